@@ -111,6 +111,12 @@ pub(crate) fn with_metadata(mut data: Vec<u8>, found: &[u8], size: MetadataSize)
     data
 }
 
+/// Whether it begins like a tenant's block.
+#[must_use]
+pub(crate) fn is_of_tenant(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC.to_le_bytes())
+}
+
 /// Volume, block and write that a block says it is of, if it is whole.
 #[must_use]
 pub(crate) fn owner(block: &[u8]) -> Option<(u64, u64, Tag)> {

@@ -39,7 +39,7 @@ pub(crate) struct Change {
     pub fate: Fate,
     /// The disk damaged some of it: the next crash may undo all of it.
     pub harmed: bool,
-    /// That crash was.
+    /// A start may have undone it.
     pub shaken: bool,
 }
 
@@ -201,9 +201,22 @@ impl History {
         })
     }
 
-    /// Everything may be undone by the next crash.
-    pub(crate) fn harm_all(&mut self) {
-        self.changes.iter_mut().for_each(|change| change.harmed = true);
+    /// The next start may undo what was not over before `moment`.
+    pub(crate) fn undo_since(&mut self, moment: Moment) {
+        for change in self.changes.iter_mut().filter(|change| !change.is_over_before(moment)) {
+            change.shaken = true;
+        }
+    }
+
+    /// Whether a start may have undone a change of the block that nothing replaced since.
+    pub(crate) fn is_shaken(&self, lba: u64) -> bool {
+        let is_replaced = |change: &Change| {
+            self.of_block(lba).any(|later| {
+                later.is_certain_before(Moment::MAX) && change.is_over_before(later.invoked)
+            })
+        };
+        let mut shaken = self.of_block(lba).filter(|change| change.shaken);
+        shaken.any(|change| !is_replaced(change))
     }
 
     /// The changes that cover a block, in the order of issue where they are narrow.

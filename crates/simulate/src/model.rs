@@ -16,6 +16,8 @@ struct Resize {
     invoked: Moment,
     ended: Option<Moment>,
     fate: Fate,
+    /// A start may have undone it.
+    shaken: bool,
 }
 
 /// A volume, as far as anyone who asked for it can know.
@@ -31,6 +33,9 @@ pub(crate) struct VolumeModel {
     pub created: Cell<Fate>,
     /// What came of its deletion, if that was asked for.
     pub deleted: Cell<Option<Fate>>,
+    /// When these were answered.
+    pub created_at: Cell<Moment>,
+    pub deleted_at: Cell<Moment>,
     /// What happened to its blocks.
     pub history: RefCell<History>,
     sizes: RefCell<Vec<Resize>>,
@@ -45,13 +50,22 @@ impl VolumeModel {
         (blocks, metadata): (u64, MetadataSize),
         now: Moment,
     ) -> Self {
-        let size = Resize { tag: 0, blocks, invoked: now, ended: Some(now), fate: Fate::Done };
+        let size = Resize {
+            tag: 0,
+            blocks,
+            invoked: now,
+            ended: Some(now),
+            fate: Fate::Done,
+            shaken: false,
+        };
         Self {
             id,
             shard,
             metadata,
             created: Cell::new(Fate::Open),
             deleted: Cell::new(None),
+            created_at: Cell::new(now),
+            deleted_at: Cell::new(now),
             history: RefCell::default(),
             sizes: RefCell::new(vec![size]),
         }
@@ -93,7 +107,8 @@ impl VolumeModel {
 
     /// Notes that a resize is issued.
     pub(crate) fn begin_resize(&self, tag: Tag, blocks: u64, now: Moment) {
-        let resize = Resize { tag, blocks, invoked: now, ended: None, fate: Fate::Open };
+        let resize =
+            Resize { tag, blocks, invoked: now, ended: None, fate: Fate::Open, shaken: false };
         self.sizes.borrow_mut().push(resize);
     }
 
@@ -105,10 +120,24 @@ impl VolumeModel {
         resize.ended = (fate != Fate::Open).then_some(now);
     }
 
+    /// The next start may undo what was answered since `moment`.
+    pub(crate) fn undo_since(&self, moment: Moment) {
+        self.history.borrow_mut().undo_since(moment);
+        if self.created.get() == Fate::Done && self.created_at.get() >= moment {
+            self.created.set(Fate::Open);
+        }
+        if self.deleted.get() == Some(Fate::Done) && self.deleted_at.get() >= moment {
+            self.deleted.set(Some(Fate::Open));
+        }
+        for size in &mut *self.sizes.borrow_mut() {
+            size.shaken |= size.ended.is_none_or(|ended| ended >= moment);
+        }
+    }
+
     /// The size was found to be `blocks` by someone whom nobody disturbed.
     pub(crate) fn set_size(&self, blocks: u64, now: Moment) {
         let ended = Some(now);
-        let size = Resize { tag: 0, blocks, invoked: now, ended, fate: Fate::Done };
+        let size = Resize { tag: 0, blocks, invoked: now, ended, fate: Fate::Done, shaken: false };
         *self.sizes.borrow_mut() = vec![size];
     }
 
@@ -119,6 +148,7 @@ impl VolumeModel {
         let possible = |size: &&Resize| {
             let replaced = sizes.iter().any(|other| {
                 other.fate == Fate::Done
+                    && !other.shaken
                     && other.ended.is_some_and(|ended| ended < from)
                     && size.ended.is_some_and(|ended| ended < other.invoked)
             });

@@ -41,11 +41,13 @@ pub enum Workload {
     Tall,
     /// Extents that are given back by a root that no flush covers, and starts with other numbers of shards.
     Starts,
+    /// Extents that go from shard to shard all the time, roots that take long, and power cuts meanwhile.
+    Trade,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -62,6 +64,7 @@ impl Workload {
         ("broken", Self::Broken),
         ("tall", Self::Tall),
         ("starts", Self::Starts),
+        ("trade", Self::Trade),
     ];
 
     /// The one with this name.
@@ -103,6 +106,7 @@ impl Workload {
             Self::Broken,
             Self::Tall,
             Self::Starts,
+            Self::Trade,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -175,6 +179,12 @@ pub(crate) struct Profile {
     /// Whether another volume takes nearly all the room and requests are large, so that blocks are
     /// reused at once.
     pub tight: bool,
+    /// Whether what is free lies in pieces of a few blocks, so that writes of several lie in several runs.
+    pub aged: bool,
+    /// Whether some starts fail to read what records name that they replay.
+    pub deaf: bool,
+    /// Whether shards take extents from each other all the time, and the power goes while roots are written.
+    pub trades: bool,
     /// Who makes requests, one at a time each.
     pub workers: u64,
     /// Requests of each worker between two starts.
@@ -220,6 +230,30 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
+        Self::draw_young(workload, rng).grown_old(rng)
+    }
+
+    /// The same with free space in pieces, and with reads that fail when it starts, each in a part of all runs.
+    fn grown_old(self, rng: &mut Rng) -> Self {
+        let (ages, is_deaf) = (rng.one_in(3), rng.one_in(3));
+        let prepared = [Workload::Tall, Workload::Starts, Workload::Repair, Workload::Paged];
+        let is_whole = self.trades || prepared.contains(&self.workload);
+        let faults = self.faults;
+        let fails = faults.read_error_one_in
+            + faults.write_error_one_in
+            + faults.no_space_one_in
+            + faults.flush_error_one_in;
+        let deaf = is_deaf && !self.goes && self.breaks == Breaks::Nothing && fails == 0;
+        if !ages || is_whole {
+            return Self { deaf, ..self };
+        }
+        let volume_blocks =
+            if self.tight { self.volume_blocks } else { self.volume_blocks.min(300) };
+        let shards = if self.tight { self.shards } else { CROWD };
+        Self { aged: true, deaf, shards, volume_blocks, ..self }
+    }
+
+    fn draw_young(workload: Workload, rng: &mut Rng) -> Self {
         let share = if workload.is_plane() { 5 } else { 0 };
         let calm = Self {
             workload,
@@ -231,6 +265,9 @@ impl Profile {
             volume_blocks: [40, 300, 1300][rng.below(3) as usize],
             hot_blocks: rng.between(6, 40),
             tight: false,
+            aged: false,
+            deaf: false,
+            trades: false,
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
@@ -261,6 +298,7 @@ impl Profile {
             Workload::Reuse => calm.reusing(rng),
             Workload::Tall => calm.tall(rng),
             Workload::Starts => calm.starting(rng),
+            Workload::Trade => calm.trading(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,
@@ -331,6 +369,31 @@ impl Profile {
             boots: 8,
             mix: Mix { clear_wide: 6, churn: 8, checkpoint: 8, ..MIX },
             faults: DeviceFaults { flush_error_one_in: rng.between(20, 60), ..self.faults },
+            ..self
+        }
+    }
+
+    /// The same with so little room for two shards that each takes what the other gave back.
+    fn trading(self, rng: &mut Rng) -> Self {
+        Self {
+            volatile: !rng.one_in(4),
+            shards: 6,
+            busy_shards: 2,
+            trades: true,
+            volumes: 2,
+            volume_blocks: 2000,
+            hot_blocks: 2000,
+            workers: rng.between(3, 5),
+            requests: rng.between(12, 30),
+            mix: Mix {
+                write: 60,
+                clear: 2,
+                clear_wide: 10,
+                read: 5,
+                resize: 0,
+                checkpoint: 12,
+                ..MIX
+            },
             ..self
         }
     }

@@ -122,7 +122,7 @@ impl Worker {
         let size = model.likely_size();
         let rng = &mut self.rng;
         let blocks = match rng.below(20) {
-            0..10 if self.profile.tight => rng.between(32, 256),
+            0..10 if self.profile.tight || self.profile.trades => rng.between(32, 256),
             0..10 => 1,
             10..17 => rng.between(2, 8),
             17..19 => rng.between(9, 64),

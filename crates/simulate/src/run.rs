@@ -1,6 +1,7 @@
 //! One run: what is known, and whether each answer agrees with it.
 
 mod damage;
+mod harm;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use crate::history::{Fate, Moment, Observation};
 use crate::model::{VolumeModel, text};
 use crate::target::{Compared, Failure};
 use crate::{image, linear};
+use harm::{Harm, Written};
 
 /// Which failures are excused, and by what.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -27,8 +29,6 @@ pub(crate) struct Leniency {
     pub cuts: bool,
     /// A shard that failed is read back, and whoever still asks the failed one is told to go.
     pub returns: bool,
-    /// Something else than a tenant's block was damaged.
-    pub metadata: bool,
     /// Copies of roots were torn by a power cut.
     pub roots: bool,
 }
@@ -75,6 +75,10 @@ struct Shared {
     spoiled: RefCell<BTreeSet<(Pba, Lba)>>,
     /// What some boot could not read: what it could not compare it took to be there.
     unread: RefCell<BTreeSet<Pba>>,
+    /// What lies where.
+    written: RefCell<Written>,
+    /// What else was damaged.
+    harm: RefCell<Harm>,
     counts: Cell<Counts>,
     failure: RefCell<Option<String>>,
     disk: RefCell<Option<SimDevice>>,
@@ -133,14 +137,6 @@ impl Run {
     pub(crate) fn note_unread(&self, range: PbaRange) {
         let blocks = (range.start.0..range.end().0).map(Pba);
         self.shared.unread.borrow_mut().extend(blocks);
-    }
-
-    /// Whether block `lba` of some volume may be damaged at `pba`: the disk damaged it there, or some boot took to be there
-    /// what it could not read.
-    pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba) -> bool {
-        self.take_damage();
-        let unread = self.shared.unread.borrow().contains(&pba);
-        unread || self.shared.spoiled.borrow().contains(&(pba, lba))
     }
 
     /// Changes what blocks of new volumes have beside their data.
@@ -261,6 +257,7 @@ impl Run {
             self.check_failure(volume, nowhere, (now, now), failure);
         }
         volume.created.set(outcome.map_or_else(Failure::fate, |()| Fate::Done));
+        volume.created_at.set(now);
     }
 
     /// Notes that a deletion is asked for.
@@ -277,6 +274,7 @@ impl Run {
         }
         let fate = outcome.map_or_else(Failure::fate, |()| Fate::Done);
         volume.deleted.set((fate != Fate::Refused).then_some(fate));
+        volume.deleted_at.set(now);
     }
 
     /// Whether a checkpoint may fail like this.
@@ -284,7 +282,7 @@ impl Run {
         self.take_damage();
         let lenient = self.leniency();
         if let Err(failure) = outcome
-            && !(lenient.device_errors || lenient.metadata)
+            && !lenient.device_errors
         {
             self.fail(format!("a checkpoint fails without reason: {failure:?}"));
         }
@@ -299,9 +297,10 @@ impl Run {
                 return true;
             }
             let lba = block.lba.filter(|_| block.structure == Structure::Data);
-            lba.is_some_and(|lba| self.is_lost_at(block.pba, lba))
+            let is_lost = |lba| self.is_lost_at(block.pba, lba) || self.any_goes_back();
+            lba.is_some_and(is_lost) || self.excuses_damage(block.structure, block.pba)
         };
-        if !(lenient.metadata || lenient.device_errors)
+        if !lenient.device_errors
             && let Some(block) = damaged.iter().find(|block| !excused(block))
         {
             self.fail(format!("a scrub finds a sound block damaged: {block:?}"));
@@ -408,10 +407,15 @@ impl Run {
                 volume.sizes(from, to).iter().any(|blocks| end > *blocks)
             }
             Failure::NoSpace => lenient.no_space,
-            Failure::Corrupt(place) => lenient.metadata || self.is_lost(volume, range, from, place),
-            Failure::CorruptMap => lenient.metadata,
-            Failure::Device => lenient.device_errors,
-            Failure::JournalLost => lenient.device_errors || lenient.metadata,
+            Failure::Corrupt(place) => {
+                let may_be_map = place.is_none() && self.is_map_harmed(volume, None);
+                let reached = may_be_map || self.goes_back(volume.shard);
+                reached || self.is_lost(volume, range, from, place)
+            }
+            Failure::CorruptMap(pba) => {
+                self.goes_back(volume.shard) || self.is_map_harmed(volume, Some(pba))
+            }
+            Failure::Device | Failure::JournalLost => lenient.device_errors,
             Failure::Deleted => volume.deleted.get().is_some_and(|fate| fate != Fate::Refused),
             Failure::Lost => lenient.cuts || lenient.returns || volume.deleted.get().is_some(),
             Failure::Unexpected => false,
@@ -433,11 +437,7 @@ impl Run {
         self.take_damage();
         let now = self.now();
         for volume in self.volumes() {
-            let mut history = volume.history.borrow_mut();
-            if self.leniency().metadata {
-                history.harm_all();
-            }
-            history.close(now);
+            volume.history.borrow_mut().close(now);
         }
     }
 

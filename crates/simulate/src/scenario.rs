@@ -1,10 +1,12 @@
 //! A run from its seed: starts, requests, faults, power cuts, and checks of everything after each.
 
+mod aging;
 mod breaking;
 mod refusing;
 mod rest;
 mod starting;
 mod tearing;
+mod trading;
 mod upkeep;
 mod used;
 mod verifying;
@@ -15,12 +17,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use io_traits::{Buffer, Clock, Spawn};
+use io_traits::{Clock, Spawn};
 use local_sync::Semaphore;
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation, Survival};
 use units::{Duration, Lba, LbaRange};
 use uuid::Uuid;
-use volume::{FormatOptions, VolumeError, VolumeSpec};
+use volume::FormatOptions;
 
 use crate::content;
 use crate::model::VolumeModel;
@@ -44,8 +46,8 @@ const WATCH_IDLY: Duration = Duration::from_millis(5);
 const HANG: Duration = Duration::from_secs(200);
 /// How long stuck requests are stuck, and disks are gone.
 const TROUBLE: Duration = Duration::from_millis(400);
-/// Blocks of a write that fills the disk.
-const BALLAST_STEP: u64 = 64;
+/// Free blocks of an aged shard beside those for its volumes.
+const SPARE_HOLES: u64 = 300;
 /// Starts that a disk which fails requests may need.
 const OPEN_TRIES: u32 = 4;
 
@@ -80,7 +82,8 @@ impl Scenario {
                 faults.flush_error_one_in,
                 faults.no_space_one_in,
             ] != [0; 4];
-        let no_space = self.profile.tight || faults.no_space_one_in > 0;
+        let is_small = self.profile.tight || self.profile.aged || self.profile.trades;
+        let no_space = is_small || faults.no_space_one_in > 0;
         let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
         let leniency = Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() };
         self.run.set_leniency(leniency);
@@ -109,12 +112,16 @@ impl Scenario {
             if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
                 self.tear_roots(&before, &next, &mut Rng::new(!seed));
             }
+            self.run.undo_lost_records(&next);
+            if self.profile.deaf && (1..self.profile.boots).contains(&boot) {
+                broken.deafen(&self.run, &next, &mut Rng::new(!seed));
+            }
             self.run.set_disk(&next);
             self.run.count(|counts| counts.boots += 1);
             let task = Boot {
                 run: self.run.clone(),
                 profile: self.profile,
-                device: SeamDevice::new(&world, next.clone(), self.seam),
+                device: SeamDevice::new(&world, next.clone(), self.seam).told_to(&self.run),
                 world: world.clone(),
                 rng: self.rng.fork(),
                 is_first: boot == 0 && !is_tall,
@@ -142,7 +149,7 @@ impl Scenario {
 
     fn new_disk(&self, world: &SimWorld) -> SimDevice {
         let disk = SimDevice::new(world, DEVICE_BLOCKS).with_volatile_cache(self.profile.volatile);
-        disk.with_discards(!self.profile.joins)
+        disk.with_discards(!self.profile.joins && !self.profile.trades)
     }
 }
 
@@ -313,7 +320,8 @@ impl Boot {
         }
         self.stop_refusing();
         self.note_unread();
-        let flaky = self.run.leniency().device_errors && self.rng.one_in(3);
+        let may_fail = self.run.leniency().device_errors && !self.profile.deaf;
+        let flaky = may_fail && self.rng.one_in(3);
         for attempt in 0..OPEN_TRIES {
             let faults = if flaky && attempt == 0 { self.profile.faults } else { astray };
             self.disk().set_faults(faults);
@@ -330,8 +338,7 @@ impl Boot {
                 Watched::Done(Err(_)) if flaky && attempt == 0 => {}
                 Watched::Done(Err(_)) if !self.broken.goes_on() => self.mend(),
                 Watched::Done(Err(error)) => {
-                    self.run.take_damage();
-                    if self.run.leniency().metadata {
+                    if self.run.excuses_open(&error) {
                         if let Watched::Ended(end) = self.watch("repair", self.repair()).await {
                             return Watched::Ended(end);
                         }
@@ -356,9 +363,15 @@ impl Boot {
                 self.write_all(rig, &model).await;
             }
         }
-        if self.profile.tight
-            && let Err(error) = self.fill(rig).await
-        {
+        let filled = match (self.profile.tight, self.profile.aged) {
+            (true, _) => self.fill(rig).await,
+            (false, true) => {
+                let blocks = self.profile.volumes * self.profile.volume_blocks;
+                self.age(rig, blocks * 3 / 2 + SPARE_HOLES).await
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = filled {
             self.run.fail(format!("no room for ballast: {error}"));
         }
     }
@@ -375,31 +388,12 @@ impl Boot {
         }
     }
 
-    /// Leaves little free: what the engine keeps back, what the volumes may take, and some more.
-    async fn fill(&self, rig: &Rig) -> Result<(), VolumeError> {
-        let (uuid, name) = (Uuid::from_u128(0x0BA1_1A57), "ballast".into());
-        let shard = &rig.shards()[0];
-        let ballast = shard.create_volume(VolumeSpec { uuid, name, blocks: 1 << 20 }).await?;
-        let data = Buffer::zeroed(BALLAST_STEP as usize).into_slice();
-        for step in 0.. {
-            let lba = Lba(step * BALLAST_STEP);
-            match ballast.write(lba, data.clone(), None).await {
-                Ok(()) => {}
-                Err(VolumeError::PoolFull) => {
-                    let wanted = BALLAST_STEP;
-                    let start = lba.0.saturating_sub(wanted);
-                    return ballast.unmap(LbaRange::new(Lba(start), lba.0 - start)).await;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     async fn make_requests(&mut self, rig: &Rig) -> Watched<()> {
         let profile = self.profile;
         self.disk().set_faults(profile.faults);
-        if !self.rng.one_in(4) {
+        if profile.trades {
+            self.cut_at_a_root();
+        } else if !self.rng.one_in(4) {
             let scale = if profile.workload == Workload::Long { 13 } else { 10 };
             let spread = 1 << self.rng.between(3, scale);
             let after = self.rng.below(spread);

@@ -9,6 +9,8 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn}
 use sim::{SimDevice, SimWorld};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
+use crate::run::Run;
+
 /// Which promise of [`io_traits::Device`] is broken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Seam {
@@ -57,13 +59,21 @@ pub(crate) struct SeamDevice {
     seam: Seam,
     /// What stale reads give.
     kept: Kept,
+    /// The run that is told what is written.
+    told: Option<Run>,
 }
 
 impl SeamDevice {
     /// `device`, with one promise broken or none.
     #[must_use]
     pub(crate) fn new(world: &SimWorld, device: SimDevice, seam: Seam) -> Self {
-        Self { world: world.clone(), device, seam, kept: Kept::default() }
+        Self { world: world.clone(), device, seam, kept: Kept::default(), told: None }
+    }
+
+    /// The same, whose writes `run` is told of.
+    #[must_use]
+    pub(crate) fn told_to(self, run: &Run) -> Self {
+        Self { told: Some(run.clone()), ..self }
     }
 
     /// The disk itself.
@@ -133,6 +143,9 @@ impl Device for SeamDevice {
         pba: Pba,
         data: BufferSlice,
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
+        if let Some(run) = &self.told {
+            run.note_write(pba, data.as_bytes());
+        }
         let (pba, data) = self.tampered(pba, data);
         let writing = self.device.write(pba, data);
         let early = (self.seam == Seam::EarlyWrite).then(|| self.world.clone());

@@ -33,8 +33,8 @@ pub(crate) enum Failure {
     NoSpace,
     /// A block is damaged: which, and where it lies, as far as that is told. Where it is not, it may be the map.
     Corrupt(Option<(Lba, Pba)>),
-    /// The map is damaged.
-    CorruptMap,
+    /// The map is damaged, at this place.
+    CorruptMap(Pba),
     /// The device failed.
     Device,
     /// The journal cannot be written.
@@ -64,7 +64,7 @@ impl From<&VolumeError> for Failure {
             VolumeError::OutOfRange { .. } => Self::OutOfRange,
             VolumeError::PoolFull | VolumeError::AllowanceSpent => Self::NoSpace,
             VolumeError::Corrupt { lba, pba, .. } => Self::Corrupt(Some((*lba, *pba))),
-            VolumeError::CorruptMap { .. } => Self::CorruptMap,
+            VolumeError::CorruptMap { pba, .. } => Self::CorruptMap(*pba),
             VolumeError::Device(_) => Self::Device,
             VolumeError::JournalLost => Self::JournalLost,
             VolumeError::Deleted => Self::Deleted,

@@ -44,6 +44,7 @@ impl SimDevice {
     pub fn mend_blocks(&self) {
         self.world.note(format_args!("disk: mended"));
         self.state.disk.borrow_mut().defects.clear();
+        self.state.triggers.stop_failing_reads();
     }
 
     /// What a block of the medium holds, whoever may read it.

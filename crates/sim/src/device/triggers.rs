@@ -61,6 +61,10 @@ impl Triggers {
         fails
     }
 
+    pub(super) fn stop_failing_reads(&self) {
+        self.deaf.borrow_mut().clear();
+    }
+
     /// Whether a flush that should cover these blocks fails, for once.
     pub(super) fn fails_flush(&self, covered: impl Iterator<Item = u64>) -> bool {
         let mut failed = self.failed_flush.borrow_mut();

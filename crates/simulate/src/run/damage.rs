@@ -1,19 +1,23 @@
-//! What the disk damaged, and what that excuses.
+//! What the disk damaged of tenants' blocks, and what that excuses.
 
 use sim::{Damage, DamageKind, SimDevice};
 use units::{Lba, LbaRange, Pba};
 
-use super::{Leniency, Run};
+use super::Run;
 use crate::content;
 use crate::history::{Change, Moment};
 use crate::model::VolumeModel;
 
 impl Run {
-    /// Whether the disk damaged any tenant's block.
-    #[must_use]
-    pub(crate) fn is_any_harmed(&self) -> bool {
+    /// Whether block `lba` of some volume may be damaged at `pba`: the disk damaged it there, some boot took to be there what
+    /// it could not read, or a start may have undone a change of the block, whose place was used again since.
+    pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba) -> bool {
         self.take_damage();
-        !self.shared.harmed.borrow().is_empty()
+        let unread = self.shared.unread.borrow().contains(&pba);
+        let is_undone = |volume: &VolumeModel| volume.history.borrow().is_shaken(lba.0);
+        unread
+            || self.shared.spoiled.borrow().contains(&(pba, lba))
+            || self.shared.volumes.borrow().iter().any(|volume| is_undone(volume))
     }
 
     /// Whether a block of the range may be lost, and that at this place if it is told which.
@@ -31,7 +35,9 @@ impl Run {
         };
         let doubtful =
             !self.shared.unread.borrow().is_empty() && volume.history.borrow().is_open(range, from);
-        doubtful || self.is_harmed(volume, range, from)
+        let history = volume.history.borrow();
+        let mut lbas = range.start.0..range.start.0 + range.blocks;
+        doubtful || self.is_harmed(volume, range, from) || lbas.any(|lba| history.is_shaken(lba))
     }
 
     /// Whether any block of the range may hold what the disk damaged.
@@ -58,18 +64,58 @@ impl Run {
             if *kind == DamageKind::MisdirectedRead {
                 continue;
             }
-            if let Some((id, lba, tag)) = content::owner(intended) {
-                self.shared.harmed.borrow_mut().insert((id, lba, tag));
-                self.shared.spoiled.borrow_mut().insert((*pba, Lba(lba)));
-                let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
-                if let Some(volume) = volume
-                    && let Some(write) = volume.history.borrow_mut().get_mut(tag)
-                {
-                    write.harmed = true;
-                }
-            } else if intended.iter().any(|byte| *byte != 0) || *kind != DamageKind::Overwritten {
-                self.set_leniency(Leniency { metadata: true, ..self.leniency() });
+            let Some((id, lba, tag)) = content::owner(intended) else {
+                self.note_harm(*pba, intended);
+                continue;
+            };
+            self.shared.harmed.borrow_mut().insert((id, lba, tag));
+            self.shared.spoiled.borrow_mut().insert((*pba, Lba(lba)));
+            let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
+            if let Some(volume) = volume
+                && let Some(write) = volume.history.borrow_mut().get_mut(tag)
+            {
+                write.harmed = true;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Failure;
+
+    /// A start undoes a write whose data the disk lost, though it was answered. What the write had freed may have been used
+    /// again: then the error names the place of the block before, which is sound.
+    #[test]
+    fn an_error_of_a_block_whose_write_was_undone_may_name_another_place() {
+        let is_excused = |steps: &[&str]| {
+            let run = Run::default();
+            let model = run.new_volume(0, 100);
+            let range = LbaRange::new(Lba(6), 1);
+            let write = || {
+                let tag = run.begin(&model, range, false);
+                run.end(&model, tag, Ok(()));
+                tag
+            };
+            write();
+            let lost = write();
+            run.shared.harmed.borrow_mut().insert((model.id, 6, lost));
+            run.shared.spoiled.borrow_mut().insert((Pba(1288), Lba(6)));
+            model.history.borrow_mut().get_mut(lost).expect("it was begun").harmed = true;
+            for step in steps {
+                match *step {
+                    "start" => run.close(),
+                    _ => assert!(write() > lost),
+                }
+            }
+            let failure = Failure::Corrupt(Some((Lba(6), Pba(1290))));
+            let invoked = run.now();
+            run.check_read(&model, range, invoked, &Err(failure));
+            !run.has_failed()
+        };
+        assert!(!is_excused(&[]), "the disk damaged another place");
+        assert!(is_excused(&["start"]));
+        assert!(!is_excused(&["start", "write"]), "it was written again");
     }
 }

@@ -112,6 +112,28 @@ impl Broken {
         self.0.borrow().iter().any(|(.., place)| *place == Place::Root)
     }
 
+    /// Has reads fail of what was written last, for good or for a while, now and then: what the records that are to be replayed
+    /// name, most often a run of a write and not the others.
+    pub(super) fn deafen(&self, run: &Run, disk: &SimDevice, rng: &mut Rng) {
+        let runs = run.last_runs();
+        if runs.is_empty() || rng.one_in(3) {
+            return;
+        }
+        for _ in 0..rng.between(1, 4) {
+            let mut range = runs[rng.below(runs.len() as u64) as usize];
+            if rng.one_in(3) {
+                range = PbaRange::new(range.start.plus(rng.below(range.blocks)), 1);
+            }
+            run.note_unread(range);
+            match rng.one_in(2) {
+                true => disk.fail_reads_of(range, 1 << rng.between(0, 5)),
+                false => disk.break_blocks(range, Defect::Reads),
+            }
+            self.0.borrow_mut().push((range, Defect::Reads, Place::Data));
+        }
+        run.set_leniency(Leniency { device_errors: true, ..run.leniency() });
+    }
+
     /// Breaks some blocks.
     pub(super) fn break_some(&self, run: &Run, disk: &SimDevice, rng: &mut Rng) {
         if self.0.borrow().len() == RANGES_MAX {

@@ -43,9 +43,7 @@ impl Boot {
         };
         self.run.take_damage();
         let mut findings = reports.into_iter().flat_map(|report| self.unexcused(report));
-        if !self.run.leniency().metadata
-            && let Some(finding) = findings.next()
-        {
+        if let Some(finding) = findings.next() {
             self.run.fail(format!("the check finds {finding:?}"));
             return Watched::Ended(End::Failed);
         }
@@ -71,11 +69,8 @@ impl Boot {
         };
         let unread = report.findings.iter().any(is_refused);
         let excused = |finding: &Finding| match finding {
-            Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
-                self.run.is_lost_at(*pba, *lba)
-            }
-            Finding::Unaccounted { .. } => unread,
-            finding => is_refused(finding),
+            Finding::Unaccounted { .. } if unread => true,
+            finding => is_refused(finding) || self.run.excuses_finding(finding),
         };
         report.findings.into_iter().filter(|finding| !excused(finding)).collect()
     }

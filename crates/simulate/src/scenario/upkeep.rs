@@ -1,6 +1,6 @@
 //! Looking at the disk between two boots, and repairing it.
 
-use volume::{Fault, FsckOptions, Problem};
+use volume::FsckOptions;
 
 use super::Boot;
 use crate::rig;
@@ -10,18 +10,15 @@ impl Boot {
     pub(super) async fn fsck(&self) {
         let options = FsckOptions { read_data: !self.profile.tight };
         let report = volume::fsck(&self.device, options, |_, _| {}).await;
-        self.run.take_damage();
-        let is_harmed = self.run.leniency().metadata || self.run.is_any_harmed();
-        if is_harmed || !self.broken.goes_on() || self.broken.tears_roots() {
+        if !self.broken.goes_on() || self.broken.tears_roots() {
             return;
         }
         match report {
+            Err(error) if self.run.excuses_open(&error) => {}
             Err(error) => self.run.fail(format!("fsck cannot read the disk: {error}")),
             Ok(report) => {
-                let torn = self.run.leniency().roots;
-                let is_torn =
-                    |fault: &&Fault| torn && matches!(fault.problem, Problem::Root { .. });
-                if let Some(fault) = report.faults.iter().find(|fault| !is_torn(fault)) {
+                let mut faults = report.faults.iter();
+                if let Some(fault) = faults.find(|fault| !self.run.excuses_fault(fault)) {
                     self.run.fail(format!("fsck finds {fault:?}"));
                 }
             }

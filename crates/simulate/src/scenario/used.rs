@@ -18,7 +18,7 @@ impl Scenario {
     ///
     /// Method: damage all other copies on a copy of the disk.
     pub(super) fn prove_use(&mut self, disk: &SimDevice) {
-        let is_started = self.run.counts().requests > 0 && !self.run.leniency().metadata;
+        let is_started = self.run.counts().requests > 0 && !self.run.is_any_copy_harmed();
         if self.profile.workload != Workload::Corrupt || !is_started {
             return;
         }

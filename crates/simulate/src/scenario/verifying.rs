@@ -15,14 +15,14 @@ impl Boot {
             self.run.take_damage();
             let now = self.run.now();
             let size = rig.size(&model);
-            let lenient = self.run.leniency().metadata;
-            if model.must_exist().is_some_and(|must| must != size.is_some()) && !lenient {
+            let is_unexpected = model.must_exist().is_some_and(|must| must != size.is_some());
+            if is_unexpected && !self.run.excuses_existence(&model, size.is_some()) {
                 let word = if size.is_some() { "is there again" } else { "is gone" };
                 return self.run.fail(format!("volume {} {word}", model.id));
             }
             model.found(size.is_some());
             let Some(size) = size else { continue };
-            if !model.sizes(now, now).contains(&size) && !lenient {
+            if !model.sizes(now, now).contains(&size) {
                 let id = model.id;
                 return self.run.fail(format!("volume {id} has {size} blocks"));
             }

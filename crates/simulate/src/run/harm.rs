@@ -1,0 +1,329 @@
+//! Damaged structures, and what each of them can reach.
+//!
+//! | damaged | reach |
+//! | --- | --- |
+//! | one copy of a superblock or a root | nothing: a look at the disk names it |
+//! | both superblocks | the disk does not open |
+//! | both copies of a root | its shard goes back: errors of any of its blocks, and it may not open; volumes that this root brought |
+//! | a journal record | it does not open, or changes that were answered since the record was made are undone by the next start; an error of a block that such a change covers: what it freed was used again |
+//! | a node of a table | the disk does not open, or the table is made anew |
+//! | a bitmap | the same |
+//! | a descriptor | its volume is gone; its blocks stay in use |
+//! | a node of a map | errors of the node's volume that name it, and blocks that it names; a start that needs it fails |
+//!
+//! A structure other than a journal record lies below a checksum that another one has. So it never excuses older blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use layout::{Root, VOLUME_TREE};
+use sim::SimDevice;
+use units::{BLOCK_SIZE, Pba, PbaRange};
+use uuid::Uuid;
+use volume::{Fault, Finding, Loss, OpenError, Problem, Structure, Superblock, VolumeError};
+
+use super::Run;
+use crate::content;
+use crate::history::Moment;
+use crate::model::VolumeModel;
+use crate::scenario::{DEVICE_BLOCKS, EXTENT_BLOCKS};
+
+/// Data writes that are remembered, each of one run.
+const RUNS_KEPT: usize = 24;
+
+/// A journal record: shard, incarnation, sequence.
+type RecordId = (u16, u64, u64);
+
+/// A structure.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Part {
+    /// A copy of the superblock.
+    Superblock,
+    /// A copy of a root: of which shard, and which generation it should be.
+    Root(u16, u64),
+    /// A bitmap.
+    Bitmap,
+    /// A journal record.
+    Record(RecordId),
+    /// A node of a table.
+    Table,
+    /// A node of the map of the volume with this number in its shard.
+    Node(u32),
+    /// A volume's descriptor.
+    Descriptor(Uuid),
+}
+
+/// What was written where, as far as it tells whose a damaged block is.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// The record whose block was written last at each place of a journal.
+    records: BTreeMap<Pba, RecordId>,
+    /// When each record was first written.
+    since: BTreeMap<RecordId, Moment>,
+    /// Numbers of volumes.
+    numbers: BTreeMap<Uuid, u32>,
+    /// Where tenants' blocks were written last, run by run.
+    runs: Vec<PbaRange>,
+}
+
+/// What is damaged.
+#[derive(Debug, Default)]
+pub(super) struct Harm {
+    parts: BTreeMap<Pba, BTreeSet<Part>>,
+    /// Shards of which no copy of the newest root was left.
+    gone_back: BTreeSet<u16>,
+}
+
+fn number<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
+    block[at..at + N].try_into().expect("within a block")
+}
+
+/// The disk as it is formatted.
+fn superblock() -> Superblock {
+    let superblock = Superblock::with_extents(Uuid::nil(), DEVICE_BLOCKS, EXTENT_BLOCKS);
+    superblock.expect("large enough")
+}
+
+/// The shard of which a copy of a root lies here.
+fn shard_of_root(pba: Pba) -> Option<u16> {
+    let superblock = superblock();
+    let is_there = |shard: &u16| {
+        [0, 1].iter().any(|slot| superblock.root_places(*shard, *slot).contains(&pba))
+    };
+    (0..superblock.shard_slots).find(is_there)
+}
+
+impl Written {
+    fn note(&mut self, pba: Pba, bytes: &[u8], now: Moment) {
+        if bytes.starts_with(b"FJR1") {
+            let shard = u16::from_le_bytes(number(bytes, 52));
+            let incarnation = u64::from_le_bytes(number(bytes, 16));
+            let id = (shard, incarnation, u64::from_le_bytes(number(bytes, 8)));
+            self.since.entry(id).or_insert(now);
+            let blocks = (bytes.len() / BLOCK_SIZE) as u64;
+            self.records.extend((0..blocks).map(|block| (pba.plus(block), id)));
+            return;
+        }
+        if content::is_of_tenant(bytes) {
+            if self.runs.len() == RUNS_KEPT {
+                self.runs.remove(0);
+            }
+            self.runs.push(PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64));
+        }
+        for block in bytes.chunks_exact(BLOCK_SIZE).filter(|block| block.starts_with(b"FVD1")) {
+            let uuid = Uuid::from_bytes(number(block, 8));
+            self.numbers.insert(uuid, u32::from_le_bytes(number(block, 40)));
+        }
+    }
+
+    /// The structure that a block is of which holds `bytes`, or should.
+    fn part(&self, pba: Pba, bytes: &[u8]) -> Option<Part> {
+        let superblock = superblock();
+        if Superblock::places(DEVICE_BLOCKS).contains(&pba) {
+            return Some(Part::Superblock);
+        }
+        if let Some(shard) = shard_of_root(pba) {
+            // Zero where no root was written.
+            return Some(Part::Root(shard, u64::from_le_bytes(number(bytes, 24))));
+        }
+        if superblock.is_bitmap(pba) {
+            return Some(Part::Bitmap);
+        }
+        if let Some(id) = self.records.get(&pba) {
+            return Some(Part::Record(*id));
+        }
+        match &bytes[..4] {
+            b"FMN1" => {
+                let tree = u32::from_le_bytes(number(bytes, 8));
+                Some(if tree >= VOLUME_TREE { Part::Table } else { Part::Node(tree) })
+            }
+            b"FVD1" => Some(Part::Descriptor(Uuid::from_bytes(number(bytes, 8)))),
+            _ => None,
+        }
+    }
+}
+
+impl Run {
+    /// Notes that blocks are to be written.
+    pub(crate) fn note_write(&self, pba: Pba, bytes: &[u8]) {
+        let now = self.now();
+        self.shared.written.borrow_mut().note(pba, bytes, now);
+    }
+
+    /// Where tenants' blocks were written last, run by run.
+    pub(crate) fn last_runs(&self) -> Vec<PbaRange> {
+        self.shared.written.borrow().runs.clone()
+    }
+
+    /// Notes that a block is damaged which is no tenant's.
+    pub(super) fn note_harm(&self, pba: Pba, intended: &[u8]) {
+        let Some(part) = self.shared.written.borrow().part(pba, intended) else { return };
+        let mut harm = self.shared.harm.borrow_mut();
+        harm.parts.entry(pba).or_default().insert(part);
+        let Part::Root(shard, 1..) = part else { return };
+        let superblock = superblock();
+        for slot in [0, 1] {
+            let places = superblock.root_places(shard, slot);
+            if places.iter().all(|at| harm.parts.get(at).is_some_and(|p| p.contains(&part))) {
+                harm.gone_back.insert(shard);
+            }
+        }
+    }
+
+    fn is_harmed_at(&self, pba: Pba, is_meant: impl Fn(&Part) -> bool) -> bool {
+        self.shared.harm.borrow().parts.get(&pba).is_some_and(|parts| parts.iter().any(is_meant))
+    }
+
+    fn is_any_part(&self, is_meant: impl Fn(&Part) -> bool) -> bool {
+        self.shared.harm.borrow().parts.values().flatten().any(is_meant)
+    }
+
+    /// Whether a copy of a root, or of the superblock, was damaged.
+    pub(crate) fn is_any_copy_harmed(&self) -> bool {
+        self.take_damage();
+        self.is_any_part(|part| matches!(part, Part::Superblock | Part::Root(..)))
+    }
+
+    /// Whether a shard lost its newest root, and goes on from the one before: what only that one leads to may be gone, and
+    /// errors concern whatever is in the shard.
+    pub(super) fn goes_back(&self, shard: usize) -> bool {
+        let harm = self.shared.harm.borrow();
+        harm.gone_back.iter().any(|gone| usize::from(*gone) == shard)
+    }
+
+    /// The same of any shard.
+    pub(super) fn any_goes_back(&self) -> bool {
+        !self.shared.harm.borrow().gone_back.is_empty()
+    }
+
+    /// Whether a node of the volume's map was damaged, at this place if it is told which.
+    pub(super) fn is_map_harmed(&self, volume: &VolumeModel, place: Option<Pba>) -> bool {
+        let known = self.shared.written.borrow().numbers.get(&volume.uuid()).copied();
+        let is_meant = |part: &Part| match part {
+            Part::Node(number) => known.is_none_or(|known| known == *number),
+            _ => false,
+        };
+        match place {
+            Some(pba) => self.is_harmed_at(pba, is_meant),
+            None => self.is_any_part(is_meant),
+        }
+    }
+
+    /// Whether the volume's descriptor was damaged.
+    fn is_descriptor_harmed(&self, volume: &VolumeModel) -> bool {
+        self.is_any_part(|part| *part == Part::Descriptor(volume.uuid()))
+    }
+
+    /// Whether the volume may be gone, or have come back, against what was acknowledged.
+    pub(crate) fn excuses_existence(&self, volume: &VolumeModel, exists: bool) -> bool {
+        self.take_damage();
+        !exists && (self.is_descriptor_harmed(volume) || self.goes_back(volume.shard))
+    }
+
+    /// Whether blocks may be in use that only what is damaged names.
+    fn hides_blocks(&self) -> bool {
+        let hides = |part: &Part| matches!(part, Part::Node(_) | Part::Descriptor(_));
+        self.is_any_part(hides) || self.any_goes_back()
+    }
+
+    /// Whether a scrub may call this block damaged.
+    pub(super) fn excuses_damage(&self, structure: Structure, pba: Pba) -> bool {
+        match structure {
+            Structure::Superblock => self.is_harmed_at(pba, |part| *part == Part::Superblock),
+            Structure::Root => self.is_harmed_at(pba, |part| matches!(part, Part::Root(..))),
+            Structure::Bitmap => self.is_harmed_at(pba, |part| *part == Part::Bitmap),
+            Structure::Table => {
+                self.is_harmed_at(pba, |part| matches!(part, Part::Table | Part::Descriptor(_)))
+            }
+            Structure::Node => {
+                self.any_goes_back() || self.is_harmed_at(pba, |part| matches!(part, Part::Node(_)))
+            }
+            Structure::Leaked => self.hides_blocks(),
+            _ => false,
+        }
+    }
+
+    /// Whether a check of everything may find this.
+    pub(crate) fn excuses_finding(&self, finding: &Finding) -> bool {
+        match finding {
+            Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
+                self.is_lost_at(*pba, *lba) || self.any_goes_back()
+            }
+            Finding::Unreadable(VolumeError::CorruptMap { pba, .. }) => {
+                self.excuses_damage(Structure::Node, *pba)
+            }
+            Finding::Unaccounted { .. } => self.hides_blocks(),
+            _ => false,
+        }
+    }
+
+    /// Whether the disk may not be opened for this reason.
+    pub(crate) fn excuses_open(&self, error: &OpenError) -> bool {
+        self.take_damage();
+        let torn = self.leniency().roots;
+        let is_root = |part: &Part, of: u16| matches!(part, Part::Root(shard, _) if *shard == of);
+        match error {
+            OpenError::Superblock(_) => self.is_any_part(|part| *part == Part::Superblock),
+            OpenError::Root(shard) => {
+                let harm = self.shared.harm.borrow();
+                let copies = harm.parts.values().flatten().filter(|part| is_root(part, *shard));
+                let count = copies.count();
+                count > 1 || (torn && count > 0)
+            }
+            OpenError::Journal { shard, sequence } => {
+                let is_it = |part: &Part| match part {
+                    Part::Record((of, _, number)) => (of, number) == (shard, sequence),
+                    _ => false,
+                };
+                self.goes_back(usize::from(*shard)) || self.is_any_part(is_it)
+            }
+            OpenError::Damaged { shard, pba, .. } => {
+                self.goes_back(usize::from(*shard)) || self.is_harmed_at(*pba, |_| true)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a look at the disk may find this.
+    pub(crate) fn excuses_fault(&self, fault: &Fault) -> bool {
+        self.take_damage();
+        let at = |structure| fault.pba.is_some_and(|pba| self.excuses_damage(structure, pba));
+        match &fault.problem {
+            Problem::Superblock(_) => at(Structure::Superblock),
+            Problem::Root { .. } => self.leniency().roots || at(Structure::Root),
+            Problem::NewestRoot => self.any_goes_back(),
+            Problem::Bitmap { .. } => at(Structure::Bitmap),
+            Problem::Extents => at(Structure::Table),
+            Problem::Lost(Loss::Journal { .. }) => {
+                self.is_any_part(|part| matches!(part, Part::Record(_)))
+            }
+            Problem::Lost(loss) => self.is_harmed_at(loss.pba(), |_| true),
+            Problem::Unopened(error) => self.excuses_open(error),
+            Problem::Check(finding) => self.excuses_finding(finding),
+        }
+    }
+
+    /// The next start finds `disk`: it undoes what was answered since a damaged record was made, unless the newest root of the
+    /// shard is from behind that record.
+    pub(crate) fn undo_lost_records(&self, disk: &SimDevice) {
+        self.take_damage();
+        let parts: BTreeSet<Part> =
+            self.shared.harm.borrow().parts.values().flatten().copied().collect();
+        for part in parts {
+            let Part::Record(id) = part else { continue };
+            let since = self.shared.written.borrow().since.get(&id).copied();
+            let (Some(since), false) = (since, is_covered(disk, id)) else { continue };
+            for volume in self.volumes().iter().filter(|v| v.shard == usize::from(id.0)) {
+                volume.undo_since(since);
+            }
+        }
+    }
+}
+
+/// Whether the newest root of the shard is from behind the record.
+fn is_covered(disk: &SimDevice, (shard, incarnation, sequence): RecordId) -> bool {
+    let superblock = superblock();
+    let places = [0, 1].into_iter().flat_map(|slot| superblock.root_places(shard, slot));
+    let roots = places.filter_map(|pba| Root::decode(&disk.peek(pba)).ok());
+    let newest = roots.filter(|root| root.shard == shard).max_by_key(|root| root.generation);
+    newest.is_some_and(|root| (root.incarnation, root.replay.sequence) > (incarnation, sequence))
+}
