@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The crates under fuzz/ and xtask/no-std are workspaces of their own; they share the build directory.
 NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
 NESTED := $(wildcard $(NESTED))
-SCRIPTS := .ci/run .ci/tool .ci/install-missing $(addprefix tests/guest/,run lab build-image lib/common.sh \
+SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
 	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run \
 	packaging/build-deb packaging/build-library-debs \
 	packaging/postinst packaging/prerm packaging/postrm
@@ -24,11 +24,10 @@ SOAK_MINUTES ?=
 # The simulator is built by itself: it turns on what breaks the engine on purpose, for all that is built with
 # it. All else is built with the same features everywhere, so that what one target built serves the next.
 TESTED := --workspace --exclude simulate --locked
-# Seconds for each of the simulator's test programs, builds not counted: its seeds are a slice of what `make soak` goes
-# through, cut to what every run can afford. One that takes longer is ended, and is named.
-SIMULATOR_SECONDS := 600
-SIMULATOR_LIMIT = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER="timeout \
-	--verbose --kill-after=10 $(SIMULATOR_SECONDS)"
+# Each test runs in a process of its own and has a time limit: .config/nextest.toml.
+NEXTEST = $$(.ci/tool cargo-nextest) nextest run
+# The variable by which cargo and nextest are given a command to run programs with.
+RUNNER = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
 BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test serve
 
 .PHONY: help
@@ -59,20 +58,36 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates python-test fuzz-smoke demo-smoke api-test package-test guest ## everything that proves the code, in about ten minutes after the build
+test: test-crates test-young-clocks python-test fuzz-smoke demo-smoke api-test package-test guest ## everything that proves the code, in about ten minutes after the build
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
 	@.ci/install-missing iproute2 etcd-server
-	cargo test $(TESTED)
-	$(SIMULATOR_LIMIT) cargo test --package simulate --locked
+	# What passing tests print is not shown, so what was not run is collected, and shown at the end.
+	export FARFLASH_SKIPPED=$(abspath $(TARGET))/skipped
+	mkdir -p $(TARGET) && : >$$FARFLASH_SKIPPED
+	trap 'cat $$FARFLASH_SKIPPED >&2' EXIT
+	$(NEXTEST) $(TESTED)
+	cargo test $(TESTED) --doc
+	$(NEXTEST) --package simulate --locked
+
+.PHONY: test-young-clocks
+test-young-clocks: deps ## the tests that read the machine's clocks, as on a machine that was started seconds ago
+	@.ci/install-missing etcd-server
+	if ! .ci/young-clock --check; then
+		echo "make: NOT RUN: tests on young clocks, which need root and time namespaces" >&2
+		[ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
+		exit
+	fi
+	$(RUNNER)=$(CURDIR)/.ci/young-clock $(NEXTEST) --profile young $(TESTED)
 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@.ci/install-missing etcd-server
-	cargo test --locked -p farflash-client -p farflash-c
+	$(NEXTEST) --locked -p farflash-client -p farflash-c
+	cargo test --locked --doc -p farflash-client
 	cargo build $(TESTED) --example volume --example counter --example awaited
-	cargo test $(TESTED) --test libraries --test library_examples --test library_metadata \
+	$(NEXTEST) $(TESTED) --test libraries --test library_examples --test library_metadata \
 		--test library_provisioning --test library_recovery --test awaiting --test unfinished --test library_cluster
 
 .PHONY: python-test
@@ -96,7 +111,7 @@ python-test: deps ## install the Python package in an environment of its own, an
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
 	@if [ -f fuzz/Cargo.toml ]; then
-		cargo test --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
+		$(NEXTEST) --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --config-file .config/nextest.toml
 	fi
 
 .PHONY: demo-smoke
