@@ -391,6 +391,59 @@ fn data_starts_where_any_cpda_asks() {
     }
 }
 
+/// Data in the capsule is what fits there, and the data of a Connect.
+#[test]
+fn data_goes_in_the_capsule_as_far_as_the_controller_takes_it() {
+    let mut connection = ready(NONE, 4096);
+    let (write, connect) = (Sqe::new(IoOpcode::WRITE.0, 1), Sqe::new(0x7F, 0));
+    assert!(connection.sends_in_capsule(&write, 4096));
+    assert!(!connection.sends_in_capsule(&write, 4097));
+    connection.set_in_capsule_max(0);
+    for (len, fits) in [(1, true), (1023, true), (1024, true), (1025, false), (4096, false)] {
+        assert!(!connection.sends_in_capsule(&write, len), "{len}");
+        assert_eq!(connection.sends_in_capsule(&connect, len), fits, "{len}");
+    }
+    connection.set_in_capsule_max(8192);
+    assert!(connection.sends_in_capsule(&write, 8192));
+    assert!(!connection.sends_in_capsule(&write, 8193));
+}
+
+/// PSDT is that of SGLs whatever the command says, and its other flags stay.
+#[test]
+fn a_command_keeps_its_flags_beside_psdt() {
+    let mut connection = ready(NONE, 4096);
+    for (flags, sent) in [(0, 0x40), (0x01, 0x41), (0x42, 0x42)] {
+        let sqe = Sqe { flags, ..Sqe::new(IoOpcode::WRITE.0, 1) };
+        let mut capsule = Vec::new();
+        connection
+            .submit(Instant(0), &sqe, Transfer::None, None, |bytes| {
+                capsule.extend_from_slice(bytes);
+            })
+            .expect("a free slot");
+        assert_eq!(capsule[9], sent, "{flags:#x}");
+    }
+}
+
+/// Every command counts, from its capsule to its completion.
+#[test]
+fn outstanding_commands_are_counted() {
+    let mut connection = ready(NONE, 4096);
+    let mut cids = Vec::new();
+    for outstanding in 0..4 {
+        assert_eq!(
+            (connection.outstanding(), connection.free_slots()),
+            (outstanding, 4 - outstanding)
+        );
+        cids.push(submit(&mut connection, IoOpcode::FLUSH, Transfer::None).1.sqe.cid.get());
+    }
+    for (ended, cid) in cids.into_iter().enumerate() {
+        assert_eq!((connection.outstanding(), connection.free_slots()), (4 - ended, ended));
+        let done = response(NONE, Cqe::new(cid, Status::SUCCESS));
+        feed(&mut connection, &done, 99).expect("honest");
+    }
+    assert_eq!((connection.outstanding(), connection.free_slots()), (0, 4));
+}
+
 proptest! {
     /// I4: any bytes, in any pieces, are events or one error.
     #[test]

@@ -636,3 +636,32 @@ fn padding_before_data_is_skipped_however_it_is_cut() {
         }
     }
 }
+
+/// Metadata comes on top of MDTS: a 64th of it. What is longer is refused by its length alone.
+#[test]
+fn a_transfer_may_be_as_long_as_mdts_with_metadata() {
+    let longest = Limits::default().transfer_bytes_max / 64 * 65;
+    for (len, status) in [
+        (longest, Status::DATA_SGL_LENGTH_INVALID),
+        (longest + 4, Status::INVALID_FIELD),
+        (longest + longest / 2, Status::INVALID_FIELD),
+    ] {
+        let mut driver = io(0, NONE);
+        let write = BlockCommand::new(0, 1).encode(IoOpcode::WRITE, 1, len);
+        driver.feed(&capsule(write, 5, &[], NONE));
+        assert_eq!(driver.completion().status().code(), status, "{len} bytes");
+    }
+}
+
+/// Slots are made as commands need them: one for the Connect, then some, then twice as many each time.
+#[test]
+fn slots_are_counted_as_they_are_made() {
+    let mut driver = io(0, NONE);
+    driver.grants = false;
+    let write = BlockCommand::new(0, 2).encode(IoOpcode::WRITE, 1, 8192);
+    for (cid, slots) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 8), (6, 8), (7, 8), (8, 8), (9, 16)] {
+        driver.feed(&capsule(write, cid, &[], NONE));
+        assert_eq!(driver.connection.slot_count(), slots, "{cid}");
+        assert_eq!(driver.connection.in_flight(), usize::from(cid), "{cid}");
+    }
+}
