@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 pub(super) const USAGE: &str = "usage: cargo xtask mutants run [--package NAME]... [--file PART]... [--jobs N] \
-    [--shard K/N] [--minutes N] [--sample N --seed N] [--keep-caught] [--quick] [--diff BASE]\n       cargo xtask mutants report";
+    [--shard K/N] [--minutes N] [--sample N --seed N] [--keep-caught] [--quick] [--all-tests] [--diff BASE]\n       cargo xtask mutants report";
 
 /// Part `index` of `count`, from 0.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,8 @@ pub(super) struct Options {
     pub(super) keep_caught: bool,
     /// Leave out the mutants that need a build of their own.
     pub(super) quick: bool,
+    /// Take the files and test programs that a crate's plan leaves out.
+    pub(super) all_tests: bool,
     /// Only mutants in lines that differ from this commit. The committed results stay as they are.
     pub(super) diff: Option<String>,
 }
@@ -47,6 +49,7 @@ impl Options {
             seed: 1,
             keep_caught: false,
             quick: false,
+            all_tests: false,
             diff: None,
         };
         let mut rest = arguments.iter();
@@ -54,6 +57,7 @@ impl Options {
             match *name {
                 "--keep-caught" => options.keep_caught = true,
                 "--quick" => options.quick = true,
+                "--all-tests" => options.all_tests = true,
                 _ => {
                     let value = rest.next().ok_or_else(|| io::Error::other(USAGE))?;
                     options.set(name, value).ok_or_else(|| io::Error::other(USAGE))?;

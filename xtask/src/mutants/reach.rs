@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::options::Options;
 use super::plan::Plan;
 use super::pool;
 use super::tree::Program;
@@ -54,16 +55,16 @@ impl Reach {
         plan: &Plan,
         programs: &[Program],
         scratch: &Path,
-        jobs: usize,
+        options: &Options,
     ) -> io::Result<Self> {
         let mut tests = Vec::new();
         for (index, program) in programs.iter().enumerate() {
-            if !plan.skip_programs.contains(&program.name.as_str()) {
+            if options.all_tests || !plan.skip_programs.contains(&program.name.as_str()) {
                 tests.extend(names(program)?.into_iter().map(|name| (index, name)));
             }
         }
         tests.retain(|(_, name)| !plan.skip_tests.iter().any(|skipped| name.contains(skipped)));
-        let results = pool::map(jobs, &tests, |worker, (program, name)| {
+        let results = pool::map(options.jobs, &tests, |worker, (program, name)| {
             run_alone(plan, &programs[*program], *program, name, &scratch.join(worker.to_string()))
         })?;
         let budget = Duration::from_secs_f64(plan.budget_seconds);

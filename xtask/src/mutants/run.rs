@@ -41,6 +41,9 @@ pub(super) fn run(root: &Path, options: &Options) -> io::Result<bool> {
     let root = &root.canonicalize()?;
     let work = &root.join("target/mutants");
     fs::create_dir_all(work)?;
+    // Two runs would change the copy under each other.
+    let lock = fs::File::create(work.join("lock"))?;
+    lock.try_lock().map_err(|_| io::Error::other("another run is under way in target/mutants"))?;
     let decided = Decided::open(&work.join("decided.txt"), options.keep_caught)?;
     let deadline = options.time.map(|time| Instant::now() + time);
     let diff = options.diff.as_deref().map(|base| write_diff(root, work, base)).transpose()?;
@@ -129,6 +132,7 @@ impl Crate<'_> {
             match self.known(mutant, &committed) {
                 _ if mutant.argued => {}
                 Some(verdict) => drop(verdicts.insert(index, verdict)),
+                None if self.is_left_out(mutant) => {}
                 None => open.push(index),
             }
         }
@@ -139,6 +143,11 @@ impl Crate<'_> {
         let facts = if open.is_empty() { None } else { Some(self.decide(&open, &verdicts)?) };
         let verdicts = verdicts.into_inner().expect("no worker panics");
         self.finish(committed, &verdicts, facts)
+    }
+
+    fn is_left_out(&self, mutant: &Mutant) -> bool {
+        let mut parts = self.plan.skip_files.iter();
+        !self.options.all_tests && parts.any(|part| mutant.file.contains(part))
     }
 
     /// Returns what earlier runs found, here or, by the committed results, elsewhere.
@@ -191,7 +200,7 @@ impl Crate<'_> {
             built.left.len()
         );
         let scratch = &self.work.join("scratch");
-        let reach = Reach::measure(self.plan, &built.programs, scratch, self.options.jobs)?;
+        let reach = Reach::measure(self.plan, &built.programs, scratch, self.options)?;
         for reason in &reach.left_out {
             println!("{package}: left out: {reason}");
         }
