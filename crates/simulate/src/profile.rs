@@ -235,7 +235,8 @@ impl Profile {
 
     /// The same with free space in pieces, and with reads that fail when it starts, each in a part of all runs.
     fn grown_old(self, rng: &mut Rng) -> Self {
-        let (ages, is_deaf) = (rng.one_in(3), rng.one_in(3));
+        let is_deaf = rng.one_in(3);
+        let ages = rng.one_in(if is_deaf { 2 } else { 4 });
         let prepared = [Workload::Tall, Workload::Starts, Workload::Repair, Workload::Paged];
         let is_whole = self.trades || prepared.contains(&self.workload);
         let faults = self.faults;
@@ -282,19 +283,7 @@ impl Profile {
         };
         match workload {
             Workload::Crash | Workload::Plane | Workload::Repair => calm,
-            Workload::Full => Self {
-                shards: CROWD,
-                volume_blocks: 300,
-                hot_blocks: 300,
-                tight: true,
-                workers: rng.between(2, 5),
-                requests: 50,
-                volumes: 1,
-                boots: 2,
-                mix: Mix { resize: 4, checkpoint: 6, ..MIX },
-                faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
-                ..calm
-            },
+            Workload::Full => calm.filling(rng),
             Workload::Reuse => calm.reusing(rng),
             Workload::Tall => calm.tall(rng),
             Workload::Starts => calm.starting(rng),
@@ -325,6 +314,23 @@ impl Profile {
                 1 => Self { faults: errors(rng), ..calm },
                 _ => Self { faults: corruption(rng), ..calm },
             },
+        }
+    }
+
+    /// The same on a disk that is nearly full.
+    fn filling(self, rng: &mut Rng) -> Self {
+        Self {
+            shards: CROWD,
+            volume_blocks: 300,
+            hot_blocks: 300,
+            tight: true,
+            workers: rng.between(2, 5),
+            requests: 50,
+            volumes: 1,
+            boots: 2,
+            mix: Mix { resize: 4, checkpoint: 6, ..MIX },
+            faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
+            ..self
         }
     }
 

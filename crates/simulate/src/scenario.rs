@@ -75,18 +75,7 @@ impl Scenario {
     /// Runs it; what it finds is in its [`Run`].
     pub(crate) fn run(mut self) {
         let faults = self.profile.faults;
-        let device_errors = self.profile.goes
-            || [
-                faults.read_error_one_in,
-                faults.write_error_one_in,
-                faults.flush_error_one_in,
-                faults.no_space_one_in,
-            ] != [0; 4];
-        let is_small = self.profile.tight || self.profile.aged || self.profile.trades;
-        let no_space = is_small || faults.no_space_one_in > 0;
-        let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
-        let leniency = Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() };
-        self.run.set_leniency(leniency);
+        self.run.set_leniency(self.leniency());
         self.run.set_metadata(self.profile.metadata);
         let broken = Broken::default();
         let mut disk: Option<SimDevice> = None;
@@ -101,6 +90,7 @@ impl Scenario {
             }
             world.note(format_args!("boot {boot} {survival:?}"));
             let is_tall = self.profile.workload == Workload::Tall;
+            let unflushed = disk.as_ref().map(SimDevice::unflushed_blocks).unwrap_or_default();
             let next = match &disk {
                 None if is_tall => {
                     tall::known(&self.run);
@@ -114,7 +104,7 @@ impl Scenario {
             }
             self.run.undo_lost_records(&next);
             if self.profile.deaf && (1..self.profile.boots).contains(&boot) {
-                broken.deafen(&self.run, &next, &mut Rng::new(!seed));
+                broken.deafen(&self.run, &next, &unflushed, &mut Rng::new(!seed));
             }
             self.run.set_disk(&next);
             self.run.count(|counts| counts.boots += 1);
@@ -145,6 +135,22 @@ impl Scenario {
             self.prove_use(&next);
             disk = Some(next);
         }
+    }
+
+    /// The failures that the profile excuses.
+    fn leniency(&self) -> Leniency {
+        let faults = self.profile.faults;
+        let device_errors = self.profile.goes
+            || [
+                faults.read_error_one_in,
+                faults.write_error_one_in,
+                faults.flush_error_one_in,
+                faults.no_space_one_in,
+            ] != [0; 4];
+        let is_small = self.profile.tight || self.profile.aged || self.profile.trades;
+        let no_space = is_small || faults.no_space_one_in > 0;
+        let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
+        Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() }
     }
 
     fn new_disk(&self, world: &SimWorld) -> SimDevice {

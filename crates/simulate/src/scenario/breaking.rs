@@ -8,6 +8,7 @@
 //!   checkpoint can be written any more and the shard has failed.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{Defect, Rng, SimDevice};
@@ -26,6 +27,8 @@ use crate::target::Failure;
 const RANGES_MAX: usize = 3;
 /// Blocks of each.
 const RANGE_BLOCKS_MAX: u64 = 12;
+/// Runs that cannot be read where a flush covered all.
+const RUNS_MAX: usize = 4;
 /// Attempts within which a write succeeds (B2): each block may fail twice, in several requests at once, before others are
 /// taken, and the journal and each node may be lost once.
 const GO_ON_TRIES: u64 = 100;
@@ -112,15 +115,25 @@ impl Broken {
         self.0.borrow().iter().any(|(.., place)| *place == Place::Root)
     }
 
-    /// Has reads fail of what was written last, for good or for a while, now and then: what the records that are to be replayed
-    /// name, most often a run of a write and not the others.
-    pub(super) fn deafen(&self, run: &Run, disk: &SimDevice, rng: &mut Rng) {
-        let runs = run.last_runs();
-        if runs.is_empty() || rng.one_in(3) {
+    /// Has reads fail of some runs that were written last, for good or for a while, now and then: of those that no flush
+    /// covered if there are any. Of a write that is torn some runs can be read then, and others cannot.
+    pub(super) fn deafen(
+        &self,
+        run: &Run,
+        disk: &SimDevice,
+        unflushed: &BTreeSet<Pba>,
+        rng: &mut Rng,
+    ) {
+        let all = run.last_runs();
+        let is_unflushed = |run: &PbaRange| unflushed.range(run.start..run.end()).next().is_some();
+        let mut runs: Vec<PbaRange> = all.iter().copied().filter(is_unflushed).collect();
+        if runs.is_empty() {
+            runs = all.into_iter().take(RUNS_MAX).collect();
+        }
+        if runs.is_empty() || rng.one_in(4) {
             return;
         }
-        for _ in 0..rng.between(1, 4) {
-            let mut range = runs[rng.below(runs.len() as u64) as usize];
+        for mut range in runs.into_iter().filter(|_| rng.one_in(2)).collect::<Vec<_>>() {
             if rng.one_in(3) {
                 range = PbaRange::new(range.start.plus(rng.below(range.blocks)), 1);
             }
