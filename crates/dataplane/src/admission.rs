@@ -22,6 +22,7 @@ use crate::association::Association;
 use crate::connection::Connection;
 use crate::core::{Core, VolumeStatus, status_of};
 use crate::export::Export;
+use crate::sabotage::{Sabotage, broken};
 
 const _: () = assert!(access::ACCESS_BYTES_MAX == volume::ACCESS_BYTES_MAX);
 
@@ -132,12 +133,19 @@ impl<W: World, D: Device> Core<W, D> {
     ) -> Result<VolumeStatus, VolumeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
         let bytes = access.encode().map_err(|_| VolumeError::Spec)?;
+        if broken(Sabotage::AccessBeforeRecord) {
+            export.set_access(access.clone());
+        }
         export.volume().set_access(&bytes).await?;
-        export.set_access(access);
+        if !broken(Sabotage::KeepOldAccess) {
+            export.set_access(access);
+        }
         for association in self.associations_of(&export) {
             if cut {
-                association.cut("the volume's tokens were changed");
-            } else if !association.qualifies(&export) {
+                if !broken(Sabotage::CutNobody) {
+                    association.cut("the volume's tokens were changed");
+                }
+            } else if !association.qualifies(&export) && !broken(Sabotage::KeepUnqualified) {
                 association.cut(NOT_ADMITTED);
             }
             // Whoever is not its queue yet says nothing of its host.
@@ -166,7 +174,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Whether `restrictions` admit the host called `host` from where it is.
     pub(crate) fn is_admitted_by(&self, restrictions: &access::Restrictions, host: &Nqn) -> bool {
-        if restrictions.is_empty() {
+        if restrictions.is_empty() || broken(Sabotage::IgnoreRestrictions) {
             return true;
         }
         let address = self.peer().ip();

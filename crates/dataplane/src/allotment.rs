@@ -9,6 +9,7 @@ use volume::Allowance;
 
 use crate::core::Core;
 use crate::export::Export;
+use crate::sabotage::{Sabotage, broken};
 
 /// What a core's volumes of one tenant hold, and may.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,7 +44,9 @@ impl<W: World, D: Device> Core<W, D> {
         let bounded = all.parts.borrow().len();
         all.parts.borrow_mut().extend(owners.iter().map(|_| Part::default()));
         all.numbers.borrow_mut().extend(owners.into_iter().zip(bounded..));
-        self.state.exports.borrow().values().for_each(|export| self.bound_by_allowance(export));
+        if !broken(Sabotage::StartUnbound) {
+            self.state.exports.borrow().values().for_each(|export| self.bound_by_allowance(export));
+        }
     }
 
     /// Says how many blocks this core's volumes of some tenants, by number, may hold. Gives the allotments

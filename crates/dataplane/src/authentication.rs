@@ -39,6 +39,7 @@ use crate::core::Core;
 use crate::export::Export;
 use crate::incoming::Payload;
 use crate::memory::footprint;
+use crate::sabotage::{Sabotage, broken};
 
 /// How long a host may take to authenticate. The largest group keeps a slow processor busy for seconds.
 const HOST_TIME_MAX: Duration = Duration::from_secs(30);
@@ -140,8 +141,10 @@ impl<W: World, D: Device> Core<W, D> {
             controller: token.controller.clone(),
         };
         let now = self.time_of_day();
-        let mut keys: Vec<Key> =
-            access.iter().flat_map(|access| access.tokens_at(now).map(key)).collect();
+        let mut keys: Vec<Key> = match broken(Sabotage::KeepExpiredTokens) {
+            true => access.iter().flat_map(|access| access.tokens.iter().map(key)).collect(),
+            false => access.iter().flat_map(|access| access.tokens_at(now).map(key)).collect(),
+        };
         // As many are drawn as there can be, however many are needed.
         for _ in 0..TOKENS_MAX {
             let mut random = [0; KEY_LEN_MAX];

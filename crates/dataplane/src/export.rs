@@ -12,6 +12,7 @@ use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
 use crate::gate::Lane;
+use crate::sabotage::{Sabotage, broken};
 
 /// A volume as hosts see it.
 pub(crate) struct Export<W: World, D: Device> {
@@ -64,6 +65,13 @@ impl<W: World, D: Device> Export<W, D> {
         self.volume.borrow().uuid()
     }
 
+    /// Opens the volume to hosts anywhere, under any name: for a mutant.
+    pub(crate) fn forget_restrictions(&self) {
+        if let Some(access) = &mut *self.access.borrow_mut() {
+            Rc::make_mut(access).restrictions = access::Restrictions::default();
+        }
+    }
+
     /// Says something to the volume as it is now.
     pub(crate) fn with_volume<T>(&self, say: impl FnOnce(&Volume<D>) -> T) -> T {
         say(&self.volume.borrow())
@@ -72,7 +80,9 @@ impl<W: World, D: Device> Export<W, D> {
     /// The same volume, of a shard that came back.
     pub(crate) fn replace_volume(&self, volume: Volume<D>) {
         // A change that was never answered may have come true.
-        self.access.replace(access_of(&volume));
+        if !broken(Sabotage::ReturnKeepsAccess) {
+            self.access.replace(access_of(&volume));
+        }
         self.volume.replace(volume);
         self.takes_no_changes.set(false);
     }

@@ -49,6 +49,7 @@ mod options;
 mod outbox;
 mod places;
 mod reads;
+mod sabotage;
 mod shards;
 mod status;
 mod suspended;
@@ -71,6 +72,8 @@ pub use gate::WindowStats;
 pub use latency::{LATENCY_BOUNDS_US, LatencyCounts};
 pub use life::Line;
 pub use options::CoreOptions;
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
 #[cfg(feature = "uncounted")]
 pub use uncounted::count_requests;
 pub use watched::Watched;

@@ -21,9 +21,10 @@ use units::Duration;
 use uuid::Uuid;
 use volume::{Shard, VolumeError};
 
-use crate::core::Core;
+use crate::core::{Core, VolumeStatus};
 use crate::devices::{Attached, Way};
 use crate::export::Export;
+use crate::sabotage::{Sabotage, broken};
 
 /// Pause before a failed shard is read back, and the longest one between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -45,7 +46,10 @@ impl<W: World, D: Device> Core<W, D> {
         shards.push(Attached { shard, device });
         drop(shards);
         for volume in volumes {
-            self.add_export(volume, number);
+            let VolumeStatus { uuid, .. } = self.add_export(volume, number);
+            if broken(Sabotage::StartForgetsRestrictions) {
+                self.export(uuid).into_iter().for_each(|export| export.forget_restrictions());
+            }
         }
         number
     }

@@ -19,6 +19,9 @@ use crate::{Rng, Trace};
 /// Polls in one instant after which tasks are taken to spin on each other.
 const POLLS_PER_INSTANT_MAX: u64 = 10_000_000;
 
+/// The time of day at which a simulated world begins, unless it is set: January 2027.
+const BEGINNING: Duration = Duration::from_secs(1_800_000_000);
+
 /// How long offloaded work takes.
 const OFFLOAD_TIME_MIN: Duration = Duration::from_micros(100);
 const OFFLOAD_TIME_MAX: Duration = Duration::from_micros(10_000);
@@ -34,6 +37,8 @@ pub struct Stalled {
 
 struct Core {
     now: Cell<Instant>,
+    /// The time of day at [`Instant`] zero.
+    beginning: Cell<Duration>,
     /// Who is to be woken when. The second part of the key keeps the order of asking.
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
@@ -68,6 +73,7 @@ impl Simulation {
         situations::begin_world();
         let core = Core {
             now: Cell::new(Instant(0)),
+            beginning: Cell::new(BEGINNING),
             timers: RefCell::default(),
             next_timer: Cell::new(0),
             rng: RefCell::new(Rng::new(seed)),
@@ -161,6 +167,14 @@ impl SimWorld {
         self.core.network.sever(self, told_after);
     }
 
+    /// Sets the time of day.
+    ///
+    /// # Panics
+    /// The world is older than that.
+    pub fn set_unix_time(&self, time: Duration) {
+        self.core.beginning.set(time - self.now().since(Instant(0)));
+    }
+
     /// Notes an event in the simulation's trace.
     pub fn note(&self, event: std::fmt::Arguments<'_>) {
         self.core.trace.note(self.core.now.get(), event);
@@ -181,9 +195,9 @@ impl Clock for SimWorld {
         self.core.now.get()
     }
 
-    /// The simulated world begins in January 2027.
+    /// The simulated world begins in January 2027, unless [`SimWorld::set_unix_time`] says otherwise.
     fn unix_time(&self) -> Duration {
-        Duration::from_secs(1_800_000_000) + self.now().since(Instant(0))
+        self.core.beginning.get() + self.now().since(Instant(0))
     }
 
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {

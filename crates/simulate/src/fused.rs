@@ -50,15 +50,17 @@ pub(crate) struct FusedHost {
     world: SimWorld,
     portal: SocketAddr,
     subsystem: Nqn,
+    /// Who it is.
+    id: [u8; 16],
     /// Those that nobody uses: each carries one operation at a time.
     idle: RefCell<Vec<Queue>>,
 }
 
 impl FusedHost {
-    /// A host of `subsystem`, not connected yet.
+    /// The host `id` of `subsystem`, not connected yet.
     #[must_use]
-    pub(crate) fn new(world: &SimWorld, portal: SocketAddr, subsystem: Nqn) -> Self {
-        Self { world: world.clone(), portal, subsystem, idle: RefCell::default() }
+    pub(crate) fn new(world: &SimWorld, portal: SocketAddr, subsystem: Nqn, id: [u8; 16]) -> Self {
+        Self { world: world.clone(), portal, subsystem, id, idle: RefCell::default() }
     }
 
     /// Compares `blocks` blocks with `expected` and writes `data`: how either half ended.
@@ -91,12 +93,12 @@ impl FusedHost {
 
     async fn connect(&self) -> Result<Queue, Gone> {
         let mut admin = self.greet().await?;
-        let accepted = admin.connect(0, CNTLID_DYNAMIC, &self.subsystem).await?;
+        let accepted = admin.connect((0, CNTLID_DYNAMIC), &self.id, &self.subsystem).await?;
         let cc = Cc::enabled(Cc::CSS_NVM).0.into();
         let enable = Property::set(offset::CC, PropertySize::Four, cc);
         admin.command(&enable.into(), &[]).await?;
         let mut io = self.greet().await?;
-        io.connect(1, accepted.cntlid(), &self.subsystem).await?;
+        io.connect((1, accepted.cntlid()), &self.id, &self.subsystem).await?;
         Ok(Queue { io, _admin: admin })
     }
 
@@ -161,12 +163,12 @@ impl Wire {
 
     async fn connect(
         &mut self,
-        qid: u16,
-        cntlid: u16,
+        (qid, cntlid): (u16, u16),
+        id: &[u8; 16],
         subsystem: &Nqn,
     ) -> Result<ConnectResult, Gone> {
-        let host = Nqn::from_uuid(&[9; 16]);
-        let data = ConnectData::new(HostId([9; 16]), &host, subsystem, cntlid);
+        let host = Nqn::from_uuid(id);
+        let data = ConnectData::new(HostId(*id), &host, subsystem, cntlid);
         let cqe = self.command(&Connect::new(qid, 32, 0).into(), data.as_bytes()).await?;
         Ok(ConnectResult(cqe.result.get() as u32))
     }

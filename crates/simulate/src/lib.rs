@@ -10,6 +10,7 @@
 //!
 //! - `content.rs`: blocks that say which write they are from. `history.rs`: what was asked and answered.
 //! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
+//! - `register.rs`, `run/terms.rs`, `hosts.rs`: what operators change, and who may open what.
 //! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`, `fused.rs`: to whom.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
@@ -25,6 +26,7 @@ mod content;
 mod exhaustive;
 mod fused;
 mod history;
+mod hosts;
 mod image;
 mod linear;
 mod mending;
@@ -32,6 +34,7 @@ mod model;
 mod outcome;
 mod profile;
 mod reached;
+mod register;
 mod requests;
 mod rig;
 mod run;

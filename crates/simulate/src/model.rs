@@ -1,24 +1,14 @@
-//! What must be true of a volume: its history, its size, and whether it exists.
+//! What must be true of a volume: its history, its size and its terms, and whether it exists.
 
 use std::cell::{Cell, RefCell};
 
-use units::{LbaRange, MetadataSize};
+use access::Access;
+use auth::Secret;
+use units::{LbaRange, MetadataSize, Slo};
 use uuid::Uuid;
 
-use crate::content::Tag;
 use crate::history::{Fate, History, Moment};
-
-/// A change of a volume's size.
-#[derive(Clone, Copy, Debug)]
-struct Resize {
-    tag: Tag,
-    blocks: u64,
-    invoked: Moment,
-    ended: Option<Moment>,
-    fate: Fate,
-    /// A start may have undone it.
-    shaken: bool,
-}
+use crate::register::Register;
 
 /// A volume, as far as anyone who asked for it can know.
 #[derive(Debug)]
@@ -38,7 +28,16 @@ pub(crate) struct VolumeModel {
     pub deleted_at: Cell<Moment>,
     /// What happened to its blocks.
     pub history: RefCell<History>,
-    sizes: RefCell<Vec<Resize>>,
+    /// Its size in blocks.
+    pub sizes: RefCell<Register<u64>>,
+    /// What it is promised.
+    pub slo: RefCell<Register<Slo>>,
+    /// Who may open it.
+    pub access: RefCell<Register<Access>>,
+    /// All secrets that were ever to open it, and the secrets by which the server proves itself beside them.
+    pub secrets: RefCell<Vec<(Secret, Secret)>>,
+    /// Hosts of the volume may have been cut since the start of the server.
+    pub is_cut: Cell<bool>,
 }
 
 impl VolumeModel {
@@ -50,14 +49,6 @@ impl VolumeModel {
         (blocks, metadata): (u64, MetadataSize),
         now: Moment,
     ) -> Self {
-        let size = Resize {
-            tag: 0,
-            blocks,
-            invoked: now,
-            ended: Some(now),
-            fate: Fate::Done,
-            shaken: false,
-        };
         Self {
             id,
             shard,
@@ -67,7 +58,11 @@ impl VolumeModel {
             created_at: Cell::new(now),
             deleted_at: Cell::new(now),
             history: RefCell::default(),
-            sizes: RefCell::new(vec![size]),
+            sizes: RefCell::new(Register::new(blocks, now)),
+            slo: RefCell::new(Register::new(Slo::default(), now)),
+            access: RefCell::new(Register::new(Access::default(), now)),
+            secrets: RefCell::default(),
+            is_cut: Cell::new(false),
         }
     }
 
@@ -105,21 +100,6 @@ impl VolumeModel {
         }
     }
 
-    /// Notes that a resize is issued.
-    pub(crate) fn begin_resize(&self, tag: Tag, blocks: u64, now: Moment) {
-        let resize =
-            Resize { tag, blocks, invoked: now, ended: None, fate: Fate::Open, shaken: false };
-        self.sizes.borrow_mut().push(resize);
-    }
-
-    /// Notes what came of it.
-    pub(crate) fn end_resize(&self, tag: Tag, fate: Fate, now: Moment) {
-        let mut sizes = self.sizes.borrow_mut();
-        let resize = sizes.iter_mut().find(|resize| resize.tag == tag).expect("it was begun");
-        resize.fate = fate;
-        resize.ended = (fate != Fate::Open).then_some(now);
-    }
-
     /// The next start may undo what was answered since `moment`.
     pub(crate) fn undo_since(&self, moment: Moment) {
         self.history.borrow_mut().undo_since(moment);
@@ -129,40 +109,35 @@ impl VolumeModel {
         if self.deleted.get() == Some(Fate::Done) && self.deleted_at.get() >= moment {
             self.deleted.set(Some(Fate::Open));
         }
-        for size in &mut *self.sizes.borrow_mut() {
-            size.shaken |= size.ended.is_none_or(|ended| ended >= moment);
-        }
+        self.sizes.borrow_mut().undo_since(moment);
+        self.slo.borrow_mut().undo_since(moment);
+        self.access.borrow_mut().undo_since(moment);
     }
 
-    /// The size was found to be `blocks` by someone whom nobody disturbed.
-    pub(crate) fn set_size(&self, blocks: u64, now: Moment) {
-        let ended = Some(now);
-        let size = Resize { tag: 0, blocks, invoked: now, ended, fate: Fate::Done, shaken: false };
-        *self.sizes.borrow_mut() = vec![size];
-    }
-
-    /// The sizes that it may have had between two moments.
+    /// Its name.
     #[must_use]
-    pub(crate) fn sizes(&self, from: Moment, to: Moment) -> Vec<u64> {
-        let sizes = self.sizes.borrow();
-        let possible = |size: &&Resize| {
-            let replaced = sizes.iter().any(|other| {
-                other.fate == Fate::Done
-                    && !other.shaken
-                    && other.ended.is_some_and(|ended| ended < from)
-                    && size.ended.is_some_and(|ended| ended < other.invoked)
-            });
-            size.fate != Fate::Refused && size.invoked <= to && !replaced
-        };
-        sizes.iter().filter(possible).map(|size| size.blocks).collect()
+    pub(crate) fn name(&self) -> String {
+        format!("v{}", self.id)
     }
 
     /// A size for a request that is made up now.
     #[must_use]
     pub(crate) fn likely_size(&self) -> u64 {
-        let sizes = self.sizes.borrow();
-        let done = sizes.iter().rev().find(|size| size.fate == Fate::Done);
-        done.map_or(0, |size| size.blocks)
+        *self.sizes.borrow().latest()
+    }
+
+    /// The sizes that it may have had between two moments.
+    #[must_use]
+    pub(crate) fn sizes(&self, from: Moment, to: Moment) -> Vec<u64> {
+        self.sizes.borrow().possible(from, to).copied().collect()
+    }
+
+    /// The server is gone: what was open about the volume took effect by now, or never does.
+    pub(crate) fn close(&self, now: Moment) {
+        self.history.borrow_mut().close(now);
+        self.sizes.borrow_mut().close(now);
+        self.slo.borrow_mut().close(now);
+        self.access.borrow_mut().close(now);
     }
 }
 

@@ -1,8 +1,11 @@
 //! What a run is made of: all of it drawn from the seed.
 
+mod control;
+
 use sim::{DeviceFaults, Rng};
 use units::MetadataSize;
 
+use crate::hosts::HOSTS;
 use crate::tall;
 
 /// What a run is about.
@@ -43,11 +46,13 @@ pub enum Workload {
     Starts,
     /// Extents that go from shard to shard all the time, roots that take long, and power cuts meanwhile.
     Trade,
+    /// What operators ask for, and short boots in any order, with hosts and without.
+    Control,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -65,6 +70,7 @@ impl Workload {
         ("tall", Self::Tall),
         ("starts", Self::Starts),
         ("trade", Self::Trade),
+        ("control", Self::Control),
     ];
 
     /// The one with this name.
@@ -107,14 +113,19 @@ impl Workload {
             Self::Tall,
             Self::Starts,
             Self::Trade,
+            Self::Control,
+            Self::Control,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
 
-    /// Whether requests go through initiator, network and server.
-    #[must_use]
-    pub fn is_plane(self) -> bool {
-        matches!(self, Self::Plane | Self::Links | Self::PlaneFaults)
+    /// Whether requests go through initiator, network and server: always, or in two of three runs.
+    fn is_plane(self, rng: &mut Rng) -> bool {
+        match self {
+            Self::Plane | Self::Links | Self::PlaneFaults => true,
+            Self::Control => !rng.one_in(3),
+            _ => false,
+        }
     }
 }
 
@@ -141,8 +152,20 @@ pub(crate) struct Mix {
     pub checkpoint: u64,
     /// Scrubs.
     pub scrub: u64,
-    /// Other ceilings, policies and promises.
+    /// Other ceilings, policies and quotas.
     pub share: u64,
+    /// Several ranges that one command deallocates.
+    pub clear_several: u64,
+    /// Other promises.
+    pub slo: u64,
+    /// Other tokens and restrictions.
+    pub access: u64,
+    /// Looks at what the server says of volumes.
+    pub look: u64,
+    /// Hosts that ask for a volume, with a secret that may open it.
+    pub knock: u64,
+    /// Other bounds of what a tenant's volumes hold.
+    pub allot: u64,
 }
 
 /// Which blocks fail, however often they are tried.
@@ -161,6 +184,14 @@ pub(crate) enum Breaks {
 pub(crate) struct Profile {
     /// What it is about.
     pub workload: Workload,
+    /// Whether requests go through initiator, network and server.
+    pub plane: bool,
+    /// Whether hosts have to authenticate.
+    pub authenticates: bool,
+    /// Hosts of each volume.
+    pub hosts: u64,
+    /// Whether most boots are followed by some that do little.
+    pub rows: bool,
     /// Whether the disk has a volatile cache.
     pub volatile: bool,
     /// Shards of the disk; volumes are in the first `busy_shards`.
@@ -221,6 +252,12 @@ const MIX: Mix = Mix {
     checkpoint: 4,
     scrub: 1,
     share: 0,
+    clear_several: 2,
+    slo: 1,
+    access: 1,
+    look: 1,
+    knock: 0,
+    allot: 0,
 };
 
 /// Shards that leave the first one two extents of the smallest disk.
@@ -255,9 +292,13 @@ impl Profile {
     }
 
     fn draw_young(workload: Workload, rng: &mut Rng) -> Self {
-        let share = if workload.is_plane() { 5 } else { 0 };
+        let plane = workload.is_plane(rng);
         let calm = Self {
             workload,
+            plane,
+            authenticates: plane && rng.one_in(2),
+            hosts: rng.between(1, HOSTS as u64),
+            rows: false,
             volatile: !rng.one_in(3),
             shards: 1,
             busy_shards: 1,
@@ -272,7 +313,7 @@ impl Profile {
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
-            mix: Mix { share, ..MIX },
+            mix: if plane { MIX.of_plane() } else { MIX },
             faults: DeviceFaults::default(),
             cuts: false,
             goes: false,
@@ -288,6 +329,7 @@ impl Profile {
             Workload::Tall => calm.tall(rng),
             Workload::Starts => calm.starting(rng),
             Workload::Trade => calm.trading(rng),
+            Workload::Control => calm.controlled(rng),
             Workload::Churn => Self {
                 shards: 2,
                 busy_shards: 2,

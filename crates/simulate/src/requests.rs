@@ -1,5 +1,7 @@
 //! One worker's requests: drawn, issued, checked.
 
+pub(crate) mod terms;
+
 use std::rc::Rc;
 
 use io_traits::Buffer;
@@ -32,6 +34,8 @@ pub(crate) struct Worker {
     pub profile: Profile,
     /// The chance behind them.
     pub rng: Rng,
+    /// Which host it is.
+    pub host: usize,
 }
 
 impl Worker {
@@ -42,7 +46,12 @@ impl Worker {
                 return;
             }
             let outcome = self.step().await;
-            let returns = self.profile.breaks != Breaks::Nothing;
+            // A host that was cut comes again, as one that knows what opens the volume now.
+            if outcome == Err(Failure::Lost) && self.may_be_cut() {
+                continue;
+            }
+            let comes_back = self.rig.core().is_some() && self.run.leniency().returns;
+            let returns = self.profile.breaks != Breaks::Nothing || comes_back;
             if returns && matches!(outcome, Err(Failure::JournalLost | Failure::Lost)) {
                 self.rig.pause(RETURN).await;
                 continue;
@@ -69,6 +78,12 @@ impl Worker {
             mix.checkpoint,
             mix.scrub,
             mix.share,
+            mix.clear_several,
+            mix.slo,
+            mix.access,
+            mix.look,
+            mix.knock,
+            mix.allot,
         ];
         let mut left = self.rng.below(choices.iter().sum());
         let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
@@ -87,17 +102,50 @@ impl Worker {
                 return Ok(());
             }
             6 => return self.resize().await,
+            12 => return self.change_slo().await,
+            13 => return self.change_access().await,
+            14 => {
+                self.rig.look(&self.run);
+                return Ok(());
+            }
+            15 => {
+                self.knock().await;
+                return Ok(());
+            }
+            16 => {
+                self.allot();
+                return Ok(());
+            }
             _ => {}
         }
         let Some((model, target)) = self.pick().await else { return Ok(()) };
-        match choice.expect("below the sum") {
-            0 => self.write(&model, &target).await,
-            1 => self.clear(&model, &target, false).await,
-            2 => self.clear(&model, &target, true).await,
-            3 if self.rng.one_in(6) => self.read_in_order(&model, &target).await,
-            3 => self.read(&model, &target).await,
-            4 => self.compare(&model, &target).await,
-            _ => self.swap(&model, &target).await,
+        let outcome = self.ask(choice.expect("below the sum"), &model, &target).await;
+        if outcome == Err(Failure::Lost) && self.may_be_cut() {
+            self.rig.forget_host(&model, self.host);
+        }
+        outcome
+    }
+
+    /// Whether connections end by changes of access.
+    fn may_be_cut(&self) -> bool {
+        self.rig.core().is_some() && self.profile.mix.access > 0
+    }
+
+    async fn ask(
+        &mut self,
+        choice: usize,
+        model: &VolumeModel,
+        target: &Target,
+    ) -> Result<(), Failure> {
+        match choice {
+            0 => self.write(model, target).await,
+            1 => self.clear(model, target, false).await,
+            2 => self.clear(model, target, true).await,
+            3 if self.rng.one_in(6) => self.read_in_order(model, target).await,
+            3 => self.read(model, target).await,
+            4 => self.compare(model, target).await,
+            11 => self.clear_several(model, target).await,
+            _ => self.swap(model, target).await,
         }
     }
 
@@ -109,9 +157,10 @@ impl Worker {
     }
 
     async fn pick(&mut self) -> Option<(Rc<VolumeModel>, Target)> {
-        let model = self.pick_model()?;
-        let target = self.rig.target(&model).await;
-        if target.is_none() && model.is_usable() && !self.profile.cuts {
+        let (model, from) = (self.pick_model()?, self.rig.instant(&self.run));
+        let target = self.rig.target_of(&model, self.host).await;
+        let must_open = self.rig.must_open(&self.run, &model, (self.host, from));
+        if target.is_none() && model.is_usable() && must_open && !self.profile.cuts {
             self.run.fail(format!("volume {} cannot be opened", model.id));
         }
         Some((model, target?))
@@ -161,6 +210,23 @@ impl Worker {
         let tag = self.run.begin(model, range, true);
         let outcome = target.clear(range, self.rng.one_in(2)).await;
         self.run.end(model, tag, outcome);
+        outcome
+    }
+
+    /// Deallocates several ranges by one command; some may touch or overlap.
+    async fn clear_several(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
+        let mut ranges: Vec<LbaRange> = Vec::new();
+        for _ in 0..self.rng.between(2, 6) {
+            let mut range = self.range(model, 64);
+            if let Some(last) = ranges.last().filter(|_| self.rng.one_in(3)) {
+                range.start = Lba(last.end().0.saturating_sub(self.rng.below(3)));
+            }
+            ranges.push(range);
+        }
+        let begin = |range: &LbaRange| self.run.begin(model, *range, true);
+        let tags: Vec<_> = ranges.iter().map(begin).collect();
+        let outcome = target.clear_several(&ranges).await;
+        self.run.end_several(model, &tags, outcome);
         outcome
     }
 
@@ -295,6 +361,7 @@ impl Worker {
             };
             let shard = self.rng.below(shards) as usize;
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
+            terms::first_terms(&self.run, &model, &mut self.rng);
             return create(&self.run, &self.rig, &model, self.profile.volume_blocks).await;
         }
         let Some(model) = self.pick_model() else { return Ok(()) };

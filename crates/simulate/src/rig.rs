@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use client::{Backoff, Client, Options, Reconnect};
-use dataplane::{Core, CoreOptions, nqn_of};
+use access::Access;
+use auth::{Group, Hash, Policy};
+use dataplane::{Core, CoreOptions};
 use io_traits::{Clock, Network, Spawn};
+use local_sync::{Permit, Semaphore};
 use sim::SimWorld;
-use units::Duration;
+use units::{Duration, Slo};
 use uuid::Uuid;
 use volume::{
-    CheckReport, ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, Terms, VolumeError,
+    CheckReport, ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, VolumeError,
     VolumeSpec,
 };
 
-use crate::fused::FusedHost;
+use crate::hosts::ADDRESSES;
 use crate::model::VolumeModel;
+use crate::run::{TENANTS, Terms};
 use crate::seam::SeamDevice;
 use crate::target::{Failure, Target};
 
@@ -26,15 +29,19 @@ const SECRET: u64 = 0x5EC2_E700_0000_0001;
 /// How often [`Shard::settle`] is called.
 const TICK: Duration = Duration::from_millis(250);
 
+/// Hosts that are connected, by volume and number.
+pub(crate) type Hosts = BTreeMap<(Uuid, usize), Target>;
+
 /// A server that runs.
 #[derive(Clone)]
 pub(crate) struct Rig {
     world: SimWorld,
     shards: Rc<RefCell<Vec<Shard<SeamDevice>>>>,
     core: Option<Core<SimWorld, SeamDevice>>,
-    /// Hosts of each volume.
-    hosts: Rc<RefCell<BTreeMap<Uuid, Target>>>,
-    reconnects: bool,
+    hosts: Rc<RefCell<Hosts>>,
+    /// Held by who changes the access of a volume.
+    changing: Rc<RefCell<BTreeMap<Uuid, Semaphore>>>,
+    service: Service,
 }
 
 /// What a server is started for.
@@ -44,12 +51,15 @@ pub(crate) struct Service {
     pub plane: bool,
     /// Whether hosts connect again.
     pub reconnects: bool,
+    /// Whether hosts have to authenticate.
+    pub authenticates: bool,
     /// Whether shards that fail are brought back. A data plane does that in any case.
     pub returns: bool,
 }
 
-fn portal() -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, 1], 4420))
+/// Where hosts reach the server.
+pub(crate) fn portal() -> SocketAddr {
+    SocketAddr::new(ADDRESSES[0], 4420)
 }
 
 /// Recovers these shards of a disk, and starts them in this order, with so many bytes of memory for the maps of
@@ -84,18 +94,23 @@ impl Rig {
         service: Service,
     ) -> Self {
         let core = service.plane.then(|| {
-            let core = Core::new(world, CoreOptions::new(portal()));
+            // The cheapest that there is: what a group adds, tests of `auth` show.
+            let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
+            let authentication = service.authenticates.then_some(policy);
+            let options = CoreOptions { authentication, ..CoreOptions::new(portal()) };
+            let core = Core::new(world, options);
             for shard in &shards {
                 core.attach(shard.clone());
             }
+            core.bound_tenants(TENANTS.map(str::to_owned).to_vec());
             let listener = world.listen(portal()).expect("nobody else listens");
             let serving = core.clone();
             world.spawn(async move { serving.serve(listener).await });
             core
         });
         let (shards, hosts) = (Rc::new(RefCell::new(shards)), Rc::default());
-        let reconnects = service.reconnects;
-        let rig = Self { world: world.clone(), shards, core, hosts, reconnects };
+        let changing = Rc::default();
+        let rig = Self { world: world.clone(), shards, core, hosts, changing, service };
         if rig.core.is_none() {
             for (number, shard) in rig.shards().iter().enumerate() {
                 rig.run_loops(shard);
@@ -128,6 +143,34 @@ impl Rig {
         }
     }
 
+    /// The world that it runs in.
+    pub(crate) fn world(&self) -> &SimWorld {
+        &self.world
+    }
+
+    /// Hosts that are connected.
+    pub(crate) fn hosts(&self) -> &RefCell<Hosts> {
+        &self.hosts
+    }
+
+    /// Whether hosts connect again.
+    pub(crate) fn reconnects(&self) -> bool {
+        self.service.reconnects
+    }
+
+    /// Whether hosts have to authenticate.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.service.authenticates
+    }
+
+    /// Waits until nobody else changes the access of a volume, as long as the permit is kept.
+    pub(crate) async fn change_alone(&self, model: &VolumeModel) -> Permit {
+        let mut changing = self.changing.borrow_mut();
+        let turn = changing.entry(model.uuid()).or_insert_with(|| Semaphore::new(1)).acquire(1);
+        drop(changing);
+        turn.await
+    }
+
     /// The data plane, if there is one.
     #[must_use]
     pub(crate) fn core(&self) -> Option<&Core<SimWorld, SeamDevice>> {
@@ -145,29 +188,6 @@ impl Rig {
         self.core.as_ref().map_or_else(|| self.shards.borrow().clone(), Core::shards)
     }
 
-    /// Where requests for a volume go; `None` if it is not there.
-    pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
-        let uuid = model.uuid();
-        let volume = self.shards()[model.shard].volume(uuid)?;
-        if self.core.is_none() {
-            return Some(Target::Engine(volume));
-        }
-        if let Some(host) = self.hosts.borrow().get(&uuid) {
-            return Some(host.clone());
-        }
-        let reconnect = match self.reconnects {
-            true => Reconnect::Backoff(Backoff { seed: model.id, ..Backoff::default() }),
-            false => Reconnect::Never,
-        };
-        let options = Options { reconnect, queues: 2, ..Options::for_host([7; 16]) };
-        let client = Client::connect(self.world.clone(), portal(), &nqn_of(uuid), options).await;
-        let host = client.ok()?.volume().await.ok()?;
-        let fused = FusedHost::new(&self.world, portal(), nqn_of(uuid));
-        let target = Target::Plane(host, Rc::new(fused));
-        self.hosts.borrow_mut().insert(uuid, target.clone());
-        Some(target)
-    }
-
     /// Blocks of the volume, if it is there.
     #[must_use]
     pub(crate) fn size(&self, model: &VolumeModel) -> Option<u64> {
@@ -179,8 +199,10 @@ impl Rig {
     /// # Errors
     /// Why not.
     pub(crate) async fn create(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
-        let spec = VolumeSpec { uuid: model.uuid(), name: format!("v{}", model.id), blocks };
-        let terms = Terms { metadata: model.metadata, ..Terms::default() };
+        let spec = VolumeSpec { uuid: model.uuid(), name: model.name(), blocks };
+        let access = model.access.borrow().latest().encode().expect("it is short");
+        let slo = *model.slo.borrow().latest();
+        let terms = volume::Terms { slo, access, metadata: model.metadata };
         match &self.core {
             Some(core) => drop(core.create_volume(model.shard, spec, terms).await?),
             None => drop(self.shards()[model.shard].create_volume_under(spec, terms).await?),
@@ -197,7 +219,7 @@ impl Rig {
             Some(core) => core.delete_volume(model.uuid()).await?,
             None => self.shards()[model.shard].delete_volume(model.uuid()).await?,
         }
-        self.hosts.borrow_mut().remove(&model.uuid());
+        self.hosts.borrow_mut().retain(|(uuid, _), _| *uuid != model.uuid());
         Ok(())
     }
 
@@ -213,6 +235,62 @@ impl Rig {
         let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
         volume.resize(blocks).await?;
         Ok(())
+    }
+
+    /// What the server says of a volume; `None` if it is not there.
+    #[must_use]
+    pub(crate) fn terms(&self, model: &VolumeModel) -> Option<Terms> {
+        if let Some(core) = &self.core {
+            let status = core.volume(model.uuid())?;
+            let (blocks, metadata, slo) = (status.blocks, status.metadata, status.slo);
+            return Some(Terms { name: status.name, blocks, metadata, slo, access: status.access });
+        }
+        self.terms_of_engine(model)
+    }
+
+    /// What the engine says of it.
+    #[must_use]
+    pub(crate) fn terms_of_engine(&self, model: &VolumeModel) -> Option<Terms> {
+        let volume = self.shards()[model.shard].volume(model.uuid())?;
+        Some(Terms {
+            name: volume.name().to_owned(),
+            blocks: volume.blocks(),
+            metadata: volume.metadata_size(),
+            slo: volume.slo(),
+            access: Access::decode(&volume.access()).ok(),
+        })
+    }
+
+    /// Changes what a volume is promised.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn set_slo(&self, model: &VolumeModel, slo: Slo) -> Result<(), Failure> {
+        if let Some(core) = &self.core {
+            core.set_slo(model.uuid(), slo).await?;
+            return Ok(());
+        }
+        let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
+        Ok(volume.set_slo(slo).await?)
+    }
+
+    /// Changes who may open a volume.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) async fn set_access(
+        &self,
+        model: &VolumeModel,
+        access: Access,
+        cut: bool,
+    ) -> Result<(), Failure> {
+        if let Some(core) = &self.core {
+            model.is_cut.set(true);
+            core.set_access(model.uuid(), access, cut).await?;
+            return Ok(());
+        }
+        let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;
+        Ok(volume.set_access(&access.encode().expect("it is short")).await?)
     }
 
     /// Takes a checkpoint of every shard.

@@ -2,6 +2,7 @@
 
 mod damage;
 mod harm;
+mod terms;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -12,11 +13,12 @@ use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
-use crate::history::{Fate, Moment, Observation};
+use crate::history::{Change, Fate, Moment, Observation};
 use crate::model::{VolumeModel, text};
 use crate::target::{Compared, Failure};
 use crate::{image, linear};
 use harm::{Harm, Written};
+pub(crate) use terms::{Allotted, TENANTS, Terms};
 
 /// Which failures are excused, and by what.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -82,6 +84,10 @@ struct Shared {
     counts: Cell<Counts>,
     failure: RefCell<Option<String>>,
     disk: RefCell<Option<SimDevice>>,
+    /// What the volumes of each tenant may hold, and did when that was said.
+    allotted: RefCell<[Option<Allotted>; TENANTS.len()]>,
+    /// Whether anything was bounded so far.
+    was_bounded: Cell<bool>,
 }
 
 impl Run {
@@ -193,6 +199,29 @@ impl Run {
         tag
     }
 
+    /// Notes what came of changes that one command asks for: one that fails may have made some of them.
+    pub(crate) fn end_several(
+        &self,
+        volume: &VolumeModel,
+        tags: &[Tag],
+        outcome: Result<(), Failure>,
+    ) {
+        let Err(failure) = outcome else {
+            return tags.iter().for_each(|tag| self.end(volume, *tag, outcome));
+        };
+        let changes: Vec<Change> = {
+            let history = volume.history.borrow();
+            tags.iter().filter_map(|tag| history.get(*tag).copied()).collect()
+        };
+        let now = self.now();
+        let start = changes.iter().map(|change| change.range.start.0).min().unwrap_or(0);
+        let end = changes.iter().map(|change| change.range.end().0).max().unwrap_or(0);
+        let invoked = changes.first().map_or(now, |change| change.invoked);
+        self.check_failure(volume, LbaRange::new(Lba(start), end - start), (invoked, now), failure);
+        self.note(now, format_args!("{tags:?}: {outcome:?}"));
+        tags.iter().for_each(|tag| volume.history.borrow_mut().end(*tag, Fate::Open, now));
+    }
+
     /// Notes what came of a change, and whether that may be.
     pub(crate) fn end(&self, volume: &VolumeModel, tag: Tag, outcome: Result<(), Failure>) {
         let (range, invoked) = {
@@ -217,7 +246,7 @@ impl Run {
     }
 
     /// Notes in the trace what the harness does; its moments are no times.
-    fn note(&self, now: Moment, event: std::fmt::Arguments<'_>) {
+    pub(crate) fn note(&self, now: Moment, event: std::fmt::Arguments<'_>) {
         self.shared.trace.note(Instant(now * 1000), format_args!("host: {event}"));
     }
 
@@ -227,7 +256,7 @@ impl Run {
         // What lies behind the new end is gone.
         let range = LbaRange::new(Lba(blocks), (1 << 32) - blocks);
         let tag = self.begin(volume, range, true);
-        volume.begin_resize(tag, blocks, self.now());
+        volume.sizes.borrow_mut().begin(tag, blocks, self.now());
         tag
     }
 
@@ -239,7 +268,7 @@ impl Run {
             self.check_failure(volume, LbaRange::new(Lba(0), 0), (now, now), failure);
         }
         volume.history.borrow_mut().end(tag, fate, now);
-        volume.end_resize(tag, fate, now);
+        volume.sizes.borrow_mut().end(tag, fate, now);
     }
 
     /// A change that was decided against: it never was.
@@ -256,6 +285,7 @@ impl Run {
         if let Err(failure) = outcome {
             self.check_failure(volume, nowhere, (now, now), failure);
         }
+        self.note(now, format_args!("volume {}: created: {outcome:?}", volume.id));
         volume.created.set(outcome.map_or_else(Failure::fate, |()| Fate::Done));
         volume.created_at.set(now);
     }
@@ -272,6 +302,7 @@ impl Run {
         if let Err(failure) = outcome {
             self.check_failure(volume, nowhere, (now, now), failure);
         }
+        self.note(now, format_args!("volume {}: deleted: {outcome:?}", volume.id));
         let fate = outcome.map_or_else(Failure::fate, |()| Fate::Done);
         volume.deleted.set((fate != Fate::Refused).then_some(fate));
         volume.deleted_at.set(now);
@@ -406,7 +437,7 @@ impl Run {
                 let end = range.start.0 + range.blocks;
                 volume.sizes(from, to).iter().any(|blocks| end > *blocks)
             }
-            Failure::NoSpace => lenient.no_space,
+            Failure::NoSpace => lenient.no_space || self.is_bounded(volume),
             Failure::Corrupt(place) => {
                 let may_be_map = place.is_none() && self.is_map_harmed(volume, None);
                 let reached = may_be_map || self.goes_back(volume.shard);
@@ -417,7 +448,12 @@ impl Run {
             }
             Failure::Device | Failure::JournalLost => lenient.device_errors,
             Failure::Deleted => volume.deleted.get().is_some_and(|fate| fate != Fate::Refused),
-            Failure::Lost => lenient.cuts || lenient.returns || volume.deleted.get().is_some(),
+            Failure::Lost => {
+                lenient.cuts
+                    || lenient.returns
+                    || volume.deleted.get().is_some()
+                    || volume.is_cut.get()
+            }
             Failure::Unexpected => false,
         };
         self.count(|counts| counts.failed += 1);
@@ -437,7 +473,7 @@ impl Run {
         self.take_damage();
         let now = self.now();
         for volume in self.volumes() {
-            volume.history.borrow_mut().close(now);
+            volume.close(now);
         }
     }
 

@@ -4,6 +4,7 @@ mod aging;
 mod breaking;
 mod refusing;
 mod rest;
+mod rows;
 mod starting;
 mod tearing;
 mod trading;
@@ -27,12 +28,14 @@ use volume::FormatOptions;
 use crate::content;
 use crate::model::VolumeModel;
 use crate::profile::{Breaks, Profile, Workload};
+use crate::requests::terms::first_terms;
 use crate::requests::{Worker, create};
 use crate::rig::{self, Rig, Service};
 use crate::run::{Leniency, Run};
 use crate::seam::{Seam, SeamDevice};
 use crate::tall;
 use breaking::Broken;
+use rows::{Asks, Ends, Plan};
 
 /// The smallest disk that can be formatted: 64 MiB.
 pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
@@ -79,16 +82,19 @@ impl Scenario {
         self.run.set_metadata(self.profile.metadata);
         let broken = Broken::default();
         let mut disk: Option<SimDevice> = None;
-        for boot in 0..=self.profile.boots {
+        let plans = Plan::draw(&self.profile, &mut self.rng);
+        let mut time_of_day = None;
+        for (boot, plan) in plans.iter().copied().enumerate() {
             let seed = self.rng.next_u64();
             let simulation = Simulation::with_trace(seed, self.run.trace().clone());
             let world = simulation.world();
+            time_of_day.into_iter().for_each(|time| world.set_unix_time(time));
             let mut survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
             // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
             if faults.flush_error_one_in > 0 && boot % 2 == 1 {
                 survival = Survival::Completed;
             }
-            world.note(format_args!("boot {boot} {survival:?}"));
+            world.note(format_args!("boot {boot} {survival:?} {plan:?}"));
             let is_tall = self.profile.workload == Workload::Tall;
             let unflushed = disk.as_ref().map(SimDevice::unflushed_blocks).unwrap_or_default();
             let next = match &disk {
@@ -103,25 +109,27 @@ impl Scenario {
                 self.tear_roots(&before, &next, &mut Rng::new(!seed));
             }
             self.run.undo_lost_records(&next);
-            if self.profile.deaf && (1..self.profile.boots).contains(&boot) {
+            if self.profile.deaf && (1..plans.len() - 1).contains(&boot) {
                 broken.deafen(&self.run, &next, &unflushed, &mut Rng::new(!seed));
             }
             self.run.set_disk(&next);
             self.run.count(|counts| counts.boots += 1);
             let task = Boot {
                 run: self.run.clone(),
-                profile: self.profile,
+                profile: plan.profile(&self.profile, &mut self.rng),
+                plan,
                 device: SeamDevice::new(&world, next.clone(), self.seam).told_to(&self.run),
                 world: world.clone(),
                 rng: self.rng.fork(),
                 is_first: boot == 0 && !is_tall,
-                is_last: boot == self.profile.boots,
+                is_last: boot + 1 == plans.len(),
                 is_unflushed: survival == Survival::Completed,
                 cuts_at_roots: false,
                 trouble: Rc::default(),
                 broken: broken.clone(),
             };
             let end = simulation.run(task.run());
+            time_of_day = Some(world.unix_time() + self.time_between_boots());
             self.run.close();
             match end {
                 Err(stalled) => self.run.fail(format!("nothing goes on: {stalled:?}")),
@@ -149,8 +157,16 @@ impl Scenario {
             ] != [0; 4];
         let is_small = self.profile.tight || self.profile.aged || self.profile.trades;
         let no_space = is_small || faults.no_space_one_in > 0;
-        let (cuts, returns) = (self.profile.cuts, self.profile.breaks != Breaks::Nothing);
+        // A data plane brings back what failed.
+        let returns =
+            self.profile.breaks != Breaks::Nothing || (self.profile.plane && device_errors);
+        let cuts = self.profile.cuts;
         Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() }
+    }
+
+    /// How long nothing runs: tokens may end meanwhile.
+    fn time_between_boots(&mut self) -> Duration {
+        Duration::from_secs([0, 1, 10, 100, 10_000][self.rng.below(5) as usize])
     }
 
     fn new_disk(&self, world: &SimWorld) -> SimDevice {
@@ -162,6 +178,7 @@ impl Scenario {
 struct Boot {
     run: Run,
     profile: Profile,
+    plan: Plan,
     device: SeamDevice,
     world: SimWorld,
     rng: Rng,
@@ -233,42 +250,59 @@ impl Boot {
             Watched::Ended(end) => return Watched::Ended(end),
         };
         let profile = &self.profile;
-        let plane = profile.workload.is_plane();
+        let (plane, authenticates) = (profile.plane, profile.authenticates);
         let returns = profile.breaks != Breaks::Nothing;
-        let service = Service { plane, reconnects: profile.cuts, returns };
+        let service = Service { plane, reconnects: profile.cuts, authenticates, returns };
         let rig = Rig::start(&self.world, shards, service);
+        if let Some(after) = self.plan.cut_after(&mut self.rng) {
+            self.disk().crash_at_event(self.disk().events() + after);
+        }
+        rig.allot_again(&self.run);
+        let rng = self.rng.fork();
         if self.is_first {
-            let made =
-                self.watch("the creation of volumes", Box::pin(self.make_volumes(&rig))).await;
+            let made = Box::pin(self.make_volumes(&rig, rng));
+            let made = self.watch("the creation of volumes", made).await;
             if let Watched::Ended(end) = made {
                 return Watched::Ended(end);
             }
         } else if let Watched::Ended(end) =
-            self.watch("the look at all", Box::pin(self.verify(&rig))).await
+            self.watch("the look at all", Box::pin(self.verify(&rig, rng))).await
         {
             return Watched::Ended(end);
         }
         if self.is_last {
             return self.quiesce(&rig).await;
         }
-        if let Watched::Ended(end) = self.make_requests(&rig).await {
+        if self.plan.asks != Asks::Nothing
+            && let Watched::Ended(end) = self.make_requests(&rig).await
+        {
             return Watched::Ended(end);
         }
         self.disk().set_faults(DeviceFaults::default());
+        rig.look(&self.run);
+        rig.compare_terms(&self.run);
+        match self.plan.ends {
+            Ends::Anyhow => self.end_anyhow(&rig).await,
+            Ends::InOrder => self.end_in_order(&rig).await,
+            Ends::AtOnce | Ends::Cut => Watched::Done(()),
+        }
+    }
+
+    async fn end_anyhow(&mut self, rig: &Rig) -> Watched<()> {
         if self.profile.joins {
             let rng = self.rng.fork();
-            let given_back = Box::pin(self.give_back(&rig, rng));
+            let given_back = Box::pin(self.give_back(rig, rng));
             return self.watch("who gives extents back", given_back).await;
         }
         if self.profile.breaks == Breaks::AllForAWhile {
             let rng = self.rng.fork();
-            let refused = Box::pin(self.be_refused(&rig, rng));
+            let refused = Box::pin(self.be_refused(rig, rng));
             if let Watched::Ended(end) = self.watch("a disk that refuses", refused).await {
                 return Watched::Ended(end);
             }
         }
         if self.rng.one_in(2) {
-            return self.quiesce(&rig).await;
+            return self.quiesce(rig).await;
         }
         Watched::Done(())
     }
@@ -359,10 +393,11 @@ impl Boot {
         unreachable!("a second attempt either succeeds or fails the run")
     }
 
-    async fn make_volumes(&self, rig: &Rig) {
+    async fn make_volumes(&self, rig: &Rig, mut rng: Rng) {
         for number in 0..self.profile.volumes {
             let shard = number as usize % usize::from(self.profile.busy_shards);
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
+            first_terms(&self.run, &model, &mut rng);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
             if self.profile.tight || self.profile.joins || self.profile.workload == Workload::Paged
             {
@@ -399,7 +434,7 @@ impl Boot {
         self.disk().set_faults(profile.faults);
         if profile.trades {
             self.cut_at_a_root();
-        } else if !self.rng.one_in(4) {
+        } else if self.plan.ends != Ends::Cut && !self.rng.one_in(4) {
             let scale = if profile.workload == Workload::Long { 13 } else { 10 };
             let spread = 1 << self.rng.between(3, scale);
             let after = self.rng.below(spread);
@@ -410,9 +445,10 @@ impl Boot {
             broken.break_some(&self.run, &disk, &mut self.rng);
         }
         let workers = Rc::new(Semaphore::new(profile.workers));
-        for _ in 0..profile.workers {
+        for number in 0..profile.workers {
+            let host = (number % profile.hosts) as usize;
             let (run, rig, rng) = (self.run.clone(), rig.clone(), self.rng.fork());
-            let worker = Worker { run, rig, profile, rng };
+            let worker = Worker { run, rig, profile, rng, host };
             let permit = workers.try_acquire(1).expect("one for each");
             self.world.spawn(async move {
                 worker.work().await;

@@ -20,8 +20,9 @@ use crate::seam::SeamDevice;
 pub(crate) enum Target {
     /// To the engine.
     Engine(volume::Volume<SeamDevice>),
-    /// Through initiator, network and server to the engine; fused commands by a host of their own.
-    Plane(client::Volume<SimWorld>, Rc<FusedHost>),
+    /// Through initiator, network and server to the engine; fused commands by connections of their own, unless the
+    /// host has to authenticate.
+    Plane(client::Volume<SimWorld>, Option<Rc<FusedHost>>),
 }
 
 /// Why a request failed, as far as the checks tell cases apart.
@@ -201,6 +202,32 @@ impl Target {
         }
     }
 
+    /// Deallocates several ranges by one command: they read as zeroes afterwards.
+    ///
+    /// # Errors
+    /// Why not. Some of them may be deallocated.
+    pub(crate) async fn clear_several(&self, ranges: &[LbaRange]) -> Result<(), Failure> {
+        match self {
+            Self::Engine(volume) => {
+                if !volume.unmap_together(ranges).await? {
+                    for range in ranges {
+                        volume.unmap(*range).await?;
+                    }
+                }
+                Ok(())
+            }
+            Self::Plane(volume, _) => Ok(volume.deallocate(ranges).await?),
+        }
+    }
+
+    /// Whether the connection of the host is lost.
+    pub(crate) async fn is_lost(&self) -> bool {
+        use client::Error::{Closed, Disconnected, Unanswered};
+        let Self::Plane(volume, _) = self else { return false };
+        let read = volume.read_ex(Lba(0), 1).await;
+        matches!(read, Err(Disconnected(_) | Unanswered { .. } | Closed))
+    }
+
     /// Compares blocks with what is expected.
     ///
     /// # Errors
@@ -251,7 +278,7 @@ impl Target {
         expected: Expected,
         data: BufferSlice,
     ) -> Result<Compared, Failure> {
-        let Self::Plane(_, host) = self else {
+        let Self::Plane(_, Some(host)) = self else {
             return self.compare_and_write(lba, expected, data).await;
         };
         let blocks = u32::try_from(data.len_bytes() / BLOCK_SIZE).expect("a small request");

@@ -16,6 +16,7 @@ fn must_be_caught(mutant: &str, seam: Seam, workload: Workload) {
         outcome.failure.map(|finding| (seed, finding))
     });
     volume::sabotage(None);
+    dataplane::sabotage(None);
     let (seed, finding) = caught.unwrap_or_else(|| panic!("nobody notices {mutant}"));
     let sound = run(seed, Some(workload), Seam::Honest, &Trace::default());
     assert!(sound.failure.is_none(), "seed {seed} finds {finding} without {mutant}, too");
@@ -27,6 +28,16 @@ macro_rules! engines {
         #[test]
         fn $name() {
             volume::sabotage(Some(Sabotage::$sabotage));
+            must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
+        }
+    )*};
+}
+
+macro_rules! planes {
+    ($($name:ident: $sabotage:ident under $workload:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            dataplane::sabotage(Some(dataplane::Sabotage::$sabotage));
             must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
         }
     )*};
@@ -113,6 +124,20 @@ engines! {
     engine_checkpoint_gets_no_pardon: CheckpointGetsNoPardon under Broken;
     engine_overwrite_gets_no_pardon: OverwriteGetsNoPardon under Broken;
     engine_lose_undiscarded: LoseUndiscarded under Errors;
+    engine_replayed_access_unmarked: ReplayedAccessUnmarked under Control;
+    engine_replayed_slo_unmarked: ReplayedSloUnmarked under Control;
+    engine_replayed_size_unmarked: ReplayedSizeUnmarked under Control;
+    engine_replay_skips_access: ReplaySkipsAccess under Control;
+    engine_replay_skips_slo: ReplaySkipsSlo under Control;
+    engine_replay_skips_resizes: ReplaySkipsResizes under Control;
+    engine_replay_repeats_resizes: ReplayRepeatsResizes under Control;
+    engine_replay_forgets_terms: ReplayForgetsTerms under Control;
+    engine_ack_access_early: AckAccessEarly under Control;
+    engine_ack_slo_early: AckSloEarly under Control;
+    engine_unmark_late: UnmarkLate under Control;
+    engine_keep_old_descriptor: KeepOldDescriptor under Control;
+    engine_record_first_range: RecordFirstRange under Crash;
+    plane_record_first_range: RecordFirstRange under Plane;
     repair_frees_named: RepairFreesNamed under Repair;
     repair_forgets_volume: RepairForgetsVolume under Repair;
     repair_one_copy: RepairOneCopy under Repair;
@@ -120,6 +145,18 @@ engines! {
     repair_mends_from_old_bitmap: MendFromOldBitmap under Repair;
     repair_cut_stays_behind: CutStaysBehind under Repair;
     repair_root_before_flush: RootBeforeFlush under Repair;
+}
+
+planes! {
+    plane_keep_expired_tokens: KeepExpiredTokens under Control;
+    plane_ignore_restrictions: IgnoreRestrictions under Control;
+    plane_start_forgets_restrictions: StartForgetsRestrictions under Control;
+    plane_keep_old_access: KeepOldAccess under Control;
+    plane_access_before_record: AccessBeforeRecord under Control;
+    plane_cut_nobody: CutNobody under Control;
+    plane_keep_unqualified: KeepUnqualified under Control;
+    plane_return_keeps_access: ReturnKeepsAccess under Control;
+    plane_start_unbound: StartUnbound under Control;
 }
 
 disks! {

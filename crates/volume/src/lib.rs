@@ -27,6 +27,7 @@ mod check;
 mod claim_mark;
 mod cluster;
 mod copies;
+mod described;
 mod epochs;
 mod error;
 mod extents;

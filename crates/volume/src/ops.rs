@@ -12,6 +12,7 @@ use units::{Lba, LbaRange, Slo};
 use crate::VolumeError;
 use crate::locks::RangeGuard;
 use crate::pool::Runs;
+use crate::sabotage::{Sabotage, broken};
 use crate::shard::Claim;
 use crate::state::VolumeState;
 
@@ -139,7 +140,9 @@ impl Op {
             Change::UnmapAll { ranges } => ranges.as_slice(),
             _ => &[],
         };
-        ranges.iter().map(move |range| Entry::Unmap { volume, range: *range })
+        let named = if broken(Sabotage::RecordFirstRange) { 1 } else { usize::MAX };
+        let ranges = ranges.iter().take(named);
+        ranges.map(move |range| Entry::Unmap { volume, range: *range })
     }
 
     fn entry(&self) -> Entry<'_> {
@@ -161,7 +164,7 @@ impl Op {
                 blocks: state().blocks.get(),
                 slo: state().slo.get(),
                 name: state().name.as_str().into(),
-                access: state().access.borrow().to_vec().into(),
+                access: state().access().to_vec().into(),
             },
             Change::Resize { blocks } => Entry::Resize { volume: state().number, blocks: *blocks },
             Change::SetSlo { slo } => Entry::SetSlo { volume: state().number, slo: *slo },

@@ -140,6 +140,32 @@ pub enum Sabotage {
     ServeByOneRead,
     /// H1: what was read ahead is returned, whatever was written since.
     KeepReadAhead,
+    /// A change of access that is replayed does not mark the descriptor.
+    ReplayedAccessUnmarked,
+    /// Nor does a promise.
+    ReplayedSloUnmarked,
+    /// Nor does a resize.
+    ReplayedSizeUnmarked,
+    /// Replay leaves changes of access out.
+    ReplaySkipsAccess,
+    /// Replay leaves promises out.
+    ReplaySkipsSlo,
+    /// Replay leaves resizes out.
+    ReplaySkipsResizes,
+    /// Replay makes resizes twice, the second time behind all that came later.
+    ReplayRepeatsResizes,
+    /// Replay creates volumes without their terms.
+    ReplayForgetsTerms,
+    /// C1: a change of access is acknowledged while its record is on its way.
+    AckAccessEarly,
+    /// C1: the same of a promise.
+    AckSloEarly,
+    /// K1: a change of terms during a checkpoint counts as written by it.
+    UnmarkLate,
+    /// A checkpoint writes no descriptor of a volume whose map has not changed.
+    KeepOldDescriptor,
+    /// Of several ranges that are deallocated together the record names the first.
+    RecordFirstRange,
     /// M4: whoever waits for a node that someone else reads is not told that it is there.
     LoseWaiter,
     /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.

@@ -10,6 +10,7 @@ use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
 use uuid::Uuid;
 
 use crate::allowance::Allowance;
+use crate::described::{Changed, Described};
 use crate::locks::RangeLocks;
 use crate::map::{Map, Missing, Tally, Tree, is_small, leaf_capacity};
 use crate::read::Ahead;
@@ -61,25 +62,25 @@ pub(crate) struct VolumeState {
     pub(crate) number: u32,
     pub(crate) uuid: Uuid,
     pub(crate) name: String,
-    pub(crate) blocks: Cell<u64>,
+    pub(crate) blocks: Described<u64>,
     /// Metadata of each block.
     pub(crate) metadata: MetadataSize,
-    pub(crate) slo: Cell<Slo>,
+    pub(crate) slo: Described<Slo>,
     /// Who may open it; opaque here.
-    pub(crate) access: RefCell<Rc<[u8]>>,
+    access: RefCell<Rc<[u8]>>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
     pub(crate) ahead: RefCell<Ahead>,
     pub(crate) pins: Rc<Pins>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
-    pub(crate) dead: RefCell<Vec<Dead>>,
+    dead: RefCell<Vec<Dead>>,
     /// Bounds the dead ranges, those to come included.
     pub(crate) dead_permits: Semaphore,
     /// What it may add, if that is bounded by more than its size.
     pub(crate) allowance: RefCell<Option<Rc<Allowance>>>,
-    pub(crate) deleted: Cell<bool>,
+    pub(crate) deleted: Described<bool>,
     /// Whether the last checkpoint's descriptor is out of date, besides the map.
-    pub(crate) changed: Cell<bool>,
+    changed: Changed,
     /// Where the last checkpoint's descriptor lies.
     pub(crate) descriptor: Cell<Option<Pba>>,
     pub(crate) stats: Cell<VolumeStats>,
@@ -93,13 +94,15 @@ impl VolumeState {
         tally: Rc<Tally>,
     ) -> Self {
         let VolumeSpec { uuid, name, blocks } = spec;
+        let changed = Changed::default();
+        changed.mark();
         Self {
             number,
             uuid,
             name,
-            blocks: Cell::new(blocks),
+            blocks: Described::new(blocks, &changed),
             metadata,
-            slo: Cell::default(),
+            slo: Described::new(Slo::default(), &changed),
             access: RefCell::new(Rc::default()),
             map: RefCell::new(Map::new(Tree { number, metadata }, tally)),
             locks: Rc::default(),
@@ -108,8 +111,8 @@ impl VolumeState {
             dead: RefCell::default(),
             dead_permits: Semaphore::new(DEAD_RANGES_MAX as u64),
             allowance: RefCell::default(),
-            deleted: Cell::new(false),
-            changed: Cell::new(true),
+            deleted: Described::new(false, &changed),
+            changed,
             descriptor: Cell::new(None),
             stats: Cell::default(),
         }
@@ -128,11 +131,27 @@ impl VolumeState {
             state.bury(range, state.dead_permits.try_acquire(1));
         }
         state.slo.set(slo);
-        state.access.replace(access.into());
+        state.set_access(access.into());
         state.deleted.set(deleted);
-        state.changed.set(false);
+        state.changed.take();
         state.descriptor.set(Some(at));
         state
+    }
+
+    /// Who may open it.
+    pub(crate) fn access(&self) -> Rc<[u8]> {
+        self.access.borrow().clone()
+    }
+
+    /// Changes who may open it.
+    pub(crate) fn set_access(&self, access: Rc<[u8]>) {
+        self.access.replace(access);
+        self.changed.mark();
+    }
+
+    /// Whether the last checkpoint's descriptor is out of date.
+    pub(crate) fn changed(&self) -> &Changed {
+        &self.changed
     }
 
     pub(crate) fn tree(&self) -> Tree {
@@ -171,6 +190,11 @@ impl VolumeState {
         let mut stats = self.stats.get();
         change(&mut stats);
         self.stats.set(stats);
+    }
+
+    /// Whether the map still names anything that was deallocated.
+    pub(crate) fn has_dead(&self) -> bool {
+        !self.dead.borrow().is_empty()
     }
 
     /// Whether the block was deallocated, whatever the map says.
@@ -222,7 +246,7 @@ impl VolumeState {
         let within = |outer: LbaRange, inner: LbaRange| {
             outer.start <= inner.start && inner.end() <= outer.end()
         };
-        self.changed.set(true);
+        self.changed.mark();
         if range.blocks == 0 || dead.iter().any(|dead| within(dead.range, range)) {
             return;
         }
@@ -265,7 +289,7 @@ impl VolumeState {
                     upper = Some(above_range);
                 }
             }
-            self.changed.set(true);
+            self.changed.mark();
         }
         if let Some(range) = upper {
             situation(Situation::DeadRangeIsSplit);
@@ -283,7 +307,7 @@ impl VolumeState {
             found.range.blocks = end.0 - start.0;
             let range = LbaRange::new(end, was.end().0 - end.0);
             dead.push(Dead { range, stuck: false, _permit: permit });
-            self.changed.set(true);
+            self.changed.mark();
         }
     }
 

@@ -91,7 +91,7 @@ impl<D: Device> Volume<D> {
     /// Who may open it, as [`Volume::set_access`] was told.
     #[must_use]
     pub fn access(&self) -> Rc<[u8]> {
-        self.state.access.borrow().clone()
+        self.state.access()
     }
 
     /// What it has done.
@@ -249,7 +249,7 @@ impl<D: Device> Volume<D> {
         });
         inner.check_open()?;
         self.check(range)?;
-        if !self.state.dead.borrow().is_empty() {
+        if self.state.has_dead() {
             inner.exhume(&self.state, range).await?;
         }
         let claim = match inner.is_paged() {
@@ -382,11 +382,10 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// The volume is deleted, or the journal is lost.
     pub async fn set_slo(&self, slo: Slo) -> Result<(), VolumeError> {
-        let inner = self.inner();
         let guard = self.lock_terms().await?;
         let mut op = Op::new(Change::SetSlo { slo }, Some(self.state.clone()));
         op.guard = Some(guard);
-        inner.submit(op).await
+        self.submit_terms(op, Sabotage::AckSloEarly).await
     }
 
     /// Changes who may open the volume: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine
@@ -395,7 +394,6 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// Too many bytes, the volume is deleted, or the journal is lost.
     pub async fn set_access(&self, access: &[u8]) -> Result<(), VolumeError> {
-        let inner = self.inner();
         if access.len() > ACCESS_BYTES_MAX {
             return Err(VolumeError::Spec);
         }
@@ -403,7 +401,15 @@ impl<D: Device> Volume<D> {
         let change = Change::SetAccess { access: access.into() };
         let mut op = Op::new(change, Some(self.state.clone()));
         op.guard = Some(guard);
-        inner.submit(op).await
+        self.submit_terms(op, Sabotage::AckAccessEarly).await
+    }
+
+    async fn submit_terms(&self, op: Op, if_not: Sabotage) -> Result<(), VolumeError> {
+        let submitted = self.inner().submit(op);
+        if broken(if_not) {
+            return Ok(());
+        }
+        submitted.await
     }
 
     /// Has a record name the volume, and changes nothing. The record builds on the root that has the volume (J5): if that is lost,

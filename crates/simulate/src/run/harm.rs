@@ -177,6 +177,12 @@ impl Run {
         self.shared.harm.borrow().parts.values().flatten().any(is_meant)
     }
 
+    /// Whether any structure was damaged.
+    pub(crate) fn is_any_structure_harmed(&self) -> bool {
+        self.take_damage();
+        self.is_any_part(|_| true)
+    }
+
     /// Whether a copy of a root, or of the superblock, was damaged.
     pub(crate) fn is_any_copy_harmed(&self) -> bool {
         self.take_damage();

@@ -256,7 +256,7 @@ impl Boot {
 
     /// B4.
     pub(super) async fn prove_reading(&self, rig: &Rig) {
-        if !self.broken.is_stuck() || self.profile.workload.is_plane() {
+        if !self.broken.is_stuck() || self.profile.plane {
             return;
         }
         for model in self.run.volumes().into_iter().filter(|model| model.is_usable()) {

@@ -36,6 +36,7 @@ impl Boot {
             self.run.fail(left);
             return Watched::Ended(End::Failed);
         }
+        rig.check_allotments(&self.run);
         let read_data = !self.profile.tight;
         let reports = match self.watch("a check", rig.check(read_data)).await {
             Watched::Done(reports) => reports,
@@ -48,14 +49,20 @@ impl Boot {
             return Watched::Ended(End::Failed);
         }
         if self.rng.one_in(2) {
-            match self.watch("the end", rig.shutdown()).await {
-                Watched::Done(ended) => {
-                    self.run.check_checkpoint(ended.map_err(|error| error.into()));
-                }
-                Watched::Ended(end) => return Watched::Ended(end),
-            }
+            return self.end_in_order(rig).await;
         }
         Watched::Done(())
+    }
+
+    /// Ends in order: with a last checkpoint.
+    pub(super) async fn end_in_order(&self, rig: &Rig) -> Watched<()> {
+        match self.watch("the end", rig.shutdown()).await {
+            Watched::Done(ended) => {
+                self.run.check_checkpoint(ended.map_err(|error| error.into()));
+                Watched::Done(())
+            }
+            Watched::Ended(end) => Watched::Ended(end),
+        }
     }
 
     /// What a check found that the disk is not to blame for: each finding has its place, but for blocks that only

@@ -1,19 +1,25 @@
 //! The start of a boot: what a crash, or an end in order, left of each volume.
 
+use sim::Rng;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 
 use super::Boot;
 use crate::content::{self, Shown};
+use crate::hosts::ADDRESSES;
 use crate::model::VolumeModel;
+use crate::requests::terms::guest;
 use crate::rig::Rig;
 use crate::target::Target;
 
+/// Hosts that ask for each volume at a start.
+const KNOCKS: u32 = 3;
+
 impl Boot {
     /// Everything that was acknowledged is there, and nothing else.
-    pub(super) async fn verify(&self, rig: &Rig) {
+    pub(super) async fn verify(&self, rig: &Rig, mut rng: Rng) {
+        rig.compare_terms(&self.run);
         for model in self.run.volumes() {
             self.run.take_damage();
-            let now = self.run.now();
             let size = rig.size(&model);
             let is_unexpected = model.must_exist().is_some_and(|must| must != size.is_some());
             if is_unexpected && !self.run.excuses_existence(&model, size.is_some()) {
@@ -22,16 +28,45 @@ impl Boot {
             }
             model.found(size.is_some());
             let Some(size) = size else { continue };
-            if !model.sizes(now, now).contains(&size) {
-                let id = model.id;
-                return self.run.fail(format!("volume {id} has {size} blocks"));
+            self.verify_terms(rig, &model);
+            self.prove_doors(rig, &model, &mut rng).await;
+            if !self.plan.reads {
+                continue;
             }
-            model.set_size(size, now);
             let Some(target) = rig.target(&model).await else {
                 return self.run.fail(format!("volume {} cannot be opened", model.id));
             };
             self.verify_volume(&model, &target, size).await;
         }
+    }
+
+    /// The terms of a volume are what they may be, to the engine and to the data plane. They are known then.
+    fn verify_terms(&self, rig: &Rig, model: &VolumeModel) {
+        let Some(found) = rig.terms(model) else {
+            return self.run.fail(format!("volume {} is not served", model.id));
+        };
+        self.run.check_terms(model, &found);
+        let now = self.run.now();
+        model.sizes.borrow_mut().settle(found.blocks, now);
+        model.slo.borrow_mut().settle(found.slo, now);
+        if let Some(access) = found.access {
+            model.access.borrow_mut().settle(access, now);
+        }
+        model.is_cut.set(false);
+    }
+
+    /// Hosts of any kind ask for a volume.
+    async fn prove_doors(&self, rig: &Rig, model: &VolumeModel, rng: &mut Rng) {
+        if rig.core().is_none() {
+            return;
+        }
+        for _ in 0..KNOCKS {
+            let mut guest = guest(model, rng);
+            guest.address = ADDRESSES[rng.below(ADDRESSES.len() as u64) as usize];
+            rig.come_from(guest.address);
+            rig.knock(&self.run, model, &guest).await;
+        }
+        rig.come_from(ADDRESSES[0]);
     }
 
     async fn verify_volume(&self, model: &VolumeModel, target: &Target, size: u64) {

@@ -51,23 +51,15 @@ impl<D: Device> Inner<D> {
             }
             Change::Resize { blocks } => {
                 state().blocks.set(blocks);
-                state().changed.set(true);
                 if !broken(Sabotage::ShrinkKeepsBlocks) {
                     let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
                     self.apply_unmap(id, state(), range);
                 }
             }
-            Change::SetSlo { slo } => {
-                state().slo.set(slo);
-                state().changed.set(true);
-            }
-            Change::SetAccess { access } => {
-                state().access.replace(access);
-                state().changed.set(true);
-            }
+            Change::SetSlo { slo } => state().slo.set(slo),
+            Change::SetAccess { access } => state().set_access(access),
             Change::Delete => {
                 state().deleted.set(true);
-                state().changed.set(true);
                 self.bury(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
             }
             Change::Restore { failed, record, .. } => {

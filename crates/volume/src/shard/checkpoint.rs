@@ -232,10 +232,15 @@ impl<D: Device> Inner<D> {
             .chain(gone.into_iter().map(|state| (state, true)))
         {
             let mut map = state.map.borrow_mut();
-            if !(map.is_dirty() || state.changed.get() || gone) {
+            let changed = match broken(Sabotage::UnmarkLate) {
+                true => state.changed().is_marked(),
+                false => state.changed().take(),
+            };
+            let keeps = broken(Sabotage::KeepOldDescriptor) && state.descriptor.get().is_some();
+            let changed = changed && !keeps;
+            if !(map.is_dirty() || changed || gone) {
                 continue;
             }
-            state.changed.set(false);
             let map_snapshot = map.snapshot();
             drop(map);
             let descriptor = state.describe(None, map_snapshot.entries);
@@ -347,6 +352,9 @@ impl<D: Device> Inner<D> {
             writer.supersede(old);
         }
         table.insert(number, pointer);
+        if broken(Sabotage::UnmarkLate) {
+            state.changed().take();
+        }
         Ok(())
     }
 

@@ -71,7 +71,7 @@ impl<D: Device> Inner<D> {
         let volumes = self.volumes.borrow();
         let led_to =
             |state: &&Rc<VolumeState>| is_of_volumes || state.descriptor.get() == Some(pba);
-        volumes.values().filter(led_to).for_each(|state| state.changed.set(true));
+        volumes.values().filter(led_to).for_each(|state| state.changed().mark());
         if is_of_extents {
             let mut pool = self.pool.borrow_mut();
             let owned = pool.owned().to_vec();

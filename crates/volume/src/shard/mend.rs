@@ -287,7 +287,7 @@ impl<D: Device> Shard<D> {
             let mut map = state.map.borrow_mut();
             if unread.is_empty() && map.entries() != entries {
                 map.set_entries(entries);
-                state.changed.set(true);
+                state.changed().mark();
                 changed = true;
             }
         }

@@ -102,7 +102,7 @@ impl<D: Device> Inner<D> {
     fn end_reclaim(&self, state: &Rc<VolumeState>) {
         self.reclaims.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
         self.notify_space();
-        let gone = state.deleted.get() && state.dead.borrow().is_empty();
+        let gone = state.deleted.get() && !state.has_dead();
         if gone {
             situation(Situation::DeletedVolumeIsGone);
             self.volumes.borrow_mut().remove(&state.number);

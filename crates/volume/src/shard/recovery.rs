@@ -398,7 +398,7 @@ impl<D: Device> Inner<D> {
     /// What the last run had not reclaimed goes on in the background.
     pub(super) fn resume_reclaims(&self) {
         for state in self.volumes.borrow().values() {
-            if state.deleted.get() || !state.dead.borrow().is_empty() {
+            if state.deleted.get() || state.has_dead() {
                 self.reclaim(state);
             }
         }

@@ -50,6 +50,8 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
     inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
+    let repeated =
+        if broken(Sabotage::ReplayRepeatsResizes) { resizes(&unsettled) } else { Vec::new() };
     let mut passed_over = Vec::new();
     for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
         for (place, entry) in record.entries.into_iter().enumerate() {
@@ -61,6 +63,9 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
             inner.replay_what_frees(&mut passed_over, &entry).await?;
             inner.replay_entry(entry).await?;
         }
+    }
+    for entry in repeated {
+        inner.replay_entry(entry).await?;
     }
     let mut incarnation = root.incarnation;
     if is_cut && !broken(Sabotage::CutStaysBehind) {
@@ -74,6 +79,12 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let journal = Journal::new(root.journal, incarnation + 1, reader.at);
     inner.journal.replace(journal);
     Ok(())
+}
+
+/// The resizes in these records: for a mutant.
+fn resizes(placed: &[Placed]) -> Vec<Entry<'static>> {
+    let entries = placed.iter().flat_map(|placed| &placed.record.entries);
+    entries.filter(|entry| matches!(entry, Entry::Resize { .. })).cloned().collect()
 }
 
 /// Replays what a later record calls settled (P5), from the replay point on. Returns the rest. With consent the journal
@@ -189,16 +200,20 @@ impl<D: Device> Inner<D> {
                 situation(Situation::ReplayCreates);
                 // One with metadata has no such entry: a checkpoint brings it.
                 let state = VolumeState::new(volume, spec, MetadataSize::None, tally);
-                state.slo.set(slo);
-                state.access.replace(access.as_ref().into());
+                if !broken(Sabotage::ReplayForgetsTerms) {
+                    state.slo.set(slo);
+                    state.set_access(access.as_ref().into());
+                }
                 self.volumes.borrow_mut().insert(volume, Rc::new(state));
                 self.next_volume.set(self.next_volume.get().max(volume.saturating_add(1)));
                 Ok(())
             }
+            Entry::Resize { .. } if broken(Sabotage::ReplaySkipsResizes) => Ok(()),
             Entry::Resize { volume, blocks } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
-                let old = state.blocks.replace(blocks);
-                state.changed.set(true);
+                let changed = state.changed();
+                let old = changed
+                    .marked_unless(Sabotage::ReplayedSizeUnmarked, || state.blocks.replace(blocks));
                 if blocks < old {
                     situation(Situation::ReplayShrinks);
                     let range = LbaRange::new(Lba(blocks), KEY_LIMIT - 1 - blocks);
@@ -206,17 +221,21 @@ impl<D: Device> Inner<D> {
                 }
                 Ok(())
             }
+            Entry::SetSlo { .. } if broken(Sabotage::ReplaySkipsSlo) => Ok(()),
             Entry::SetSlo { volume, slo } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
                 situation(Situation::ReplayChangesTerms);
-                state.slo.set(slo);
-                state.changed.set(true);
+                let changed = state.changed();
+                changed.marked_unless(Sabotage::ReplayedSloUnmarked, || state.slo.set(slo));
                 Ok(())
             }
+            Entry::SetAccess { .. } if broken(Sabotage::ReplaySkipsAccess) => Ok(()),
             Entry::SetAccess { volume, access } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
-                state.access.replace(access.as_ref().into());
-                state.changed.set(true);
+                let changed = state.changed();
+                changed.marked_unless(Sabotage::ReplayedAccessUnmarked, || {
+                    state.set_access(access.as_ref().into());
+                });
                 Ok(())
             }
             Entry::Delete { .. } if broken(Sabotage::ReplaySkipsDeletes) => Ok(()),

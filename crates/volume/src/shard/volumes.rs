@@ -49,7 +49,7 @@ impl<D: Device> Shard<D> {
         let _creating = Creating::new(&inner.creating, spec.uuid);
         let state = VolumeState::new(number, spec, terms.metadata, inner.tally.clone());
         state.slo.set(terms.slo);
-        state.access.replace(terms.access.into());
+        state.set_access(terms.access.into());
         let state = Rc::new(state);
         let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
         let volume = Volume::new(self.clone(), state.clone());
