@@ -111,7 +111,7 @@ python-test: deps ## install the Python package in an environment of its own, an
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
 	@if [ -f fuzz/Cargo.toml ]; then
-		$(NEXTEST) --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) --config-file .config/nextest.toml
+		$(NEXTEST) --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
 	fi
 
 .PHONY: demo-smoke
