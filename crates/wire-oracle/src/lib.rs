@@ -15,6 +15,7 @@
 
 mod check;
 mod command;
+mod controller;
 pub mod crc;
 mod draw;
 mod fault;
@@ -25,6 +26,7 @@ mod rng;
 mod setup;
 mod target;
 
+pub use controller::Controller;
 pub use fault::Fault;
 pub use host::Host;
 pub use image::Image;

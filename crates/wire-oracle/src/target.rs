@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::pdu::{self, Digests, Draft, LAST_PDU, Pdu, SUCCESS};
-use crate::{Finding, Rng};
+use crate::{Controller, Finding, Rng};
 
 /// Least that an R2T asks for, but for the end of a command's data: hosts may refuse crumbs.
 const R2T_BYTES_MIN: usize = 512;
 const READ: u8 = 0x02;
 const COMPARE: u8 = 0x05;
+const ASYNC_EVENT_REQUEST: u8 = 0x0C;
+const FABRICS: u8 = 0x7F;
 
 /// A rule that a target breaks once. The host ends the connection with it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -87,6 +89,8 @@ struct Job {
     asked: VecDeque<(u16, usize, usize)>,
     is_compare: bool,
     wants_data: bool,
+    /// Dwords 0 and 1 of its completion.
+    result: u64,
 }
 
 /// One connection of a target over memory, from ICReq on.
@@ -110,7 +114,11 @@ pub struct Target {
     pub memory: Vec<u8>,
     /// Commands of which some data was damaged.
     pub damaged: BTreeMap<u16, usize>,
-    /// A rule was broken: the command that it concerned.
+    /// Answers Fabrics commands, and all that come before an I/O queue is connected.
+    controller: Option<Controller>,
+    /// The connection is an I/O queue. One without a controller is from the start.
+    is_io: bool,
+    /// A rule that was broken.
     pub broken: Option<TargetFault>,
     reached: BTreeMap<&'static str, usize>,
 }
@@ -133,9 +141,25 @@ impl Target {
             each,
             memory,
             damaged: BTreeMap::new(),
+            controller: None,
+            is_io: true,
             broken: None,
             reached: BTreeMap::new(),
         }
+    }
+
+    /// The same as a connection of `controller`, which a host connects to, enables and identifies. Until the Connect of
+    /// an I/O queue nothing is damaged.
+    #[must_use]
+    pub fn with_controller(mut self, controller: Controller) -> Self {
+        (self.controller, self.is_io) = (Some(controller), false);
+        self
+    }
+
+    /// Whether the connection is an I/O queue.
+    #[must_use]
+    pub fn is_io(&self) -> bool {
+        self.is_io
     }
 
     /// Situations that were reached, and how often.
@@ -223,6 +247,10 @@ impl Target {
         if sqe[1] & 0xC0 != 0x40 || !descriptor_is_right {
             return Err(wrong("PSDT or SGL"));
         }
+        if self.controller.is_some() && (sqe[0] == FABRICS || !self.is_io) {
+            self.answer(sqe, len);
+            return Ok(());
+        }
         let at = slba * self.each;
         let moves_data = sqe[0] & 3 == 1 || is_read;
         if moves_data && at + len > self.memory.len() {
@@ -235,9 +263,39 @@ impl Target {
         }
         let done = if is_read || wants_data { 0 } else { data.len() };
         let (solicited, asked, is_compare) = (0, VecDeque::new(), sqe[0] == COMPARE);
-        let job = Job { cid, is_read, at, data, done, solicited, asked, is_compare, wants_data };
+        let result = 0;
+        let job =
+            Job { cid, is_read, at, data, done, solicited, asked, is_compare, wants_data, result };
         self.jobs.push(job);
         Ok(())
+    }
+
+    /// Answers what connects, enables and identifies.
+    fn answer(&mut self, sqe: &[u8], len: usize) {
+        let controller = self.controller.as_mut().expect("there is one");
+        let cid = u16::from_le_bytes([sqe[2], sqe[3]]);
+        let answer = if sqe[0] == FABRICS {
+            self.is_io |= sqe[4] == 0x01 && sqe[42..44] != [0; 2];
+            controller.fabrics(sqe)
+        } else if sqe[0] == ASYNC_EVENT_REQUEST {
+            // There is never an event.
+            return;
+        } else {
+            let is_to_host = sqe[0] & 3 == 2;
+            controller.admin(sqe, if is_to_host { len } else { 0 })
+        };
+        self.jobs.push(Job {
+            cid,
+            is_read: !answer.data.is_empty(),
+            at: 0,
+            data: answer.data,
+            done: 0,
+            solicited: 0,
+            asked: VecDeque::new(),
+            is_compare: false,
+            wants_data: false,
+            result: answer.result,
+        });
     }
 
     fn on_data(&mut self, pdu: &Pdu) -> Result<(), Finding> {
@@ -331,7 +389,7 @@ impl Target {
         let start = self.pending.len();
         self.put(pdu::C2H_DATA, flags, &own, &data);
         let one_in = self.setup.damaged_one_in;
-        if self.digests.data && one_in > 0 && self.rng.one_in(one_in) {
+        if self.is_io && self.digests.data && one_in > 0 && self.rng.one_in(one_in) {
             let end = self.pending.len();
             let first = if self.rng.one_in(4) { end - 4 } else { end - 4 - len };
             let at = self.rng.between(first.max(start), end - 1);
@@ -413,6 +471,7 @@ impl Target {
         }
         let status: u16 = if differs { 0x285 << 1 } else { 0 };
         let mut own = [0; 16];
+        own[..8].copy_from_slice(&job.result.to_le_bytes());
         own[12..14].copy_from_slice(&job.cid.to_le_bytes());
         own[14..16].copy_from_slice(&status.to_le_bytes());
         self.put(pdu::CAPSULE_RESP, 0, &own, &[]);
