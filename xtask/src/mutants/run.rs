@@ -139,10 +139,17 @@ impl Crate<'_> {
         let package = self.plan.package;
         println!("{package}: {} mutants, {} to run", self.mutants.len(), open.len());
         self.choose(&mut open);
+        if self.is_late() {
+            open.clear();
+        }
         let verdicts = Mutex::new(verdicts);
         let facts = if open.is_empty() { None } else { Some(self.decide(&open, &verdicts)?) };
         let verdicts = verdicts.into_inner().expect("no worker panics");
         self.finish(committed, &verdicts, facts)
+    }
+
+    fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() > deadline)
     }
 
     fn is_left_out(&self, mutant: &Mutant) -> bool {
@@ -237,7 +244,7 @@ impl Crate<'_> {
         let progress = Mutex::new(Progress::new(self.plan.package, numbers.len()));
         let doubtful = Mutex::new(Vec::new());
         pool::map(self.options.jobs, &numbers, |worker, (number, function)| {
-            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            if self.is_late() {
                 return Ok(());
             }
             let scratch = scratch.join(worker.to_string());
@@ -290,7 +297,7 @@ impl Crate<'_> {
         }
         println!("{}: {} through cargo-mutants", self.plan.package, slow.len());
         for index in slow {
-            if self.deadline.is_some_and(|deadline| Instant::now() > deadline) {
+            if self.is_late() {
                 return Ok(());
             }
             let verdict = slow::run(tree, self.plan, &self.mutants[*index])?;

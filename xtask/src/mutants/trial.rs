@@ -112,10 +112,12 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
     }
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
-            return Ok(match (status.success(), status.signal()) {
-                (true, _) => Outcome::Passed,
-                (false, Some(SIGXCPU)) => Outcome::TimedOut,
-                (false, _) => Outcome::Failed,
+            // A shell in between tells of the signal by its own status.
+            let is_limit = status.signal() == Some(SIGXCPU) || status.code() == Some(128 + SIGXCPU);
+            return Ok(match status.success() {
+                true => Outcome::Passed,
+                false if is_limit => Outcome::TimedOut,
+                false => Outcome::Failed,
             });
         }
         thread::sleep(Duration::from_millis(2));
