@@ -264,4 +264,23 @@ mod tests {
         let claim: ClaimRecord = serde_json::from_str(&newer).expect("a claim");
         assert_eq!(claim.portals, ["[::1]:4420".parse().expect("an address")]);
     }
+
+    /// What a tenant is asked for of its quotas: who it is, how large the volume is, and what it is promised.
+    #[test]
+    fn a_volume_counts_as_another_if_its_tenant_is_asked_for_the_same() {
+        let text = r#"{"id":"00000000-0000-0000-0000-000000000001","name":"a","owner":"t",
+            "size_bytes":4096,"host":"00000000-0000-0000-0000-000000000002",
+            "device":"00000000-0000-0000-0000-000000000003","core":0,"portal":"[::1]:4420",
+            "state":"ready","promise":{"weight":1},"restrictions":null}"#;
+        let volume = |from: &str, to: &str| {
+            serde_json::from_str::<VolumeRecord>(&text.replace(from, to)).expect("a volume")
+        };
+        let known = volume("none", "none");
+        for (from, to) in [("\"a\"", "\"b\""), ("ready", "creating"), ("4420", "4421")] {
+            assert!(volume(from, to).counts_as(&known), "{to}");
+        }
+        for (from, to) in [("\"t\"", "\"u\""), ("4096", "8192"), ("\"weight\":1", "\"weight\":2")] {
+            assert!(!volume(from, to).counts_as(&known), "{to}");
+        }
+    }
 }

@@ -251,6 +251,26 @@ mod tests {
         assert!(!endless.is_over(no_clock) && !endless.has_ended(no_clock));
     }
 
+    /// A machine that has just booted: the first nanoseconds of its clock are no marks of what is over or lost.
+    #[test]
+    fn a_tenure_of_the_first_moment_of_a_clock_is_one() {
+        let tenure = confirmed(0);
+        assert_eq!(tenure.term(), Some(Term::new(TERM)));
+        assert!(!tenure.has_lost() && !tenure.is_over(|| at(0)) && !tenure.has_ended(|| at(0)));
+        assert!(tenure.confirm(at(0)) && tenure.is_over(|| at(8)));
+        assert_eq!(Tenure::endless().term(), None);
+    }
+
+    /// A 64th for clocks that run apart, and a second; who waits longer keeps volumes away for nothing.
+    #[test]
+    fn another_host_waits_no_longer_than_it_must() {
+        for (after, safe) in [(0, 1), (64, 66), (640, 651)] {
+            let term = Term::new(Duration::from_secs(after));
+            assert_eq!(term.safe_after(), Duration::from_secs(safe));
+        }
+        assert_eq!(Term::new(Duration::MAX).safe_after(), Duration::MAX);
+    }
+
     /// N3. Method: for terms, delays of the question and clocks that run apart, the last moment at which a host serves
     /// is before the first at which another may. Times are of a clock that both are measured by.
     #[test]

@@ -27,3 +27,16 @@ impl Word {
         self.down.contains(host)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of one host counts for no other, nor does the word for one that is forgotten.
+    #[test]
+    fn a_host_is_down_only_by_its_own_name() {
+        let word = Word::down(["a", Word::WHOEVER]);
+        assert!(word.is_down("a") && word.is_down(Word::WHOEVER));
+        assert!(!word.is_down("b") && !word.is_down("") && !Word::default().is_down("a"));
+    }
+}

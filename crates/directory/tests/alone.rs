@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use directory::{
-    Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, Directory,
+    Admit, Alone, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, Directory,
     DirectoryError, GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, View,
     VolumeRecord, VolumeState, Word,
 };
@@ -160,9 +161,9 @@ fn a_device_that_is_not_claimed_refuses_every_change_of_its_volumes() {
     assert_eq!(now(alone.reconcile(id(UNCLAIMED), vec![lost()])), Err(fenced));
     assert_eq!(volumes(&alone.view()), []);
     assert!(changes.has_changed().expect("it lives"));
-    let _ = changes.borrow_and_update();
+    let before = *changes.borrow_and_update();
     assert_eq!(now(alone.reserve(volume(3, "a", DEVICE))), Ok(()));
-    assert!(changes.has_changed().expect("it lives"));
+    assert!(changes.has_changed().expect("it lives") && *changes.borrow() > before);
 }
 
 #[test]
@@ -209,7 +210,8 @@ fn a_change_is_made_only_if_it_is_admitted() {
 #[test]
 fn records_become_those_of_what_a_device_holds() {
     let alone = with_two_devices();
-    for (number, name, device) in [(3, "a", DEVICE), (4, "b", DEVICE), (5, "c", OTHER)] {
+    let there = [(3, "a", DEVICE), (4, "b", DEVICE), (5, "c", OTHER), (8, "e", OTHER)];
+    for (number, name, device) in there {
         assert_eq!(now(alone.reserve(volume(number, name, device))), Ok(()));
     }
     let found = vec![
@@ -224,10 +226,10 @@ fn records_become_those_of_what_a_device_holds() {
     ];
     assert_eq!(now(alone.reconcile(id(DEVICE), found)), Ok(conflicts));
     let view = alone.view();
-    assert_eq!(volumes(&view), listed(&[("b", 4), ("c", 5), ("c", 6), ("d", 7)]));
+    assert_eq!(volumes(&view), listed(&[("b", 4), ("c", 5), ("c", 6), ("d", 7), ("e", 8)]));
     assert_eq!(view.volumes[&id(5)].device, id(OTHER));
     let names: Vec<_> = view.names.iter().map(|(name, id)| (name.as_str(), id.as_u128())).collect();
-    assert_eq!(names, [("b", 4), ("c", 5), ("d", 7)]);
+    assert_eq!(names, [("b", 4), ("c", 5), ("d", 7), ("e", 8)]);
     // One without the name goes without it.
     assert_eq!(now(alone.forget(volume(6, "c", DEVICE))), Ok(()));
     assert_eq!(alone.view().names.get("c"), Some(&id(5)));
@@ -299,7 +301,11 @@ fn a_volume_is_reached_through_a_host_that_lives_has_its_device_and_claimed_it()
     let unplugged = changed(&|view: &mut View| {
         view.hosts.insert(id(HOST), Arc::new(HostRecord { devices: Vec::new(), ..host() }));
     });
-    assert_eq!([unclaimed, taken, unplugged], [Reach::DeviceMissing; 3]);
+    let another = changed(&|view: &mut View| {
+        let devices = host().devices.split_off(1);
+        view.hosts.insert(id(HOST), Arc::new(HostRecord { devices, ..host() }));
+    });
+    assert_eq!([unclaimed, taken, unplugged, another], [Reach::DeviceMissing; 4]);
 }
 
 /// A host that lives says itself how it is called and where it is; one that is gone is known by its claims.
@@ -330,4 +336,27 @@ fn a_mark_is_later_if_another_host_counted_as_far() {
     {
         assert_eq!(mark(number, host).is_later_than(&known), is_later, "{number} of {host}");
     }
+}
+
+/// Why the directory cannot be asked is told once: an error that is just that adds no words of its own.
+#[test]
+fn the_reason_of_an_error_is_told_without_what_is_known_already() {
+    let away = DirectoryError::Unreachable { reason: "refused".into() };
+    assert_eq!(
+        (away.reason(), away.to_string().contains("cannot be reached")),
+        ("refused".into(), true)
+    );
+    assert_eq!(DirectoryError::NoMachineId.reason(), DirectoryError::NoMachineId.to_string());
+    let word = Word::down(["a", "b"]);
+    assert_eq!(word.down.iter().map(String::as_str).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn the_clock_of_leases_goes_on_and_differences_are_never_negative() {
+    let at = |seconds| BootTime(Duration::from_secs(seconds));
+    assert_eq!([at(7) - at(4), at(4) - at(7)].map(|time| time.as_secs()), [3, 0]);
+    assert_eq!(at(4) + Duration::from_secs(3), at(7));
+    assert_eq!(at(4) + Duration::MAX, BootTime(Duration::MAX));
+    let earlier = BootTime::now();
+    assert!(earlier > at(0) && BootTime::now() >= earlier);
 }
