@@ -70,7 +70,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "programs",
-        crates: &["wire-oracle", "sim", "simulate", "farflash", "bench", "xtask"],
+        crates: &["wire-oracle", "sim", "simulate", "farflash", "power-cut", "bench", "xtask"],
         must_not_use: &[],
     },
 ];
@@ -95,6 +95,7 @@ pub(super) const EXTERNALS: &[External] = &[
         only_in: &["control", "farflash"],
         why: "the API is the control crate's",
     },
+    External { name: "fuser", only_in: &["power-cut"], why: "nothing that ships mounts anything" },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
     External {
         name: "mimalloc",
@@ -104,12 +105,21 @@ pub(super) const EXTERNALS: &[External] = &[
     External { name: "libc", only_in: &["uring", "bench"], why: "use rustix" },
     External {
         name: "clap",
-        only_in: &["simulate", "farflash", "bench"],
+        only_in: &["simulate", "farflash", "power-cut", "bench"],
         why: "only programs read arguments",
     },
     External {
         name: "rustix",
-        only_in: &["device", "uring", "reactor", "directory", "farflash", "load", "bench"],
+        only_in: &[
+            "device",
+            "uring",
+            "reactor",
+            "directory",
+            "farflash",
+            "power-cut",
+            "load",
+            "bench",
+        ],
         why: "logic never touches the world",
     },
 ];
@@ -137,7 +147,7 @@ pub(super) struct Call {
     pub(super) why: &'static str,
 }
 
-const PROGRAMS: Place = Place::AllBut(&["simulate", "farflash", "bench", "xtask"]);
+const PROGRAMS: Place = Place::AllBut(&["simulate", "farflash", "power-cut", "bench", "xtask"]);
 const FOREIGN_BYTES: Place = Place::Only(&["nvme-wire", "layout", "nvme-target", "nvme-initiator"]);
 const CLOCKS: Place = Place::AllBut(&[
     "uring",
@@ -147,11 +157,13 @@ const CLOCKS: Place = Place::AllBut(&[
     "control",
     "simulate",
     "farflash",
+    "power-cut",
     "bench",
     "xtask",
 ]);
 /// Crates whose tests are about real time or other processes.
-const REAL_TIME: Place = Place::AllBut(&["uring", "reactor", "farflash", "bench", "xtask"]);
+const REAL_TIME: Place =
+    Place::AllBut(&["uring", "reactor", "farflash", "power-cut", "bench", "xtask"]);
 const THREADS: Place = Place::AllBut(&[
     "reactor",
     "client",
@@ -161,6 +173,7 @@ const THREADS: Place = Place::AllBut(&[
     "load",
     "simulate",
     "farflash",
+    "power-cut",
     "bench",
     "xtask",
 ]);
