@@ -26,6 +26,7 @@ use io_traits::{Clock, SendBatch};
 use local_sync::{Permit, Semaphore};
 use nvme_initiator::{Connection, Transfer};
 use nvme_wire::fabrics::ConnectInvalid;
+use situations::{Situation, situation};
 use units::Instant;
 
 use crate::namespace::Namespace;
@@ -421,6 +422,7 @@ impl QueueState {
                 request.state = RequestState::Queued;
                 request.attempts = 0;
                 self.queued.push_front(index);
+                situation(Situation::RequestRepeated);
                 self.counters.repeated += 1;
             }
         }

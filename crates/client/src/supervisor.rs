@@ -3,6 +3,7 @@
 use std::rc::{Rc, Weak};
 
 use io_traits::World;
+use situations::{Situation, situation};
 use units::{Duration, Instant};
 
 use crate::association::Association;
@@ -105,6 +106,7 @@ async fn reconnect<W: World>(
             }
             Err(error) => error,
         };
+        situation(Situation::ReconnectFails);
         inner.last_connect_error.set(Some(error));
         let now = inner.world.now();
         // A refusal may end, too: a target that starts up may not know its volumes yet.

@@ -21,6 +21,7 @@ use io_traits::{Device, Stream, StreamError, World};
 use local_sync::{Either, Notify, first_of};
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
+use situations::{Situation, situation_if};
 use units::{Duration, Instant};
 
 use crate::association::Association;
@@ -175,6 +176,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if !self.is_open() {
             return;
         }
+        self.note_what_is_cut_short();
         self.phase.set(Phase::Closing);
         self.with_crowd(Crowd::lingers);
         // R5.
@@ -183,6 +185,13 @@ impl<W: World, D: Device> Connection<W, D> {
         self.outbox.close();
         self.closed.notify_all();
         self.resume.notify_all();
+    }
+
+    fn note_what_is_cut_short(&self) {
+        situation_if(Situation::ConnectionEndsUnderRequests, || self.requests() > 0);
+        situation_if(Situation::ConnectionEndsUnderData, || self.incoming.is_solicited());
+        let is_halved = || self.transport.borrow().awaits_second_half();
+        situation_if(Situation::FusedPairSeparated, is_halved);
     }
 
     /// Ends the connection now.

@@ -10,6 +10,7 @@ use local_sync::{Notify, first_of};
 use nvme_target::ConnectRefusal;
 use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
+use situations::{Situation, situation_if};
 use slab::Slab;
 use strangers::Quiet;
 use units::{Duration, Instant, MetadataSize, Slo};
@@ -338,6 +339,13 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// The volume is gone: whoever is connected to it is cut.
     pub(crate) fn retire(&self, export: &Rc<Export<W, D>>) {
+        situation_if(Situation::VolumeDeletedUnderRequests, || {
+            let is_of = |other: &Rc<Export<W, D>>| Rc::ptr_eq(other, export);
+            let connections = self.all_connections();
+            connections
+                .iter()
+                .any(|it| it.export().as_ref().is_some_and(is_of) && it.requests() > 0)
+        });
         export.lane.close();
         self.state.commands.remove_lane(export.lane.turns());
         let associations = self.associations_of(export);

@@ -22,6 +22,7 @@ use io_traits::World;
 use local_sync::{Notify, first_of};
 use nvme_wire::Status;
 use schedule::{CLASSES, Direction, Dispatch, FlowId, Quota, Request, Scheduler, SchedulerConfig};
+use situations::{Situation, situation};
 use slab::Slab;
 use units::Instant;
 
@@ -363,6 +364,7 @@ impl<W: World> Lane<W> {
         if let Some(ticket) = self.enter_at_once(direction, blocks) {
             return Some(ticket);
         }
+        situation(Situation::RequestAwaitsTurn);
         let request = request(direction, blocks);
         let arrived = self.gate.inner.world.now();
         let account = self.wait(request, gone).await?;

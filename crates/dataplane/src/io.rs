@@ -7,6 +7,7 @@ use nvme_target::io::deallocate_ranges;
 use nvme_target::{Connection as Transport, IoCommand, Outbox, SlotId, digest_of_blocks};
 use nvme_wire::{IoOpcode, Status};
 use schedule::Direction;
+use situations::{Situation, situation};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 use volume::{CompareError, ReadData, Volume, VolumeError};
 
@@ -141,7 +142,10 @@ async fn memory_for<W: World, D: Device>(
 ) -> Option<Share> {
     match connection.window.try_take(bytes) {
         Some(share) => Some(share),
-        None => Box::pin(connection.window.take(bytes)).await,
+        None => {
+            situation(Situation::RequestAwaitsBuffers);
+            Box::pin(connection.window.take(bytes)).await
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use io_traits::{Device, World};
 use local_sync::first_of;
+use situations::{Situation, situation_if};
 use units::Duration;
 use uuid::Uuid;
 use volume::{Shard, VolumeError};
@@ -203,6 +204,8 @@ impl<W: World, D: Device> Core<W, D> {
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
                     self.replace_shard(number, &shard);
+                    let has_hosts = || self.places().count() > 0;
+                    situation_if(Situation::ShardReturnsUnderHosts, has_hosts);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
                         // H5: it was opened anew meanwhile.
                         return shard.give_up();

@@ -6,6 +6,7 @@ use io_traits::{Device, World};
 use nvme_target::{SlotId, decode_fused};
 use nvme_wire::Status;
 use schedule::Direction;
+use situations::{Phase, Situation, during, situation};
 use units::{Lba, LbaRange};
 use volume::{Blocks, CompareError};
 
@@ -84,6 +85,7 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
         (blocks_of(room.into_buffer(), len_bytes, volume.metadata_size()), share)
     };
     let ((expected, share), (data, _)) = (blocks(compared), blocks(written));
+    let _under_way = during(Phase::FusedPair);
     let outcome = volume.compare_and_write(range.start, expected, data).await;
     drop(share);
     let failed = Status::ABORTED_FAILED_FUSED;
@@ -92,6 +94,7 @@ async fn fused<W: World, D: Device>(connection: Rc<Connection<W, D>>, operation:
             connection.complete_halves([first, second], (Status::SUCCESS, Status::SUCCESS));
         }
         Err(CompareError::Miscompare { .. }) => {
+            situation(Situation::FusedPairDiffers);
             let statuses = (Status::COMPARE_FAILURE.with_dnr(), failed);
             connection.complete_halves([first, second], statuses);
         }

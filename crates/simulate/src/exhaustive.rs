@@ -19,9 +19,9 @@ use local_sync::Semaphore;
 use sim::{SimDevice, SimWorld, Simulation, Survival, Trace};
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange, MetadataSize};
 use uuid::Uuid;
-use volume::{FormatOptions, Shard, Volume};
+use volume::{FormatOptions, NodeCapacity, Shard, Volume};
 
-pub use self::program::{Program, Step, programs, tall_programs};
+pub use self::program::{Program, Step, programs, shape_programs, tall_programs};
 use crate::content::{self, Shown};
 use crate::history::Fate;
 use crate::model::VolumeModel;
@@ -42,6 +42,12 @@ const SURVIVALS: [Survival; 4] =
 const FAR_STEP: usize = 30;
 /// How often it is looked whether the power is on.
 const WATCH: Duration = Duration::from_micros(50);
+/// Blocks of a volume with a map of many levels. Leaves begin at each fourth block, inner nodes at each sixteenth, and those above
+/// at each 64th.
+const SHAPED_BLOCKS: u64 = 96;
+const SHAPED_NODES: NodeCapacity = NodeCapacity { leaf: 4, inner: 4 };
+/// What is deallocated again: the first entry of the last leaf below the first inner node, which has room then.
+const THIN: LbaRange = LbaRange::new(Lba(12), 1);
 /// An event that no program reaches.
 const NEVER: u64 = 1 << 32;
 
@@ -58,6 +64,31 @@ enum Start {
     Small(MetadataSize),
     /// With a map of three levels.
     Tall,
+    /// Full, with a map of four levels: nodes take few entries.
+    Shaped,
+}
+
+impl Start {
+    /// Blocks that are written.
+    fn written(self) -> u64 {
+        if self == Self::Shaped { SHAPED_BLOCKS } else { BLOCKS }
+    }
+}
+
+/// Has nodes take few entries, if that is what a disk is about, until it is dropped.
+struct Nodes;
+
+impl Nodes {
+    fn of(start: Start) -> Self {
+        volume::set_node_capacity((start == Start::Shaped).then_some(SHAPED_NODES));
+        Self
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        volume::set_node_capacity(None);
+    }
 }
 
 impl Default for Base {
@@ -73,19 +104,32 @@ impl Base {
     /// The engine fails on a sound disk.
     #[must_use]
     pub fn new(metadata: MetadataSize) -> Self {
+        Self::fresh(Start::Small(metadata))
+    }
+
+    /// One with a full volume whose map has four levels, of nodes that take few entries.
+    ///
+    /// # Panics
+    /// The engine fails on a sound disk.
+    #[must_use]
+    pub fn shaped() -> Self {
+        Self::fresh(Start::Shaped)
+    }
+
+    fn fresh(start: Start) -> Self {
+        let _nodes = Nodes::of(start);
         let simulation = Simulation::new(1);
         let world = simulation.world();
         let disk = SimDevice::new(&world, DEVICE_BLOCKS);
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
-        let start = Start::Small(metadata);
         let made = simulation.run(async move {
             let options = FormatOptions { uuid: Uuid::from_u128(7) };
             let formatted = volume::format_with_extents(&device, &options, EXTENT_BLOCKS).await;
             formatted.expect("a sound disk");
             let rig = begin(&world, &device).await;
             let (_, model) = known(start);
-            rig.create(&model, VOLUME_BLOCKS).await.expect("room");
-            write_first(&rig, &model).await;
+            rig.create(&model, blocks_of(start)).await.expect("room");
+            write_first(&rig, &model, start).await;
         });
         made.expect("nothing waits forever");
         Self { disk, start }
@@ -103,7 +147,7 @@ impl Base {
         let device = SeamDevice::new(&world, disk.clone(), Seam::Honest);
         let made = simulation.run(async move {
             let rig = begin(&world, &device).await;
-            write_first(&rig, &known(Start::Tall).1).await;
+            write_first(&rig, &known(Start::Tall).1, Start::Tall).await;
         });
         made.expect("nothing waits forever");
         Self { disk, start: Start::Tall }
@@ -115,6 +159,7 @@ impl Base {
     /// # Errors
     /// What is wrong, and where the power was cut.
     pub fn crash_everywhere(&self, program: &Program) -> Result<u64, String> {
+        let _nodes = Nodes::of(self.start);
         let (mut looked, mut before) = (0, None);
         // What comes before is another program's, and goes the same way in that.
         for event in self.run_until(program, NEVER).last_began.. {
@@ -186,14 +231,17 @@ async fn begin(world: &SimWorld, device: &SeamDevice) -> Rig {
 }
 
 /// Writes what every program begins with, the last that is known.
-async fn write_first(rig: &Rig, model: &VolumeModel) {
+async fn write_first(rig: &Rig, model: &VolumeModel, start: Start) {
     let target = rig.target(model).await.expect("created");
     let tag = match model.history.borrow().guess(0) {
         Shown::Tag(tag) => tag,
         shown => unreachable!("written, and not {shown:?}"),
     };
-    let data = content::data(model.id, 0, BLOCKS, tag);
+    let data = content::data(model.id, 0, start.written(), tag);
     target.write(Lba(0), data).await.expect("room");
+    if start == Start::Shaped {
+        target.clear(THIN, true).await.expect("a sound disk");
+    }
     rig.checkpoint().await.expect("a sound disk");
 }
 
@@ -202,16 +250,31 @@ fn known(start: Start) -> (Run, Rc<VolumeModel>) {
     let run = Run::default();
     let model = match start {
         Start::Tall => tall::known(&run),
-        Start::Small(metadata) => {
-            run.set_metadata(metadata);
-            let model = run.new_volume(0, VOLUME_BLOCKS);
+        Start::Small(_) | Start::Shaped => {
+            if let Start::Small(metadata) = start {
+                run.set_metadata(metadata);
+            }
+            let model = run.new_volume(0, blocks_of(start));
             model.created.set(Fate::Done);
             model
         }
     };
-    let tag = run.begin(&model, LbaRange::new(Lba(0), BLOCKS), false);
+    let tag = run.begin(&model, LbaRange::new(Lba(0), start.written()), false);
     run.end(&model, tag, Ok(()));
+    if start == Start::Shaped {
+        let tag = run.begin(&model, THIN, true);
+        run.end(&model, tag, Ok(()));
+    }
     (run, model)
+}
+
+/// Blocks of the volume.
+fn blocks_of(start: Start) -> u64 {
+    match start {
+        Start::Small(_) => VOLUME_BLOCKS,
+        Start::Tall => tall::BLOCKS,
+        Start::Shaped => SHAPED_BLOCKS,
+    }
 }
 
 async fn until_crash(world: &SimWorld, disk: &SimDevice, future: impl Future<Output = ()>) {
@@ -269,9 +332,14 @@ impl Actor {
             Step::SwapWrongly => self.swap(&model, &target, Some(Shown::Tag(u64::MAX))).await,
             Step::Resize => {
                 let blocks = if size == VOLUME_BLOCKS { 2 } else { VOLUME_BLOCKS };
-                let tag = self.run.begin_resize(&model, blocks);
-                let outcome = self.rig.resize(&model, blocks).await;
-                self.run.end_resize(&model, tag, outcome);
+                self.resize(&model, blocks).await;
+            }
+            Step::Across => self.write(&model, &target, range(13, 7)).await,
+            Step::ClearAcross => self.clear(&model, &target, range(14, 9)).await,
+            Step::ClearWide => self.clear(&model, &target, range(30, 61)).await,
+            Step::CutInside => {
+                let blocks = if size == SHAPED_BLOCKS { 18 } else { SHAPED_BLOCKS };
+                self.resize(&model, blocks).await;
             }
             Step::Create => self.create().await,
             Step::Delete if model.is_usable() => {
@@ -291,6 +359,12 @@ impl Actor {
                 self.run.check_checkpoint(outcome.map_err(Into::into));
             }
         }
+    }
+
+    async fn resize(&self, model: &VolumeModel, blocks: u64) {
+        let tag = self.run.begin_resize(model, blocks);
+        let outcome = self.rig.resize(model, blocks).await;
+        self.run.end_resize(model, tag, outcome);
     }
 
     async fn write(&self, model: &VolumeModel, target: &Target, range: LbaRange) {
@@ -387,7 +461,8 @@ async fn look_at_volume(run: &Run, model: &VolumeModel, volume: Volume<SeamDevic
     if !model.sizes(now, now).contains(&volume.blocks()) {
         return run.fail(format!("volume {} has {} blocks", model.id, volume.blocks()));
     }
-    let blocks = volume.blocks().min(BLOCKS + 1);
+    let most = if volume.blocks() <= SHAPED_BLOCKS { SHAPED_BLOCKS } else { BLOCKS + 1 };
+    let blocks = volume.blocks().min(most);
     let is_tall = volume.blocks() == tall::BLOCKS;
     let target = Target::Engine(volume);
     look_at_range(run, model, &target, LbaRange::new(Lba(0), blocks)).await;

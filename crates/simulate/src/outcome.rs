@@ -39,6 +39,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     let mut rng = Rng::new(seed ^ (workload as u64) << 56);
     let profile = Profile::draw(workload, &mut rng);
     let run = Run::new(trace.clone());
+    volume::set_node_capacity(profile.nodes);
     let panicked = {
         let run = run.clone();
         let run = std::panic::AssertUnwindSafe(move || match workload {
@@ -47,6 +48,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
         });
         std::panic::catch_unwind(run).err()
     };
+    volume::set_node_capacity(None);
     if let Some(panic) = panicked {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -4,6 +4,7 @@ mod control;
 
 use sim::{DeviceFaults, Rng};
 use units::MetadataSize;
+use volume::NodeCapacity;
 
 use crate::hosts::HOSTS;
 use crate::tall;
@@ -238,6 +239,8 @@ pub(crate) struct Profile {
     pub map_memory: Option<u64>,
     /// What the blocks of every other volume have beside their data.
     pub metadata: MetadataSize,
+    /// Entries that nodes of maps take, if fewer than they have room for.
+    pub nodes: Option<NodeCapacity>,
 }
 
 const MIX: Mix = Mix {
@@ -321,6 +324,7 @@ impl Profile {
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
+            nodes: None,
         };
         match workload {
             Workload::Crash | Workload::Plane | Workload::Repair => calm,
@@ -448,6 +452,9 @@ impl Profile {
 
     /// The same all over a volume whose map has three levels, with one checkpoint after the other.
     fn tall(self, rng: &mut Rng) -> Self {
+        if !rng.one_in(3) {
+            return self.shaped(rng);
+        }
         Self {
             volumes: 1,
             volume_blocks: tall::BLOCKS,
@@ -456,6 +463,24 @@ impl Profile {
             workers: rng.between(2, 5),
             boots: 2,
             mix: Mix { clear_wide: 0, resize: 0, scrub: 0, checkpoint: 20, ..MIX },
+            ..self
+        }
+    }
+
+    /// The same where a volume of some hundred blocks has such a map: nodes take few entries. Requests begin and end around
+    /// bounds of nodes, and leave leaves and inner nodes in all shapes.
+    fn shaped(self, rng: &mut Rng) -> Self {
+        let leaf = rng.between(12, 24) as usize;
+        let inner = rng.between(12, 20) as usize;
+        Self {
+            volumes: 1,
+            volume_blocks: 1300,
+            hot_blocks: 1300,
+            workers: rng.between(2, 5),
+            requests: rng.between(20, 60),
+            boots: rng.between(2, 3),
+            mix: Mix { clear: 30, clear_wide: 2, resize: 4, checkpoint: 14, ..MIX },
+            nodes: Some(NodeCapacity { leaf, inner }),
             ..self
         }
     }

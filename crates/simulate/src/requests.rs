@@ -10,7 +10,7 @@ use units::{Duration, Lba, LbaRange};
 
 use crate::content::{self, Shown};
 use crate::model::VolumeModel;
-use crate::profile::{Breaks, Profile};
+use crate::profile::{Breaks, Profile, Workload};
 use crate::rig::Rig;
 use crate::run::Run;
 use crate::target::{Compared, Expected, Failure, Target};
@@ -169,6 +169,7 @@ impl Worker {
     /// A range for a request: mostly small, mostly in the hot part, seldom behind the end.
     fn range(&mut self, model: &VolumeModel, blocks_max: u64) -> LbaRange {
         let size = model.likely_size();
+        let bound = self.bound(model);
         let rng = &mut self.rng;
         let blocks = match rng.below(20) {
             0..10 if self.profile.tight || self.profile.trades => rng.between(32, 256),
@@ -183,8 +184,29 @@ impl Worker {
         }
         let hot = if rng.one_in(5) { size } else { size.min(self.profile.hot_blocks) };
         let blocks = blocks.min(size.max(1));
-        let start = rng.below(hot.max(1));
+        let start = match bound {
+            Some(bound) => bound.saturating_sub(rng.below(blocks + 2)),
+            None => rng.below(hot.max(1)),
+        };
         LbaRange::new(Lba(start.min(size.saturating_sub(blocks))), blocks)
+    }
+
+    /// Where the keys of some node of the volume's map begin, in a run that is about these. One of an inner node as often as one
+    /// of a leaf.
+    fn bound(&mut self, model: &VolumeModel) -> Option<u64> {
+        if self.profile.workload != Workload::Tall || self.rng.one_in(3) {
+            return None;
+        }
+        let volume = self.rig.shards()[model.shard].volume(model.uuid())?;
+        let bounds = volume.node_bounds();
+        let levels = u64::from(bounds.iter().map(|(level, _)| level + 1).max()?);
+        let level = self.rng.below(levels);
+        let of_level: Vec<u64> = bounds
+            .into_iter()
+            .filter(|(of, _)| u64::from(*of) == level)
+            .map(|(_, bound)| bound)
+            .collect();
+        of_level.get(self.rng.below(of_level.len().max(1) as u64) as usize).copied()
     }
 
     async fn write(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
@@ -342,7 +364,9 @@ impl Worker {
     async fn resize(&mut self) -> Result<(), Failure> {
         let Some(model) = self.pick_model() else { return Ok(()) };
         let most = self.profile.volume_blocks * 3 / 2;
+        let bound = self.bound(&model);
         let blocks = match self.rng.below(3) {
+            _ if bound.is_some() => (bound.unwrap_or(0) + self.rng.below(5)).clamp(1, most),
             0 => self.rng.between(1, self.profile.hot_blocks + 1),
             _ => self.rng.between(1, most),
         };

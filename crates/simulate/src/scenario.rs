@@ -95,7 +95,7 @@ impl Scenario {
                 survival = Survival::Completed;
             }
             world.note(format_args!("boot {boot} {survival:?} {plan:?}"));
-            let is_tall = self.profile.workload == Workload::Tall;
+            let is_tall = self.profile.workload == Workload::Tall && self.profile.nodes.is_none();
             let unflushed = disk.as_ref().map(SimDevice::unflushed_blocks).unwrap_or_default();
             let next = match &disk {
                 None if is_tall => {
@@ -399,8 +399,8 @@ impl Boot {
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
             first_terms(&self.run, &model, &mut rng);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
-            if self.profile.tight || self.profile.joins || self.profile.workload == Workload::Paged
-            {
+            let fills = matches!(self.profile.workload, Workload::Paged | Workload::Tall);
+            if self.profile.tight || self.profile.joins || fills {
                 self.write_all(rig, &model).await;
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use simulate::{Base, Program, Step, programs, tall_programs};
+use simulate::{Base, Program, Step, programs, shape_programs, tall_programs};
 use units::MetadataSize;
 use volume::Sabotage;
 
@@ -57,6 +57,18 @@ fn no_short_program_loses_anything_of_a_map_of_three_levels() {
     let looked: u64 = survivors.sum();
     println!("{looked} survivors");
     assert!(looked > 500, "each is cut in several places");
+}
+
+/// The same where operations go across bounds of leaves and of inner nodes, of which some are partly emptied.
+#[test]
+fn no_short_program_loses_anything_across_the_bounds_of_nodes() {
+    let base = Base::shaped();
+    let survivors = shape_programs().into_iter().map(|program| {
+        base.crash_everywhere(&program).unwrap_or_else(|finding| panic!("{finding}"))
+    });
+    let looked: u64 = survivors.sum();
+    println!("{looked} survivors");
+    assert!(looked > 1000, "each is cut in several places");
 }
 
 /// Broken engines that only show where there are inner nodes below a root.

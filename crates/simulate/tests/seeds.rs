@@ -4,11 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use sim::Trace;
 use simulate::{Seam, Soak, Workload, run};
+use situations::Share;
 
 /// Seeds of the slice: each workload has its share.
 const SEEDS: u64 = 1200;
 
-/// No seed finds anything wrong.
+/// No seed finds anything wrong, and they reach together what the table of situations expects of them.
 ///
 /// Method: every seed chooses a workload, faults, power cuts and what survives; all that is read is
 /// compared with what may be there. A finding prints the command that shows it again.
@@ -28,6 +29,9 @@ fn a_thousand_runs_find_nothing_wrong() {
     assert!(counts.crashes > SEEDS, "the power is cut often enough to mean anything");
     assert!(counts.damaged > SEEDS, "enough is damaged to mean anything");
     assert!(counts.unchecked * 1000 < counts.requests, "the checker of orders keeps up");
+    let is_often = |situation: &situations::Situation| situation.share() == Share::Often;
+    let never: Vec<_> = summary.reached.never().filter(is_often).collect();
+    assert!(never.is_empty(), "never reached: {never:?}");
 }
 
 /// A run is a function of its seed: two take the same way, event by event, and others another.

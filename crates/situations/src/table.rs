@@ -86,7 +86,6 @@ phases! {
     Repair: CutInRepair;
     Checkpoint: CutInCheckpoint;
     RootWrite: CutInRootWrite;
-    Release: CutInRelease;
     Reclaiming: CutInReclaiming;
     Return: CutInReturn;
     Shrinking: CutInShrinking;
@@ -103,25 +102,24 @@ situations! {
     CutInRepair, often in "repair": "the power goes in a repair";
     CutInCheckpoint, often in "crash": "the power goes in a checkpoint";
     CutInRootWrite, often in "crash": "the power goes while a root is written";
-    CutInRelease, often in "reuse": "the power goes while blocks that only the last root needed are released";
     CutInReclaiming, often in "churn": "the power goes while blocks of a large deallocation are taken out of a map";
-    CutInReturn, often in "broken": "the power goes while a failed shard is brought back";
+    CutInReturn, seldom in "broken": "the power goes while a failed shard is brought back";
     CutInShrinking, often in "churn": "the power goes while a volume is made smaller";
-    CutInFounding, often in "crash": "the power goes while a volume is created by a checkpoint";
-    CutInFusedPair, often in "plane": "the power goes while a fused pair of commands is carried out";
+    CutInFounding, seldom in "crash": "the power goes while a volume is created by a checkpoint";
+    CutInFusedPair, seldom in "plane": "the power goes while a fused pair of commands is carried out";
 
     // Maps.
     LeafSplitsInThreeLevels, often in "tall": "a leaf is split in a map of three levels";
     InnerNodeSplits, often in "tall": "an inner node is split";
-    LeavesShareInThreeLevels, often in "tall": "a full leaf gives entries to its neighbour in a map of three levels";
+    LeavesShareInThreeLevels, seldom in "tall": "a full leaf gives entries to its neighbour in a map of three levels";
     LeafGoesInThreeLevels, often in "tall": "a leaf loses its last entry in a map of three levels";
     LeavesMergeInThreeLevels, often in "tall": "two leaves become one in a map of three levels";
-    LeavesFoldInThreeLevels, often in "tall": "leaves become one fewer in a map of three levels";
+    LeavesFoldInThreeLevels, seldom in "tall": "leaves become one fewer in a map of three levels";
     InnerNodesMerge, often in "tall": "two inner nodes become one";
     InnerNodeGoes, often in "tall": "an inner node loses its last child";
     RootGivesWay, often in "tall": "a root with one child gives way to it";
     AbsentChildKept, often in "tall": "a node goes whose neighbours cannot answer for its keys, since they are not in memory";
-    AbsentChildFilled, often in "tall": "a key comes to where a node has gone and no neighbour took its keys";
+    AbsentChildFilled, seldom in "tall": "a key comes to where a node has gone and no neighbour took its keys";
     RunAcrossLeaf, often in "crash": "a run of blocks begins in one leaf and ends in another";
     RunAcrossInnerNode, often in "tall": "a run of blocks begins below one inner node and ends below another";
     RunEndsAtNextLeaf, often in "tall": "a run is appended to a leaf up to where the keys of the next one begin";
@@ -133,57 +131,51 @@ situations! {
     // Memory of maps.
     InnerNodeEvicted, often in "tall": "an inner node is evicted";
     PinnedNodeStays, often in "paged": "eviction passes over a node that a request under way relies on";
-    HeldNodeStays, often in "paged": "eviction passes over a node that a checkpoint is writing";
     NodeAwaitedByTwo, often in "paged": "two requests wait for one node";
-    NodeMovesWhileRead, often in "paged": "a node that was read is no longer where the map has it";
+    NodeMovesWhileRead, seldom in "paged": "a node that was read is no longer where the map has it";
     NodeReadAgain, often in "corrupt": "a node that is not what it should be is read again";
     ChangeAwaitsMemory, often in "paged": "a change waits for memory of maps";
     ChangeExceedsMemory, often in "paged": "a change that is alone has more than its part of the memory of maps";
     CheckpointForMemory, often in "paged": "a checkpoint is wanted since dirty nodes fill the memory of maps";
 
     // The journal.
-    DataFailsBeforeRecord, often in "errors": "the data of a write fails before its entry is on its way";
     DataFailsBehindRecord, often in "errors": "the data of a write fails when its entry is on its way";
-    CheckpointBesideUndoing, often in "errors": "a checkpoint is taken while a failed write is not undone";
+    CheckpointBesideUndoing, seldom in "errors": "a checkpoint is taken while a failed write is not undone";
     RequestAbandoned, often in "links": "a write is given up by its caller and finished by the engine";
-    RecordIsFull, often in "full": "a record has no room for all operations that wait";
-    ManyRecordsUnsettled, seldom in "errors": "as many records are unsettled as may be";
-    JournalIsFull, often in "long": "a record waits for a checkpoint to make room";
+    JournalIsFull, seldom in "long": "a record waits for a checkpoint to make room";
     JournalWraps, often in "long": "a record goes to the start of the ring";
-    JournalWrapsUnderCheckpoint, often in "long": "a record goes to the start of the ring while a checkpoint is under way";
+    JournalWrapsUnderCheckpoint, seldom in "long": "a record goes to the start of the ring while a checkpoint is under way";
     RecordSaysSettled, often in "crash": "a record is made that only says that all data is on the media";
     RecordWriteFails, often in "errors": "the journal is lost since a record cannot be written";
     FlushFails, often in "errors": "the journal is lost since a flush of its shard failed";
-    SharedFlushFails, often in "errors": "the journal is lost since a flush of another shard failed";
-    FlushIsShared, often in "churn": "a shard has what it wrote covered by a flush of another";
+    SharedFlushFails, seldom in "errors": "the journal is lost since a flush of another shard failed";
+    FlushIsShared, seldom in "churn": "a shard has what it wrote covered by a flush of another";
     FlushAwaitsAnother, often in "crash": "a flush waits for the end of the one under way";
-    JournalPassesOver, often in "broken": "the journal goes on behind blocks that were refused";
+    JournalPassesOver, seldom in "broken": "the journal goes on behind blocks that were refused";
 
     // Checkpoints.
     CheckpointLosesVolume, often in "churn": "a checkpoint takes a volume out of which nothing is left";
     CheckpointFoundsVolume, often in "crash": "a volume begins with a checkpoint";
     CheckpointReturnsExtents, often in "churn": "a checkpoint gives extents back";
     CheckpointTouchesMoreExtents, often in "churn": "the nodes of the extent table make further bitmaps change";
-    CheckpointUnprovenByFlush, often in "errors": "a checkpoint ends before its root since the journal was lost meanwhile";
+    CheckpointUnprovenByFlush, seldom in "errors": "a checkpoint ends before its root since the journal was lost meanwhile";
     CheckpointTriedAgain, often in "errors": "a block of a checkpoint is refused and tried again";
-    CheckpointHeldUp, often in "broken": "a checkpoint waits for the device to take a block";
-    CheckpointGivenUp, often in "broken": "a checkpoint ends since the device takes no block of it";
-    RootCopyRefused, often in "errors": "one copy of a root is refused, and the other written";
+    CheckpointHeldUp, seldom in "broken": "a checkpoint waits for the device to take a block";
+    CheckpointGivenUp, seldom in "broken": "a checkpoint ends since the device takes no block of it";
+    RootCopyRefused, seldom in "errors": "one copy of a root is refused, and the other written";
     ExtentTakenInRootWrite, seldom in "starts": "a shard takes an extent while another writes a root";
 
     // Refused blocks.
-    BlockIsBanned, often in "broken": "a block is refused twice and not handed out again";
-    BannedBlocksReleased, often in "broken": "refused blocks are handed out again";
+    BlockIsBanned, seldom in "broken": "a block is refused twice and not handed out again";
+    BannedBlocksReleased, seldom in "broken": "refused blocks are handed out again";
     StartMadeAgain, seldom in "broken": "a start whose checkpoint was refused is made once more";
 
     // Space.
     RequestAwaitsSpace, often in "full": "a request waits for requests under way to give blocks back";
     RequestAwaitsCheckpoint, often in "full": "a request waits for a checkpoint to give blocks back";
-    RequestAwaitsReclaimer, often in "full": "a request waits for a large deallocation to give blocks back";
+    RequestAwaitsReclaimer, seldom in "full": "a request waits for a large deallocation to give blocks back";
     RequestAwaitsExtent, seldom in "full": "a request waits for another shard to give an extent back";
     PoolIsFull, often in "full": "a request finds no space";
-    ExtentsGivenToOthers, seldom in "starts": "a shard gives back all that it can since another wants an extent";
-    StaleExtentTaken, often in "churn": "an extent is taken of which not everything was discarded";
     FragmentedWrite, often in "full": "a write lies in several runs";
     FreedWhileRead, often in "reuse": "blocks are freed while a read may look at them";
     BlocksAreLent, often in "reuse": "blocks are looked at where they lie";
@@ -192,9 +184,8 @@ situations! {
     RangeIsDead, often in "churn": "a large deallocation leaves its range dead";
     WriteIntoDeadRange, often in "crash": "a write meets a dead range";
     DeadRangeIsSplit, often in "crash": "a dead range becomes two";
-    DeadRangesRunOut, seldom in "crash": "a deallocation waits since there are as many dead ranges as may be";
     DeadRangeIsStuck, seldom in "corrupt": "a dead range stays since its map is damaged";
-    ReclaimerFails, often in "errors": "the reclaimer cannot go on and tries again later";
+    ReclaimerFails, seldom in "errors": "the reclaimer cannot go on and tries again later";
     DeletedVolumeIsGone, often in "churn": "nothing is left of a deleted volume";
 
     // Discards.
@@ -205,43 +196,40 @@ situations! {
     StartIsClean, often in "crash": "a start finds nothing to replay";
     StartFromOlderRoot, often in "starts": "a start may go back to an older root";
     RootSlotIsLost, often in "corrupt": "both copies of a root are damaged";
-    ReplayWraps, often in "long": "replay goes on at the start of the ring";
+    ReplayWraps, seldom in "long": "replay goes on at the start of the ring";
     ReplaySkipsWrite, often in "crash": "replay leaves out a write whose data did not reach the media";
-    ReplaySkipsLaterRun, often in "full": "replay leaves out a write of which only a later run is missing";
+    ReplaySkipsLaterRun, seldom in "full": "replay leaves out a write of which only a later run is missing";
     ReplayTakesSkippedWrite, seldom in "errors": "replay takes a write after all, since a later one has a block that it freed";
-    ReplayFinishesDeadRange, often in "full": "replay takes a dead range out of a map, since a write has one of its blocks";
-    ReplayUndoes, often in "errors": "replay undoes a write whose data failed";
+    ReplayFinishesDeadRange, seldom in "full": "replay takes a dead range out of a map, since a write has one of its blocks";
+    ReplayUndoes, seldom in "errors": "replay undoes a write whose data failed";
     ReplayShrinks, often in "churn": "replay makes a volume smaller";
-    ReplayChangesTerms, seldom in "plane": "replay changes what a volume is promised";
+    ReplayChangesTerms, often in "plane": "replay changes what a volume is promised";
     ReplayCreates, often in "churn": "replay creates a volume";
     ReplayDeletes, often in "churn": "replay deletes a volume";
     ReplayReserves, often in "churn": "replay takes an extent";
     ReplayIntoThreeLevels, often in "tall": "replay changes a map of three levels";
-    RecordReadAgain, often in "corrupt": "a record is the continuation of the journal only when it is read again";
+    RecordReadAgain, seldom in "corrupt": "a record is the continuation of the journal only when it is read again";
     RecordIsMissing, often in "corrupt": "a later record proves that one is missing";
     JournalIsCut, often in "repair": "a journal is cut off where a record is damaged";
-    DataReadAgain, often in "corrupt": "data is what a record says only when it is read again";
+    DataReadAgain, seldom in "corrupt": "data is what a record says only when it is read again";
     BlockReadAgain, often in "corrupt": "a bitmap or a descriptor is what is meant only when it is read again";
-    DescriptorIsLost, often in "corrupt": "a volume is lost with its descriptor";
+    DescriptorIsLost, seldom in "corrupt": "a volume is lost with its descriptor";
     LostVolumePassedOver, often in "repair": "records of a lost volume are passed over";
-    TableNodeGivenUp, often in "repair": "a damaged node of the volume table is given up";
+    TableNodeGivenUp, seldom in "repair": "a damaged node of the volume table is given up";
     ReplayGivesNodeUp, seldom in "repair": "a repair gives up a node that replay needs";
     BitmapMadeAnew, often in "corrupt": "a bitmap is made anew from the maps";
-    ExtentTableMadeAnew, often in "repair": "the table of extents is made anew from the maps";
-    ExtentsLeftToOthers, often in "starts": "a shard that goes back leaves extents to others";
+    ExtentTableMadeAnew, seldom in "repair": "the table of extents is made anew from the maps";
+    ExtentsLeftToOthers, seldom in "starts": "a shard that goes back leaves extents to others";
     DataMadeDurableOnceMore, often in "errors": "a start writes data once more that no flush covers";
-    ConfirmationFails, often in "errors": "what a start is built on cannot be made durable";
+    ConfirmationFails, seldom in "errors": "what a start is built on cannot be made durable";
 
     // Failed shards.
-    ShardComesBack, often in "broken": "a failed shard is brought back";
-    ReturnFails, often in "broken": "a failed shard is brought back in vain";
-    ReturnAwaitsLeftovers, often in "broken": "a failed shard is brought back while something of it is on its way";
-    DamageIsExcused, seldom in "broken": "a read by a failed shard meets what its successor wrote";
+    ShardComesBack, seldom in "broken": "a failed shard is brought back";
+    ReturnFails, seldom in "broken": "a failed shard is brought back in vain";
 
     // Damage.
-    HealedTable, often in "corrupt": "a damaged node of a table or a descriptor is written anew";
-    HealedBitmap, often in "corrupt": "a damaged bitmap is written anew";
-    HealedSuperblock, seldom in "corrupt": "a damaged superblock is written anew";
+    HealedTable, seldom in "corrupt": "a damaged node of a table or a descriptor is written anew";
+    HealedBitmap, seldom in "corrupt": "a damaged bitmap is written anew";
     ScrubAwaitsCheckpoint, often in "crash": "a scrub waits for the checkpoint under way";
     BlockReadAgainIsSound, often in "corrupt": "a block is sound only when it is read again";
     BlockIsDamaged, often in "corrupt": "a block is damaged also when it is read again";
@@ -249,14 +237,25 @@ situations! {
     // Reading ahead.
     ReadAheadIsUsed, often in "crash": "a read has its blocks from what was read ahead";
     ReadAheadIsForgotten, often in "crash": "a change drops what was read ahead of its blocks";
-    ReadAheadHasFailed, often in "errors": "what was read ahead has failed, and is read again";
+    ReadAheadHasFailed, seldom in "errors": "what was read ahead has failed, and is read again";
 
     // Locks.
     WriteAwaitsRange, often in "crash": "a write waits for its range";
     CompareAndWriteAwaitsRange, often in "crash": "a compare-and-write waits for its range";
     CompareAndWriteDiffers, often in "crash": "a compare-and-write finds something else";
     ShrinkAwaitsRequests, often in "churn": "a smaller size waits for a request behind the new end";
+    // Hosts and connections.
+    ConnectionEndsUnderRequests, seldom in "links": "a connection ends while requests of it are under way";
+    ConnectionEndsUnderData, seldom in "links": "a connection ends while data of a write is on its way to the server";
+    FusedPairSeparated, seldom in "links": "a connection ends between the halves of a fused pair";
+    FusedPairDiffers, seldom in "plane": "a fused pair finds something else";
+    RequestRepeated, seldom in "links": "a host sends a request again on another connection";
+    ReconnectFails, seldom in "links": "an attempt to connect again fails";
+    VolumeDeletedUnderRequests, seldom in "plane": "a volume is deleted while hosts have requests of it under way";
+    RequestAwaitsTurn, seldom in "plane": "a request waits for its turn at the device";
+    RequestAwaitsBuffers, seldom in "plane": "a request waits for memory for its data";
+    ShardReturnsUnderHosts, seldom in "plane-faults": "a failed shard is brought back while hosts are connected";
+
     RequestBehindShrink, often in "churn": "a request that waited for its range is behind the new end";
     DeletionAwaitsRequests, often in "churn": "a deletion waits for requests under way";
-    RequestBehindDeletion, often in "churn": "a request that waited for its range finds its volume deleted";
 }

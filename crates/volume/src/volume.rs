@@ -76,6 +76,13 @@ impl<D: Device> Volume<D> {
         self.state.metadata
     }
 
+    /// Where the keys of each node of its map in memory begin, each with the level of the node.
+    #[cfg(feature = "small-nodes")]
+    #[must_use]
+    pub fn node_bounds(&self) -> Vec<(u8, u64)> {
+        self.state.map.borrow().node_bounds()
+    }
+
     /// Blocks that hold data.
     #[must_use]
     pub fn mapped_blocks(&self) -> u64 {
@@ -243,9 +250,6 @@ impl<D: Device> Volume<D> {
         let checked = self.check(range);
         situation_if(Situation::RequestBehindShrink, || {
             matches!(checked, Err(VolumeError::OutOfRange { .. }))
-        });
-        situation_if(Situation::RequestBehindDeletion, || {
-            matches!(checked, Err(VolumeError::Deleted))
         });
         inner.check_open()?;
         self.check(range)?;

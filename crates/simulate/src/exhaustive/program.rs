@@ -23,6 +23,14 @@ pub enum Step {
     Delete,
     /// Takes a checkpoint.
     Checkpoint,
+    /// Writes blocks below two inner nodes.
+    Across,
+    /// Deallocates blocks below two inner nodes, some of a leaf each.
+    ClearAcross,
+    /// Deallocates all of several inner nodes, and some of those beside them.
+    ClearWide,
+    /// Shrinks the volume to where a leaf has only some of its entries left, or grows it again.
+    CutInside,
 }
 
 impl Step {
@@ -41,6 +49,9 @@ impl Step {
     /// All that changes the same blocks.
     const BLOCKS: [Self; 5] =
         [Self::Write, Self::Overlap, Self::Unmap, Self::Swap, Self::Checkpoint];
+    /// What changes a map of many levels across the bounds of its nodes.
+    const SHAPES: [Self; 5] =
+        [Self::Across, Self::ClearAcross, Self::ClearWide, Self::CutInside, Self::Checkpoint];
     /// One of each kind.
     const KINDS: [Self; 7] = [
         Self::Write,
@@ -108,6 +119,25 @@ pub fn tall_programs() -> Vec<Program> {
             let steps = vec![first, Step::Checkpoint];
             all.push(Program { steps: steps.clone(), at_once: false, map_memory });
             all.push(Program { steps, at_once: true, map_memory });
+        }
+    }
+    all
+}
+
+/// Programs for a map of many levels, of nodes that take few entries ([`super::Base::shaped`]): up to two operations that go
+/// across bounds of nodes, and checkpoints, in order and at once, where all of the map may be in memory and where next to
+/// nothing may.
+#[must_use]
+pub fn shape_programs() -> Vec<Program> {
+    let mut all = Vec::new();
+    let one = extend(&[Vec::new()], &Step::SHAPES);
+    let two = extend(&one, &Step::SHAPES);
+    for map_memory in [None, Some(1)] {
+        for steps in one.iter().chain(&two) {
+            all.push(Program { steps: steps.clone(), at_once: false, map_memory });
+        }
+        for steps in &two {
+            all.push(Program { steps: steps.clone(), at_once: true, map_memory });
         }
     }
     all

@@ -48,7 +48,6 @@ impl Sweep {
         // What someone else holds would not be free: an older version, or a write under way.
         let held = Rc::strong_count(node) > 1 && !broken(Sabotage::EvictUnwritten);
         let free = broken(Sabotage::EvictPinned) && node.level() == 0;
-        situation_if(Situation::HeldNodeStays, || held && !used);
         if used || held {
             return None;
         }

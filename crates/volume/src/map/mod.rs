@@ -423,6 +423,22 @@ impl Map {
         }
     }
 
+    /// Where the keys of each node in memory begin, with its level.
+    #[cfg(feature = "small-nodes")]
+    pub(crate) fn node_bounds(&self) -> Vec<(u8, u64)> {
+        fn below(child: &Child, low: u64, out: &mut Vec<(u8, u64)>) {
+            let Some(node) = child.node() else { return };
+            out.push((node.level(), low));
+            let Body::Inner(inner) = &node.body else { return };
+            for (index, child) in inner.children.borrow().iter().enumerate() {
+                below(child, inner.span(index, (low, u64::MAX)).0, out);
+            }
+        }
+        let mut bounds = Vec::new();
+        self.root.iter().for_each(|root| below(root, 0, &mut bounds));
+        bounds
+    }
+
     #[cfg(test)]
     pub(crate) fn root(&self) -> Option<&Child> {
         self.root.as_ref()

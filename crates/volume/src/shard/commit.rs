@@ -261,9 +261,6 @@ impl<D: Device> Inner<D> {
     fn form_record(&self) -> Option<(Place, BufferSlice)> {
         self.drop_failed_from_queue();
         let mut journal = self.journal.borrow_mut();
-        situation_if(Situation::ManyRecordsUnsettled, || {
-            journal.in_flight.len() >= RECORDS_UNSETTLED_MAX && !journal.queue.is_empty()
-        });
         if journal.is_lost()
             || (journal.queue.is_empty() && !journal.say_settled)
             || journal.in_flight.len() >= RECORDS_UNSETTLED_MAX
@@ -275,7 +272,6 @@ impl<D: Device> Inner<D> {
         for id in &journal.queue {
             let more = ops[*id].len_bytes();
             if len + more > RECORD_ENTRIES_MAX {
-                situation(Situation::RecordIsFull);
                 break;
             }
             len += more;
@@ -345,7 +341,6 @@ impl<D: Device> Inner<D> {
                 place.and_then(|place| journal.queue.remove(place))
             };
             let Some(id) = failed else { return };
-            situation(Situation::DataFailsBeforeRecord);
             self.give_up_write(id);
         }
     }

@@ -75,6 +75,8 @@ impl<D: Device> Inner<D> {
             let flushed = self.device.flush().await;
             turn.end(flushed.is_ok());
             flushed.map_err(FlushError::Device)?;
+        } else {
+            situation(Situation::FlushIsShared);
         }
         self.flushes_are_sound()
     }

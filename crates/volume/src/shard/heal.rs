@@ -52,7 +52,6 @@ impl<D: Device> Inner<D> {
     /// (C5). Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
     async fn heal_superblock(&self) -> bool {
         let mended = superblocks::mend(&self.device, &self.superblock).await;
-        situation_if(Situation::HealedSuperblock, || matches!(mended, Ok(true)));
         mended.unwrap_or_else(|_| {
             self.findings.count_device_error();
             false

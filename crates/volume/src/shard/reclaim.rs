@@ -16,7 +16,7 @@ use std::rc::Rc;
 use io_traits::Device;
 use layout::KEY_LIMIT;
 use local_sync::{Either, Permit, first_of, yield_now};
-use situations::{Phase, Situation, during, situation, situation_if};
+use situations::{Phase, Situation, during, situation};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, Kind, Need};
@@ -116,7 +116,6 @@ impl<D: Device> Inner<D> {
     /// A place among the dead ranges of a volume. There may be none before some are reclaimed, which a
     /// lost journal puts an end to.
     pub(crate) async fn dead_permit(&self, state: &VolumeState) -> Result<Permit, VolumeError> {
-        situation_if(Situation::DeadRangesRunOut, || state.dead_permits.available() == 0);
         let mut acquire = pin!(state.dead_permits.acquire(1));
         loop {
             self.check_open()?;

@@ -12,7 +12,7 @@
 use std::rc::Rc;
 
 use io_traits::Device;
-use situations::{Phase, Situation, during, situation, situation_if};
+use situations::{Phase, Situation, during, situation};
 
 use super::{Inner, Loss, Shard};
 use crate::{JournalLoss, OpenError, VolumeError, read_superblock};
@@ -68,7 +68,6 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         // R1.
         let _ = self.shutdown().await;
-        situation_if(Situation::ReturnAwaitsLeftovers, || !inner.ops.borrow().is_empty());
         inner.ticked.notify_all();
         std::future::poll_fn(|context| inner.poll_leftovers(context)).await;
         // R2.
@@ -125,7 +124,6 @@ impl<D: Device> Inner<D> {
     /// What it means that a block or a node is not what leads to it says (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
-        situation_if(Situation::DamageIsExcused, || damage && self.ended.get());
         if damage && self.ended.get() { VolumeError::ShutDown } else { error }
     }
 

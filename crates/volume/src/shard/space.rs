@@ -232,7 +232,6 @@ impl<D: Device> Inner<D> {
     pub(super) fn share_extents(&self) {
         let spare = self.publish_spare();
         if spare > 0 && self.extents.is_wanted_by_others(self.index) {
-            situation(Situation::ExtentsGivenToOthers);
             self.generous.set(true);
             self.suggest_checkpoint();
         } else if spare > 0 && self.extents.shortage(self.index) > 0 {
@@ -319,7 +318,6 @@ impl<D: Device> Inner<D> {
         // Of its own checkpoint it is not the root that counts.
         let is_others = || is_during(Phase::RootWrite) && self.started.get() <= self.done.get();
         situation_if(Situation::ExtentTakenInRootWrite, is_others);
-        situation_if(Situation::StaleExtentTaken, || is_stale);
         self.pool.borrow_mut().add(extent, None);
         if is_stale {
             self.pool.borrow_mut().suspect(extent);
