@@ -318,13 +318,14 @@ impl Shape {
 
     /// All is on the device: what is there is what the tree was, and nothing else is left of what came before.
     fn end_writing(&mut self, writing: Writing) {
-        for pba in &writing.superseded {
-            assert!(self.blocks.remove(pba).is_some(), "{pba} is freed twice");
+        let Writing { root, expected, superseded, .. } = writing;
+        for pba in superseded {
+            assert!(self.blocks.remove(&pba).is_some(), "{pba} is freed twice");
         }
-        let root = writing.root.as_ref().and_then(Child::pointer).map(Child::on_disk);
+        let root = root.as_ref().and_then(Child::pointer).map(Child::on_disk);
         let tree = self.map.tree();
         let found = check_child(root.as_ref(), 1, tree.metadata, &self.blocks);
-        assert!(found.entries == writing.expected, "a checkpoint of another state");
+        assert!(found.entries == expected, "a checkpoint of another state");
         let left: BTreeSet<Pba> = self.blocks.keys().copied().collect();
         assert!(left == found.places || self.is_damaged, "blocks that nobody names stay in use");
     }
