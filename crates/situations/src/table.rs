@@ -149,7 +149,7 @@ situations! {
     RecordWriteFails, often in "errors": "the journal is lost since a record cannot be written";
     FlushFails, often in "errors": "the journal is lost since a flush of its shard failed";
     SharedFlushFails, seldom in "errors": "the journal is lost since a flush of another shard failed";
-    FlushIsShared, seldom in "churn": "a shard has what it wrote covered by a flush of another";
+    FlushIsShared, often in "churn": "a shard has what it wrote covered by a flush of another";
     FlushAwaitsAnother, often in "crash": "a flush waits for the end of the one under way";
     JournalPassesOver, seldom in "broken": "the journal goes on behind blocks that were refused";
 
@@ -248,11 +248,11 @@ situations! {
     ConnectionEndsUnderRequests, seldom in "links": "a connection ends while requests of it are under way";
     ConnectionEndsUnderData, seldom in "links": "a connection ends while data of a write is on its way to the server";
     FusedPairSeparated, seldom in "links": "a connection ends between the halves of a fused pair";
-    FusedPairDiffers, seldom in "plane": "a fused pair finds something else";
-    RequestRepeated, seldom in "links": "a host sends a request again on another connection";
+    FusedPairDiffers, often in "plane": "a fused pair finds something else";
+    RequestRepeated, often in "links": "a host sends a request again on another connection";
     ReconnectFails, seldom in "links": "an attempt to connect again fails";
     VolumeDeletedUnderRequests, seldom in "plane": "a volume is deleted while hosts have requests of it under way";
-    RequestAwaitsTurn, seldom in "plane": "a request waits for its turn at the device";
+    RequestAwaitsTurn, often in "plane": "a request waits for its turn at the device";
     RequestAwaitsBuffers, seldom in "plane": "a request waits for memory for its data";
     ShardReturnsUnderHosts, seldom in "plane-faults": "a failed shard is brought back while hosts are connected";
 
