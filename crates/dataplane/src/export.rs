@@ -12,7 +12,6 @@ use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
 use crate::gate::Lane;
-use crate::sabotage::{Sabotage, broken};
 
 /// A volume as hosts see it.
 pub(crate) struct Export<W: World, D: Device> {
@@ -80,9 +79,7 @@ impl<W: World, D: Device> Export<W, D> {
     /// The same volume, of a shard that came back.
     pub(crate) fn replace_volume(&self, volume: Volume<D>) {
         // A change that was never answered may have come true.
-        if !broken(Sabotage::ReturnKeepsAccess) {
-            self.access.replace(access_of(&volume));
-        }
+        self.access.replace(access_of(&volume));
         self.volume.replace(volume);
         self.takes_no_changes.set(false);
     }

@@ -20,8 +20,6 @@ pub enum Sabotage {
     CutNobody,
     /// T5: hosts are not cut that no longer qualify.
     KeepUnqualified,
-    /// A shard that came back has its volumes opened as they were before it failed.
-    ReturnKeepsAccess,
     /// The volumes that a start finds are bound by no allotment.
     StartUnbound,
 }

@@ -340,15 +340,7 @@ impl Profile {
                 mix: Mix { resize: 10, churn: 12, ..MIX },
                 ..calm
             },
-            Workload::Long => Self {
-                volumes: 1,
-                volume_blocks: 300,
-                workers: rng.between(1, 2),
-                requests: 1400,
-                boots: 2,
-                mix: Mix { write: 90, clear: 5, read: 3, clear_wide: 0, resize: 0, ..MIX },
-                ..calm
-            },
+            Workload::Long => calm.long(rng),
             Workload::Paged => calm.paged(rng),
             Workload::Errors => calm.failing(rng),
             Workload::Gone => Self { goes: true, ..calm },
@@ -376,6 +368,19 @@ impl Profile {
             boots: 2,
             mix: Mix { resize: 4, checkpoint: 6, ..MIX },
             faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
+            ..self
+        }
+    }
+
+    /// The same with so many records that the journal wraps around.
+    fn long(self, rng: &mut Rng) -> Self {
+        Self {
+            volumes: 1,
+            volume_blocks: 300,
+            workers: rng.between(1, 2),
+            requests: 1400,
+            boots: 2,
+            mix: Mix { write: 90, clear: 5, read: 3, clear_wide: 0, resize: 0, ..MIX },
             ..self
         }
     }

@@ -386,7 +386,10 @@ impl Worker {
             let shard = self.rng.below(shards) as usize;
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
             terms::first_terms(&self.run, &model, &mut self.rng);
-            return create(&self.run, &self.rig, &model, self.profile.volume_blocks).await;
+            let created = create(&self.run, &self.rig, &model, self.profile.volume_blocks).await;
+            // As the server does: a volume that is promised nothing waits for long below a ceiling.
+            self.rig.share(&mut self.rng, &self.run.volumes());
+            return created;
         }
         let Some(model) = self.pick_model() else { return Ok(()) };
         self.run.begin_delete(&model);

@@ -165,9 +165,10 @@ impl Rig {
 
     /// Waits until nobody else changes the access of a volume, as long as the permit is kept.
     pub(crate) async fn change_alone(&self, model: &VolumeModel) -> Permit {
-        let mut changing = self.changing.borrow_mut();
-        let turn = changing.entry(model.uuid()).or_insert_with(|| Semaphore::new(1)).acquire(1);
-        drop(changing);
+        let turn = {
+            let mut changing = self.changing.borrow_mut();
+            changing.entry(model.uuid()).or_insert_with(|| Semaphore::new(1)).acquire(1)
+        };
         turn.await
     }
 

@@ -91,7 +91,7 @@ impl Scenario {
             time_of_day.into_iter().for_each(|time| world.set_unix_time(time));
             let mut survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
             // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
-            if faults.flush_error_one_in > 0 && boot % 2 == 1 {
+            if faults.flush_error_one_in > 0 && Plan::goes_on_unflushed(&plans, boot) {
                 survival = Survival::Completed;
             }
             world.note(format_args!("boot {boot} {survival:?} {plan:?}"));

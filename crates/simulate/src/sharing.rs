@@ -35,10 +35,13 @@ impl Rig {
             ceiling: schedule::Quota { per_second: [rate, rate / 2.0] },
             window_blocks: [(); 2].map(|()| rng.between(WINDOWS.0, WINDOWS.1) as u32),
         };
-        let quotas: Vec<_> = volumes
+        let usable: Vec<_> = volumes.iter().filter(|volume| volume.is_usable()).collect();
+        // A large request takes its time at the lowest rate: not more of it, however many volumes there are.
+        let least = if usable.len() > 2 { 10 } else { 1 };
+        let quotas: Vec<_> = usable
             .iter()
             .map(|volume| {
-                let part = rng.between(1, 100) as f64 / 100.0 / volumes.len() as f64;
+                let part = rng.between(least, 100) as f64 / 100.0 / usable.len() as f64;
                 (volume.uuid(), Quota { per_second: [rate * part, rate * part / 2.0] })
             })
             .collect();

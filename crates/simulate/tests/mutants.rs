@@ -174,7 +174,6 @@ planes! {
     plane_access_before_record: AccessBeforeRecord under Control;
     plane_cut_nobody: CutNobody under Control;
     plane_keep_unqualified: KeepUnqualified under Control;
-    plane_return_keeps_access: ReturnKeepsAccess under Control;
     plane_start_unbound: StartUnbound under Control;
 }
 

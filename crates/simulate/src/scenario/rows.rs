@@ -55,7 +55,7 @@ impl Plan {
     pub(super) fn draw(profile: &Profile, rng: &mut Rng) -> Vec<Self> {
         let mut plans = Vec::new();
         for _ in 0..profile.boots {
-            plans.push(USUAL);
+            plans.extend([USUAL]);
             if rng.one_in(if profile.rows { 1 } else { 4 }) {
                 plans.extend((0..rng.between(1, SHORT_MAX)).map(|_| Self::short(rng)));
             }
@@ -68,6 +68,14 @@ impl Plan {
         let asks = if rng.one_in(2) { Asks::Operators } else { Asks::Nothing };
         let ends = [Ends::InOrder, Ends::InOrder, Ends::AtOnce, Ends::Cut][rng.below(4) as usize];
         Self { asks, ends, reads: rng.one_in(3) }
+    }
+
+    /// Whether the disk's cache goes on behind the boot before this one: so it is behind every other one of those that do what the
+    /// workload is about.
+    pub(super) fn goes_on_unflushed(plans: &[Self], boot: usize) -> bool {
+        let is_full = |plan: &&Self| plan.asks == Asks::All;
+        let before = plans[..boot].iter().filter(is_full).count();
+        plans[..boot].last().is_some_and(|last| is_full(&last)) && before % 2 == 1
     }
 
     /// The profile of such a boot.

@@ -319,7 +319,6 @@ impl<D: Device> Inner<D> {
             self.volumes.borrow_mut().insert(state.number, state);
         }
         self.finish_checkpoint(&mut writer, replay);
-        let _releasing = during(Phase::Release);
         let superseded = writer.superseded.into_iter().map(|pba| PbaRange::new(pba, 1));
         self.release_in_steps(superseded, &self.superseded).await;
         self.release_in_steps(snapshot.reclaimed.runs.into_iter(), &self.releasing).await;

@@ -44,14 +44,16 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     if area.blocks == 0 || area.start < first || area.end() > last {
         return Err(inner.damaged("root", root.journal.start, DecodeError::Field("journal")));
     }
-    let unsettled = replay_settled(&mut reader).await?;
+    let mut repeated = Vec::new();
+    let unsettled = replay_settled(&mut reader, &mut repeated).await?;
     let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
     // Q3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
     inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
-    let repeated =
-        if broken(Sabotage::ReplayRepeatsResizes) { resizes(&unsettled) } else { Vec::new() };
+    if broken(Sabotage::ReplayRepeatsResizes) {
+        repeated.extend(unsettled.iter().flat_map(resizes));
+    }
     let mut passed_over = Vec::new();
     for (number, Placed { record, .. }) in unsettled.into_iter().enumerate() {
         for (place, entry) in record.entries.into_iter().enumerate() {
@@ -81,15 +83,18 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     Ok(())
 }
 
-/// The resizes in these records: for a mutant.
-fn resizes(placed: &[Placed]) -> Vec<Entry<'static>> {
-    let entries = placed.iter().flat_map(|placed| &placed.record.entries);
-    entries.filter(|entry| matches!(entry, Entry::Resize { .. })).cloned().collect()
+/// The resizes in a record: for a mutant.
+fn resizes(placed: &Placed) -> impl Iterator<Item = Entry<'static>> {
+    let entries = placed.record.entries.iter();
+    entries.filter(|entry| matches!(entry, Entry::Resize { .. })).cloned()
 }
 
 /// Replays what a later record calls settled (P5), from the replay point on. Returns the rest. With consent the journal
 /// ends where a record is damaged (Q2).
-async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Placed>, OpenError> {
+async fn replay_settled<D: Device>(
+    reader: &mut Reader<'_, D>,
+    repeated: &mut Vec<Entry<'static>>,
+) -> Result<Vec<Placed>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
         OpenError::Journal { sequence, .. } if inner.recovering.consents.get() => {
@@ -119,8 +124,11 @@ async fn replay_settled<D: Device>(reader: &mut Reader<'_, D>) -> Result<Vec<Pla
         settled = settled.max(placed.record.head.settled);
         unsettled.push_back(placed);
         while unsettled.front().is_some_and(|first| first.record.head.sequence <= settled) {
-            let Placed { record, .. } = unsettled.pop_front().expect("just seen");
-            for entry in record.entries {
+            let first = unsettled.pop_front().expect("just seen");
+            if broken(Sabotage::ReplayRepeatsResizes) {
+                repeated.extend(resizes(&first));
+            }
+            for entry in first.record.entries {
                 inner.replay_entry(entry).await?;
             }
         }
@@ -175,6 +183,7 @@ impl<D: Device> Inner<D> {
         Ok(mapped.any(is_named))
     }
 
+    // tidy: allow(function-length) one flat match over the entries
     async fn replay_entry(&self, entry: Entry<'static>) -> Result<(), OpenError> {
         match entry {
             Entry::Write { volume, lba, trusted, runs, crcs, metadata } => {
