@@ -67,6 +67,9 @@ pub(crate) struct Cost {
     json: bool,
 }
 
+/// A term of operation: its name, and its cost.
+type Term = (&'static str, fn(&Operation) -> f64);
+
 /// All that is said of a plan.
 struct Answer {
     plan: Plan,
@@ -215,7 +218,7 @@ impl Answer {
         let purchase = ["purchase".into(), money(self.now.direct), money(self.now.disaggregated)];
         table.row(purchase);
         if let Some(owned) = &self.owned {
-            let terms: [(&str, fn(&Operation) -> f64); 3] = [
+            let terms: [Term; 3] = [
                 ("power", |terms| terms.power),
                 ("rack space", |terms| terms.rack),
                 ("worn drives", |terms| terms.endurance),
