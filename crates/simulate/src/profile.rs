@@ -430,22 +430,22 @@ impl Profile {
         }
     }
 
-    /// The same with so little room for two shards that each takes what the other gave back.
+    /// The same with so little room for three shards that each takes what another gave back.
     fn trading(self, rng: &mut Rng) -> Self {
         Self {
             volatile: !rng.one_in(4),
             shards: 6,
-            busy_shards: 2,
+            busy_shards: 3,
             trades: true,
-            volumes: 2,
-            volume_blocks: 2000,
-            hot_blocks: 2000,
-            workers: rng.between(3, 5),
+            volumes: 3,
+            volume_blocks: 1500,
+            hot_blocks: 1500,
+            workers: 5,
             requests: rng.between(12, 30),
             mix: Mix {
                 write: 60,
                 clear: 2,
-                clear_wide: 10,
+                clear_wide: 16,
                 read: 5,
                 resize: 0,
                 checkpoint: 12,

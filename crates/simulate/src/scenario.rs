@@ -399,8 +399,9 @@ impl Boot {
             let model = self.run.new_volume(shard, self.profile.volume_blocks);
             first_terms(&self.run, &model, &mut rng);
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
-            let fills = matches!(self.profile.workload, Workload::Paged | Workload::Tall);
-            if self.profile.tight || self.profile.joins || fills {
+            let profile = &self.profile;
+            let fills = matches!(profile.workload, Workload::Paged | Workload::Tall);
+            if profile.tight || profile.joins || profile.trades || fills {
                 self.write_all(rig, &model).await;
             }
         }

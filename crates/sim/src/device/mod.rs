@@ -453,7 +453,7 @@ impl Device for SimDevice {
             device.check_range(range)?;
             device.state.pins.assert_free(range);
             let number = device.state.disk.borrow_mut().begin_write(pba.0, data.as_bytes());
-            let times = device.state.triggers.slowness(range.start.0..range.end().0);
+            let times = device.state.triggers.slowness(range);
             if let Err(error) = device.work(WRITE_MIN * times, WRITE_MAX * times).await {
                 let mut disk = device.state.disk.borrow_mut();
                 disk.tear_write(number, &mut device.state.rng.borrow_mut());
@@ -469,11 +469,7 @@ impl Device for SimDevice {
             device.world.note(format_args!("disk: flush"));
             device.admit().await?;
             let covered = device.state.disk.borrow().completed();
-            let times = {
-                let disk = device.state.disk.borrow();
-                device.state.triggers.slowness(disk.blocks_of(&covered))
-            };
-            device.work(FLUSH_MIN * times, FLUSH_MAX * times).await?;
+            device.work(FLUSH_MIN, FLUSH_MAX).await?;
             if device.fails_all(&covered) {
                 return Err(device.fail_flush(Vec::new()).await);
             }

@@ -18,7 +18,7 @@ pub(super) struct Triggers {
     doomed: RefCell<BTreeSet<u64>>,
     writes_left: Cell<u64>,
     events_left: Cell<u64>,
-    /// Writes take so many times as long, and so do flushes that should cover them.
+    /// Writes take so many times as long.
     slow: RefCell<BTreeSet<u64>>,
     times: Cell<u32>,
     /// How many reads of a block fail.
@@ -43,10 +43,10 @@ impl Triggers {
         Some(self.events_left.get())
     }
 
-    /// How many times as long as usual it takes to write these blocks, or to flush them.
-    pub(super) fn slowness(&self, mut blocks: impl Iterator<Item = u64>) -> u32 {
+    /// How many times as long as usual a write of `range` takes.
+    pub(super) fn slowness(&self, range: PbaRange) -> u32 {
         let slow = self.slow.borrow();
-        let is_slow = !slow.is_empty() && blocks.any(|block| slow.contains(&block));
+        let is_slow = slow.range(range.start.0..range.end().0).next().is_some();
         if is_slow { self.times.get() } else { 1 }
     }
 
@@ -102,7 +102,7 @@ impl SimDevice {
         triggers.events_left.set(events);
     }
 
-    /// From now on writes of these blocks take `times` as long as others, and so do flushes that should cover them.
+    /// From now on writes of these blocks take `times` as long as others.
     pub fn slow_down(&self, places: impl IntoIterator<Item = Pba>, times: u32) {
         *self.state.triggers.slow.borrow_mut() = places.into_iter().map(|pba| pba.0).collect();
         self.state.triggers.times.set(times);

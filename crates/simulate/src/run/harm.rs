@@ -9,7 +9,7 @@
 //! | a node of a table | the disk does not open, or the table is made anew |
 //! | a bitmap | the same |
 //! | a descriptor | its volume is gone; its blocks stay in use |
-//! | a node of a map | errors of the node's volume that name it, and blocks that it names; a start that needs it fails |
+//! | a node of a map | errors of the node's volume that name it, blocks in use that it names, the count of mapped blocks; a start that needs it fails |
 //!
 //! A structure other than a journal record lies below a checksum that another one has. So it never excuses older blocks.
 
@@ -243,7 +243,9 @@ impl Run {
             Structure::Node => {
                 self.any_goes_back() || self.is_harmed_at(pba, |part| matches!(part, Part::Node(_)))
             }
+            // A damaged node of which all is deallocated goes, and what it named stays in use.
             Structure::Leaked => self.hides_blocks(),
+            Structure::Count => self.is_any_part(|part| matches!(part, Part::Node(_))),
             _ => false,
         }
     }
@@ -257,7 +259,10 @@ impl Run {
             Finding::Unreadable(VolumeError::CorruptMap { pba, .. }) => {
                 self.excuses_damage(Structure::Node, *pba)
             }
-            Finding::Unaccounted { .. } => self.hides_blocks(),
+            Finding::Unaccounted { .. } | Finding::Leaked { .. } => self.hides_blocks(),
+            Finding::Count { what: "mapped blocks of a volume", .. } => {
+                self.is_any_part(|part| matches!(part, Part::Node(_)))
+            }
             _ => false,
         }
     }
@@ -304,6 +309,12 @@ impl Run {
             }
             Problem::Lost(loss) => self.is_harmed_at(loss.pba(), |_| true),
             Problem::Unopened(error) => self.excuses_open(error),
+            // It goes on without a node of the volume table, and so without what the volumes in it name.
+            Problem::Check(Finding::Unaccounted { .. })
+                if self.is_any_part(|p| *p == Part::Table) =>
+            {
+                true
+            }
             Problem::Check(finding) => self.excuses_finding(finding),
         }
     }

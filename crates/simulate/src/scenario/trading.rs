@@ -4,9 +4,9 @@ use super::Boot;
 use super::tearing::root_places;
 
 /// How many times as long as other blocks roots take.
-const SLOWER: [u32; 4] = [1, 8, 30, 100];
+const SLOWER: [u32; 4] = [1, 30, 200, 1000];
 /// Writes of copies of roots that go before the one behind which the power goes.
-const WRITES_MAX: u64 = 40;
+const WRITES_MAX: u64 = 60;
 
 impl Boot {
     /// Has roots take long, and the power go a while after one is asked to be written.
@@ -14,7 +14,7 @@ impl Boot {
         let places = || (0..self.profile.busy_shards).flat_map(root_places);
         let slower = SLOWER[self.rng.below(SLOWER.len() as u64) as usize];
         self.disk().slow_down(places(), slower);
-        let (writes, spread) = (self.rng.below(WRITES_MAX), 1 << self.rng.between(1, 8));
+        let (writes, spread) = (self.rng.below(WRITES_MAX), 1 << self.rng.between(2, 8));
         let events = self.rng.below(spread);
         let places = (0..self.profile.busy_shards).flat_map(root_places);
         self.disk().crash_after_write_of(places, writes, events);
