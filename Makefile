@@ -132,16 +132,14 @@ OWN_MOUNTS = $(shell [ "$$(id -u)" -ne 0 ] || echo unshare --mount)
 POWER_CUT = $(OWN_MOUNTS) $(TARGET)/debug/farflash-power-cut --farflash $(TARGET)/debug/farflash --out $(TARGET)/power-cut
 
 .PHONY: power-test
-power-test: deps ## power cuts below the real server: 50, and disks that lie about flushes are found out
+power-test: deps ## power cuts below the real server: 50, and a disk that lies about flushes is found out
 	@.ci/install-missing util-linux mount
 	$(BUILD_FARFLASH)
 	cargo build $(TESTED) --bin farflash-power-cut
 	timeout --verbose --kill-after=10 600 $(POWER_CUT) --cuts 50
-	for lie in skip-flush skip-some-flushes; do
-		log=$(TARGET)/power-cut-$$lie.log
-		timeout --verbose --kill-after=10 300 $(POWER_CUT) --cuts 50 --lie $$lie >$$log || { cat $$log; exit 1; }
-		tail -n 1 $$log
-	done
+	log=$(TARGET)/power-cut-skip-flush.log
+	timeout --verbose --kill-after=10 300 $(POWER_CUT) --cuts 50 --lie skip-flush >$$log || { cat $$log; exit 1; }
+	tail -n 1 $$log
 
 .PHONY: deb
 deb: build ## make Debian packages of the release build: the server, and the C library
