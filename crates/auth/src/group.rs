@@ -226,6 +226,15 @@ mod tests {
         }
     }
 
+    /// RFC 7919, section 5.2: a shorter exponent is easier to find than the group promises.
+    #[test]
+    fn private_exponents_are_as_long_as_the_strength_of_their_group_asks() {
+        let bits = Group::ALL.map(|group| group.exponent_len_bytes() * 8);
+        for (bits, least) in bits.into_iter().zip([0, 225, 275, 325, 375, 400]) {
+            assert!(bits >= least && bits <= 2 * least, "{bits} bits, at least {least}");
+        }
+    }
+
     #[test]
     fn values_that_give_the_secret_away_are_refused() {
         let group = Group::Ffdhe2048;

@@ -33,6 +33,8 @@ pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdi
         "--package",
         plan.package,
     ]);
+    // Deleted fields of a structure come along whatever the pattern is: so it is one file, and the name is looked for.
+    command.arg("--file").arg(&mutant.file);
     command.arg("--re").arg(format!("^{}$", escape(&mutant.name))).arg("--output").arg(&output);
     command.args(["--baseline", "skip", "--timeout", &TEST_SECONDS.to_string()]);
     command.args(["--build-timeout", &BUILD_SECONDS.to_string(), "--cargo-arg=--locked"]);
@@ -44,7 +46,7 @@ pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdi
     let result = command.envs(plan.environment.iter().copied()).output()?;
     for (list, verdict) in LISTS {
         let names = fs::read_to_string(output.join("mutants.out").join(list)).unwrap_or_default();
-        if names.lines().any(|name| !name.is_empty()) {
+        if names.lines().any(|name| name == mutant.name) {
             return Ok(verdict);
         }
     }
@@ -52,14 +54,25 @@ pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdi
     Err(io::Error::other(format!("cargo mutants did not decide {}: {message}", mutant.name)))
 }
 
-/// Makes of a name a pattern that matches that name alone.
+/// Makes of a name a pattern that matches that name alone. Only what has a meaning is escaped: `\<` would get one.
 fn escape(name: &str) -> String {
     let mut out = String::new();
     for character in name.chars() {
-        if !character.is_alphanumeric() && !" _/:".contains(character) {
+        if r"\.+*?()|[]{}^$".contains(character) {
             out.push('\\');
         }
         out.push(character);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_has_escapes_where_a_character_has_a_meaning() {
+        let name = "src/a.rs:1:2: replace f -> Vec<u8> with vec![0]";
+        assert_eq!(escape(name), r"src/a\.rs:1:2: replace f -> Vec<u8> with vec!\[0\]");
+    }
 }

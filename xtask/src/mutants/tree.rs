@@ -93,6 +93,9 @@ impl Tree {
         let originals = self.originals(package, mutants)?;
         for _ in 0..BUILDS_MAX {
             let spliced = self.write(package, mutants, &originals, &mut built)?;
+            if built.functions.is_empty() {
+                return Ok(built);
+            }
             let output = self.cargo(package, &["test", "--no-run"])?;
             let errors = errors(&output)?;
             if errors.is_empty() {
