@@ -81,3 +81,19 @@ const fn apply(matrix: &[u32; 32], vector: u32) -> u32 {
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two ways to a power of x: bit by bit, and by the matrices of the tables. The ways to sum that need them are not
+    /// possible on every processor.
+    #[test]
+    fn powers_are_those_of_the_tables() {
+        assert_eq!([power(0), power(1), power(31)], [1 << 31, 1 << 30, 1]);
+        assert_eq!(power(32), POLYNOMIAL_REFLECTED);
+        for bytes in [0, 1, 3, 4, 5, 64, 168, 256, 1360, 4096] {
+            assert_eq!(power(8 * bytes), shift(&shift_table(bytes), 1 << 31), "{bytes} bytes");
+        }
+    }
+}

@@ -665,3 +665,20 @@ fn slots_are_counted_as_they_are_made() {
         assert_eq!(driver.connection.in_flight(), usize::from(cid), "{cid}");
     }
 }
+
+/// Between the header of a PDU with data and the last byte of its digest, data is what comes next.
+#[test]
+fn it_says_whether_data_comes_next() {
+    let data = pattern(BLOCK_SIZE);
+    for digests in ALL_DIGESTS {
+        let mut driver = io(0, digests);
+        let bytes = capsule(write(3, 1), 9, &data, digests);
+        let header_end = if digests.header { 76 } else { 72 };
+        for (at, byte) in bytes.iter().enumerate() {
+            driver.feed(&[*byte]);
+            let is_within = at + 1 >= header_end && at + 1 < bytes.len();
+            assert_eq!(driver.connection.is_in_data(), is_within, "{digests:?}, byte {at}");
+        }
+        assert!(driver.completion().status().is_success());
+    }
+}
