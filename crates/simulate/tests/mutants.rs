@@ -90,14 +90,11 @@ engines! {
     engine_keep_gone: KeepGone under Churn;
     engine_replay_trusts_data: ReplayTrustsData under Crash;
     engine_compare_first_run: CompareFirstRun under Crash;
-    engine_compare_none_behind_unreadable: CompareNoneBehindUnreadable under Crash;
     engine_take_stale_record: TakeStaleRecord under Crash;
     engine_take_stale_descriptor: TakeStaleDescriptor under Corrupt;
     engine_take_stale_bitmap: TakeStaleBitmap under Corrupt;
     engine_take_stale_table: TakeStaleTable under Corrupt;
     engine_take_stale_leaf: TakeStaleLeaf under Corrupt;
-    engine_take_stale_inner: TakeStaleInner under Corrupt;
-    engine_release_extents_early: ReleaseExtentsEarly under Trade;
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_miscompare_writes: MiscompareWrites under Crash;
     plane_compare_unlocked: CompareUnlocked under Plane;
