@@ -44,7 +44,6 @@ schedulers! {
     scheduler_uncharged_at_once: UnchargedAtOnce;
     scheduler_free_at_once: FreeAtOnce;
     scheduler_forget_debt: ForgetDebt;
-    scheduler_beyond_is_held_against: BeyondIsHeldAgainst;
     scheduler_no_return: NoReturn;
     scheduler_refill_by_ceiling: RefillByCeiling;
     scheduler_refill_by_quota: RefillByQuota;
