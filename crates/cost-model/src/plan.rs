@@ -56,7 +56,7 @@ tax = 150                   # CPU, memory and NIC of a Flash server, for the Fla
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// Whether counts of servers are rounded up.
+    /// Rounds each count of servers up.
     #[serde(default)]
     pub whole_servers: bool,
     /// The requirement now.
