@@ -7,11 +7,17 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use crate::random::Random;
 
 /// The unit that a disk writes whole.
 pub(crate) const SECTOR: usize = 512;
+/// The unit in which what was never written is left out of an image.
+const CHUNK_SECTORS: usize = 128;
 
 /// What survives a cut of the writes that no flush covered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,6 +88,28 @@ pub(crate) struct Order(u32);
 enum Data {
     Bytes(Box<[u8]>),
     Zeroes(usize),
+}
+
+/// What a disk holds: of large disks most was never written.
+pub(crate) struct Image {
+    bytes: usize,
+    chunks: Vec<(usize, Box<[u8]>)>,
+}
+
+impl Image {
+    pub(crate) fn save(&self, path: &Path) -> io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.bytes as u64)?;
+        let mut chunks = self.chunks.iter();
+        chunks.try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset as u64))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        let chunk =
+            self.chunks.iter().find(|(from, bytes)| (*from..from + bytes.len()).contains(&at));
+        chunk.map_or(0, |(from, bytes)| bytes[at - from])
+    }
 }
 
 struct Write {
@@ -161,8 +189,17 @@ impl Cache {
     }
 
     /// Returns what the disk holds after a cut.
-    pub(crate) fn durable(&self) -> &[u8] {
-        &self.durable
+    pub(crate) fn durable(&self) -> Image {
+        let chunk = |index: usize| {
+            let sectors = &self.newest[index * CHUNK_SECTORS..];
+            let sectors = &sectors[..sectors.len().min(CHUNK_SECTORS)];
+            let is_written = sectors.iter().any(|order| *order > Order(0));
+            let from = index * CHUNK_SECTORS * SECTOR;
+            let bytes = &self.durable[from..from + sectors.len() * SECTOR];
+            is_written.then(|| (from, bytes.into()))
+        };
+        let count = self.newest.len().div_ceil(CHUNK_SECTORS);
+        Image { bytes: self.durable.len(), chunks: (0..count).filter_map(chunk).collect() }
     }
 
     pub(crate) fn read(&self, offset: usize, len: usize) -> &[u8] {

@@ -19,7 +19,7 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 
-use crate::cache::{Cache, Covered, Loss, Survival};
+use crate::cache::{Cache, Covered, Image, Loss, Survival};
 use crate::random::Random;
 use crate::supply::{Power, Supply};
 
@@ -37,7 +37,7 @@ const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
 /// The copies of superblock and roots lie this close to the ends of a disk.
-const ENDS: usize = 256 << 10;
+const ENDS: usize = 1 << 20;
 
 /// The way of a write from the process to the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -450,13 +450,8 @@ impl Disk {
     }
 
     /// What it holds after a cut.
-    pub(crate) fn durable(&self) -> Vec<u8> {
-        self.lock().cache.durable().to_vec()
-    }
-
-    /// Keeps what is durable in a file.
-    pub(crate) fn save(&self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.lock().cache.durable())
+    pub(crate) fn durable(&self) -> Image {
+        self.lock().cache.durable()
     }
 }
 
@@ -473,7 +468,7 @@ mod tests {
     const BLOCK: usize = 4096;
 
     fn byte_at(disk: &Disk, block: usize) -> u8 {
-        disk.durable()[block * BLOCK]
+        disk.durable().byte(block * BLOCK)
     }
 
     /// Method: one block is written and synced, one is written, and the power goes.

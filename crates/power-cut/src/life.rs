@@ -1,19 +1,18 @@
 //! One life: a machine from its first format over a row of boots, which end in every way.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use farflash_client::Cluster;
 
 use crate::boot::{Boot, Counts, Model, Opened, lock};
-use crate::cache::Survival;
+use crate::cache::{Image, Survival};
 use crate::control_load::{Controller, REGIONS, WITH_WORKERS};
 use crate::data_load::{Region, Worker};
 use crate::disk::{Access, Disk, Lie};
@@ -42,6 +41,8 @@ enum Way {
     /// A loop device whose file has a page cache.
     CachedLoop,
 }
+
+const WAYS: [Way; 5] = [Way::Direct, Way::Cached, Way::Loop, Way::Direct, Way::CachedLoop];
 
 /// How a boot ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -94,7 +95,8 @@ struct Life {
     directory: PathBuf,
     /// The files of the disks that are mounted, whose pages are written back now and then.
     cached: Vec<PathBuf>,
-    log: String,
+    log: File,
+    begin: Instant,
     cuts: u64,
     cuts_at_start: u64,
     findings: Vec<Finding>,
@@ -109,7 +111,7 @@ pub(crate) fn live(seed: u64, wanted: &Wanted) -> io::Result<Report> {
     for boot in 0..life.profile.boots {
         // The last one shows what the cut before it left.
         let is_last = boot + 1 == life.profile.boots;
-        let before: Vec<Vec<u8>> = life.disks.iter().map(Disk::durable).collect();
+        let before: Vec<Image> = life.disks.iter().map(Disk::durable).collect();
         life.boot(boot, is_last)?;
         if !life.findings.is_empty() {
             life.keep(&before)?;
@@ -123,7 +125,8 @@ impl Life {
     fn new(seed: u64, wanted: &Wanted) -> io::Result<Self> {
         let mut random = Random::new(seed);
         let profile = Profile {
-            way: random.pick(&[Way::Direct, Way::Direct, Way::Cached, Way::Loop, Way::CachedLoop]),
+            // In turn: a few lives in a row have all of them.
+            way: WAYS[(seed % WAYS.len() as u64) as usize],
             devices: random.pick(&[1, 1, 1, 2]),
             disk_bytes: random.pick(&[64, 96, 128, 128]) * MIB,
             boots: random.between(5, 12),
@@ -145,7 +148,8 @@ impl Life {
             let random = random.fork();
             disks.push(Disk::new(number, profile.disk_bytes, supply.clone(), random));
         }
-        let log = format!("life {seed}: {profile:?}, {settings:?}, {:?}\n", wanted.lie);
+        let mut log = File::create(directory.join("life.log"))?;
+        writeln!(log, "life {seed}: {profile:?}, {settings:?}, {:?}", wanted.lie)?;
         Ok(Self {
             profile,
             settings,
@@ -158,6 +162,7 @@ impl Life {
             directory,
             cached: Vec::new(),
             log,
+            begin: Instant::now(),
             cuts: 0,
             cuts_at_start: 0,
             findings: Vec::new(),
@@ -165,7 +170,7 @@ impl Life {
     }
 
     fn say(&mut self, what: &str) {
-        let _ = writeln!(self.log, "{what}");
+        let _ = writeln!(self.log, "{:7.3} {what}", self.begin.elapsed().as_secs_f64());
     }
 
     /// Mounts the disks; the devices, and what they need while they are used.
@@ -251,7 +256,10 @@ impl Life {
         self.supply.arm(plan);
         let log = self.directory.join("server.log");
         match Server::start(&self.settings, &devices, &log, &self.supply)? {
-            Started::Ready(server) => self.serve(server, end)?,
+            Started::Ready(server) => {
+                self.say("  serves");
+                self.serve(server, end)?;
+            }
             Started::Cut(server) => {
                 self.cuts_at_start += 1;
                 self.say("  cut before it served");
@@ -263,14 +271,14 @@ impl Life {
         if self.supply.is_off() {
             self.disks.iter().for_each(Disk::let_go);
         }
+        self.say("  ended");
         self.unplug(loops)?;
         if self.supply.is_off() || self.random.chance(50) {
             self.cuts += 1;
             self.forget();
         }
-        for finding in &self.findings {
-            let _ = writeln!(self.log, "  FOUND: {finding}");
-        }
+        let found: Vec<String> = self.findings.iter().map(ToString::to_string).collect();
+        found.iter().for_each(|finding| self.say(&format!("  FOUND: {finding}")));
         Ok(())
     }
 
@@ -308,10 +316,17 @@ impl Life {
             counts: self.counts.clone(),
             may_be_full: self.profile.disk_bytes <= SMALL,
         };
-        if lock(&boot.model).volumes.is_empty() {
-            self.create_first(&boot);
-        }
-        match verify(&boot) {
+        let random = self.random.fork();
+        let opened = thread::scope(|scope| {
+            let (ends, ended) = mpsc::channel();
+            let (server, disks, supply) = (&server, &self.disks, &self.supply);
+            scope.spawn(move || kill_when_off(server, disks, supply, &ended));
+            create_first(&boot, random);
+            let opened = verify(&boot);
+            drop::<mpsc::Sender<()>>(ends);
+            opened
+        });
+        match opened {
             Some(opened) => {
                 self.say("  verified");
                 self.load(&boot, &opened, server, end);
@@ -325,12 +340,6 @@ impl Life {
         let findings = boot.findings.into_inner();
         self.findings.extend(findings.map_err(|_| io::Error::other("a worker panicked"))?);
         Ok(())
-    }
-
-    /// Creates the volumes that have data workers.
-    fn create_first(&mut self, boot: &Boot) {
-        let mut first = Controller { boot, index: 0, of: 1, random: self.random.fork() };
-        while lock(&boot.model).next_volume < WITH_WORKERS && first.create() {}
     }
 
     /// Lets workers loose until the boot ends.
@@ -396,13 +405,13 @@ impl Life {
         }
     }
 
-    /// Keeps the disks as the boot found them and as they are, and the log.
-    fn keep(&mut self, before: &[Vec<u8>]) -> io::Result<()> {
+    /// Keeps the disks as the boot found them and as they are.
+    fn keep(&mut self, before: &[Image]) -> io::Result<()> {
         for (number, (disk, before)) in self.disks.iter().zip(before).enumerate() {
-            fs::write(self.directory.join(format!("disk-{number}-before")), before)?;
-            disk.save(&self.directory.join(format!("disk-{number}-after")))?;
+            before.save(&self.directory.join(format!("disk-{number}-before")))?;
+            disk.durable().save(&self.directory.join(format!("disk-{number}-after")))?;
         }
-        fs::write(self.directory.join("life.log"), &self.log)
+        Ok(())
     }
 
     fn report(self, seed: u64) -> io::Result<Report> {
@@ -427,9 +436,28 @@ impl Life {
     }
 }
 
+/// Creates the volumes that have data workers, if there are none yet.
+fn create_first(boot: &Boot, random: Random) {
+    let mut first = Controller { boot, index: 0, of: 1, random };
+    let is_new = lock(&boot.model).volumes.is_empty();
+    while is_new && lock(&boot.model).next_volume < WITH_WORKERS && first.create() {}
+}
+
+/// Kills the server when the power goes, so that nothing waits for a disk that is silent.
+fn kill_when_off(server: &Server, disks: &[Disk], supply: &Supply, ended: &mpsc::Receiver<()>) {
+    const STEP: Duration = Duration::from_millis(20);
+    while !supply.wait_until_off(STEP) {
+        if ended.try_recv() == Err(mpsc::TryRecvError::Disconnected) {
+            return;
+        }
+    }
+    server.kill();
+    disks.iter().for_each(Disk::let_go);
+}
+
 /// Has the kernel write back pages here and there, as it does by itself on machines that run for longer.
 fn write_back(boot: &Boot, file: &Path, bytes: u64, mut random: Random) {
-    let Ok(file) = fs::File::open(file) else { return };
+    let Ok(file) = File::open(file) else { return };
     while !boot.is_over() {
         let offset = random.below(bytes);
         let len = NonZeroU64::new(random.between(1, bytes / 4));
