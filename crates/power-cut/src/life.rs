@@ -136,7 +136,8 @@ impl Life {
         let settings = Settings {
             program: wanted.program.clone(),
             cores: random.pick(&[1, 1, 2]).min(wanted.cores),
-            map_memory: random.pick(&["4MiB", "64MiB"]),
+            // The least that the devices take, or enough for all maps.
+            map_memory: random.pick(&[if profile.devices == 1 { "4MiB" } else { "8MiB" }, "64MiB"]),
             device_options: if wanted.lie == Lie::NeverAsked { ",flush=never" } else { "" },
         };
         let directory = wanted.work.join(format!("life-{seed}"));

@@ -84,7 +84,8 @@ impl Server {
         command.args(["--cores", &cores.join(","), "--map-memory", settings.map_memory]);
         command.args(["--core-memory", "32MiB", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"]);
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn()?;
-        let mut log = File::options().create(true).append(true).open(log)?;
+        let path = log;
+        let mut log = File::options().create(true).append(true).open(path)?;
         writeln!(log, "# {command:?}")?;
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         let (said, apis) = mpsc::channel();
@@ -111,7 +112,10 @@ impl Server {
                     let code = server.child.wait()?;
                     return Ok(match supply.is_off() {
                         true => Started::Cut(server),
-                        false => Started::Ended(format!("the server does not start: {code}")),
+                        false => Started::Ended(format!(
+                            "the server does not start: {code}: {}",
+                            last_words(path)?
+                        )),
                     });
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) if Instant::now() > deadline => {
@@ -154,6 +158,14 @@ impl Server {
         }
         Ok(status.code())
     }
+}
+
+/// The last lines of a log.
+fn last_words(log: &Path) -> io::Result<String> {
+    const LINES: usize = 3;
+    let text = std::fs::read_to_string(log)?;
+    let lines: Vec<&str> = text.lines().collect();
+    Ok(lines[lines.len().saturating_sub(LINES)..].join(" / "))
 }
 
 impl Drop for Server {
