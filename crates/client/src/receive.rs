@@ -1,6 +1,7 @@
 //! What a chunk of received bytes does to a queue.
 
 use checksum::{Crc32c, copy, crc32c, crc32c_copy};
+use nvme_initiator::sabotage::{Sabotage, broken};
 use nvme_initiator::{ConnectionError, Event, Payload, R2tRequest};
 use nvme_wire::fabrics::ConnectInvalid;
 use nvme_wire::{Cqe, Status};
@@ -49,7 +50,8 @@ impl PayloadDigest {
         } else if self.len <= PIECE {
             copy(data, target);
             if is_last {
-                self.value = crc32c(&buffer[self.start..end]);
+                let start = if broken(Sabotage::DigestOfLastPiece) { at } else { self.start };
+                self.value = crc32c(&buffer[start..end]);
             }
         } else {
             self.running.update_and_copy(data, target);
@@ -141,7 +143,8 @@ impl QueueState {
 
     fn on_digest(&mut self, slot: u16, received: u32) {
         let link = self.link.as_mut().expect("a digest comes from a link");
-        if link.digest.value != received && !link.digest.unknown {
+        let is_wrong = link.digest.value != received && !broken(Sabotage::TakeWrongData);
+        if is_wrong && !link.digest.unknown {
             self.counters.damaged += 1;
             self.requests.get(link.by_slot[usize::from(slot)]).damaged = true;
         }
@@ -156,10 +159,11 @@ impl QueueState {
         };
         let with_digest = link.connection.digests().data;
         for pdu in link.connection.h2c_pdus(r2t) {
-            let start = pdu.offset as usize;
-            let data = data.slice(start..start + pdu.len as usize);
+            let (start, end) = (pdu.offset as usize, (pdu.offset + pdu.len) as usize);
+            let from = if broken(Sabotage::DigestFromStart) { 0 } else { start };
+            let digest = with_digest.then(|| crc32c(&data.as_bytes()[from..end]));
+            let data = data.slice(start..end);
             self.outgoing.push_bytes(pdu.header.as_bytes());
-            let digest = with_digest.then(|| crc32c(data.as_bytes()));
             self.outgoing.push_data(data);
             if let Some(digest) = digest {
                 self.outgoing.push_bytes(&digest.to_le_bytes());

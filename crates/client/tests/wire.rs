@@ -93,7 +93,7 @@ async fn work(volume: Volume<SimWorld>, mut rng: Rng, first: usize, count: usize
 }
 
 /// What a client and a target of `seed` come to: data PDUs that were damaged, and reads that failed for it.
-fn run(seed: u64, damaged_one_in: u64) -> (usize, usize) {
+pub(crate) fn run(seed: u64, damaged_one_in: u64) -> (usize, usize) {
     let simulation = Simulation::new(seed);
     let world = simulation.world();
     let scenario = async move {

@@ -9,6 +9,7 @@ use units::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use crate::receive::Receive;
+use crate::sabotage::{Sabotage, broken};
 use crate::slots::{Command, Slots};
 use crate::{ConnectionError, H2cPdus, HeaderBytes, R2tRequest};
 
@@ -95,7 +96,7 @@ impl Connection {
     pub(crate) fn on_ic_resp(&mut self, response: &IcResp) -> Result<(), ConnectionError> {
         response.check(self.offered)?;
         self.digests = response.digests();
-        self.alignment = response.data_alignment();
+        self.alignment = if broken(Sabotage::IgnoreCpda) { 4 } else { response.data_alignment() };
         self.maxh2cdata = response.maxh2cdata.get();
         self.phase = Phase::Ready;
         Ok(())

@@ -5,6 +5,7 @@ use nvme_wire::pdu::{CommonHeader, DIGEST_LEN, Digests, H2cData, PduFlags};
 use zerocopy::IntoBytes;
 
 use crate::R2tRequest;
+use crate::sabotage::{Sabotage, broken};
 
 /// Most bytes before a PDU's data: it starts at the first multiple of what CPDA asks for, 4 to 128 and not only powers of
 /// two, behind a header of at most 76 bytes with its digest. That is the second multiple of 72 at most.
@@ -71,10 +72,13 @@ impl Iterator for H2cPdus {
         if rest == 0 {
             return None;
         }
-        let (offset, len) = (self.request.offset + self.done, rest.min(self.len_max));
+        let start = if broken(Sabotage::OffsetWithinR2t) { 0 } else { self.request.offset };
+        let len_max = if broken(Sabotage::IgnoreMaxH2cData) { rest } else { self.len_max };
+        let (offset, len) = (start + self.done, rest.min(len_max));
         self.done += len;
         let ids = (self.cid, self.request.ttag);
-        let pdu = H2cData::new(ids, (offset, len), len == rest, self.digests, self.alignment);
+        let is_last = len == rest || broken(Sabotage::LastEachTime);
+        let pdu = H2cData::new(ids, (offset, len), is_last, self.digests, self.alignment);
         Some(H2cPdu { header: HeaderBytes::new(pdu.as_bytes(), pdu.ch), offset, len })
     }
 }

@@ -24,12 +24,15 @@
 #![no_std]
 
 extern crate alloc;
+#[cfg(feature = "sabotage")]
+extern crate std;
 
 mod capabilities;
 mod connection;
 mod error;
 mod h2c;
 mod receive;
+pub mod sabotage;
 mod slots;
 
 pub use capabilities::{CapabilityError, ControllerLimits, NamespaceShape, TRANSFER_BYTES_MAX};

@@ -4,10 +4,13 @@
 //! The same hosts that `nvme-target` is tested with speak to the whole data plane with a real engine in a simulated
 //! world. `FARFLASH_TEST_SCALE` multiplies the seeds.
 
+#[path = "../../../client/tests/wire.rs"]
+mod client_wire;
 #[path = "../../../nvme-target/tests/driver/mod.rs"]
 mod driver;
 #[path = "../../../nvme-target/tests/exchange/mod.rs"]
 mod exchange;
+mod host_mutants;
 mod mutants;
 mod plane;
 
