@@ -204,8 +204,8 @@ impl CommonHeader {
     /// Byte offset of PLEN.
     pub const OFFSET_PLEN: u8 = 4;
 
-    /// The header of a PDU of `pdu_type` that carries `data_len` bytes at `alignment` (a power of
-    /// two; 4 where the peer asks for none). `flags` without digest bits: `digests` sets them.
+    /// The header of a PDU of `pdu_type` that carries `data_len` bytes at `alignment` (any
+    /// multiple of 4; 4 where the peer asks for none). `flags` without digest bits: `digests` sets them.
     #[must_use]
     pub fn new(
         pdu_type: PduType,
