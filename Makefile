@@ -8,9 +8,8 @@ SHELL := /bin/bash
 
 export CARGO_TERM_PROGRESS_WHEN ?= never
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# The crates under fuzz/ and xtask/no-std are workspaces of their own; they share the build directory.
-NESTED := fuzz/Cargo.toml xtask/no-std/Cargo.toml
-NESTED := $(wildcard $(NESTED))
+# A workspace of its own, which shares the build directory.
+NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
 	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run \
 	packaging/build-deb packaging/build-library-debs \
@@ -26,9 +25,12 @@ SOAK_MINUTES ?=
 TESTED := --workspace --exclude simulate --locked
 # Each test runs in a process of its own and has a time limit: .config/nextest.toml.
 NEXTEST = $$(.ci/tool cargo-nextest) nextest run
+# Twice as many at a time as there are CPUs, since many wait for servers, timers and disks.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 # The variable by which cargo and nextest are given a command to run programs with.
 RUNNER = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
-BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test serve
+# With a test program, since what tests depend on decides about features, too.
+BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test server
 
 .PHONY: help
 help: ## show this list
@@ -58,7 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates test-young-clocks python-test fuzz-smoke demo-smoke power-test api-test package-test guest ## everything that proves the code, in about ten minutes after the build
+test: test-crates test-young-clocks python-test demo-smoke power-test api-test package-test guest ## everything that proves the code, in about ten minutes after the build
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -87,8 +89,8 @@ libraries-test: python-test ## the tests of the libraries alone: Rust, C and Pyt
 	$(NEXTEST) --locked -p farflash-client -p farflash-c
 	cargo test --locked --doc -p farflash-client
 	cargo build $(TESTED) --example volume --example counter --example awaited
-	$(NEXTEST) $(TESTED) --test libraries --test library_examples --test library_metadata \
-		--test library_provisioning --test library_recovery --test awaiting --test unfinished --test library_cluster
+	$(NEXTEST) $(TESTED) --test server \
+		--filterset 'test(/^(libraries|library_[a-z]+|awaiting|unfinished)::/)'
 
 .PHONY: python-test
 python-test: deps ## install the Python package in an environment of its own, and test it
@@ -110,14 +112,11 @@ python-test: deps ## install the Python package in an environment of its own, an
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
-	@if [ -f fuzz/Cargo.toml ]; then
-		$(NEXTEST) --locked --manifest-path fuzz/Cargo.toml --target-dir $(TARGET)
-	fi
+	@$(NEXTEST) $(TESTED) --test smoke
 
 .PHONY: demo-smoke
 demo-smoke: deps ## the demo in small: some seconds of load, one kill, everything verified
-	@$(BUILD_FARFLASH)
-	cargo build $(TESTED) --bin bench
+	@$(BUILD_FARFLASH) --bin bench
 	out=$(TARGET)/demo-smoke
 	rm -rf $$out
 	timeout --verbose --kill-after=10 300 $(TARGET)/debug/bench demo --farflash $(TARGET)/debug/farflash --out $$out \
@@ -134,8 +133,7 @@ POWER_CUT = $(OWN_MOUNTS) $(TARGET)/debug/farflash-power-cut --farflash $(TARGET
 .PHONY: power-test
 power-test: deps ## power cuts below the real server: 50, and a disk that lies about flushes is found out
 	@.ci/install-missing util-linux mount
-	$(BUILD_FARFLASH)
-	cargo build $(TESTED) --bin farflash-power-cut
+	$(BUILD_FARFLASH) --bin farflash-power-cut
 	timeout --verbose --kill-after=10 600 $(POWER_CUT) --cuts 50
 	log=$(TARGET)/power-cut-skip-flush.log
 	timeout --verbose --kill-after=10 300 $(POWER_CUT) --cuts 50 --lie skip-flush >$$log || { cat $$log; exit 1; }
@@ -221,19 +219,18 @@ soak-demo: build ## load, kill, restart and verify a real server, again and agai
 .PHONY: soak-power
 soak-power: deps ## cut the power below the real server, with new seeds until stopped, or for SOAK_MINUTES
 	@.ci/install-missing util-linux mount
-	$(BUILD_FARFLASH)
-	cargo build $(TESTED) --bin farflash-power-cut
+	$(BUILD_FARFLASH) --bin farflash-power-cut
 	$(POWER_CUT) --minutes $(or $(SOAK_MINUTES),525600)
 
 .PHONY: fmt
 fmt: ## format all code
 	@cargo fmt --all
-	for manifest in $(NESTED); do cargo fmt --manifest-path $$manifest; done
+	cargo fmt --manifest-path $(NESTED)
 
 .PHONY: fmt-check
 fmt-check:
 	@cargo fmt --all --check
-	for manifest in $(NESTED); do cargo fmt --check --manifest-path $$manifest; done
+	cargo fmt --check --manifest-path $(NESTED)
 
 .PHONY: lint
 lint: tidy ## clippy, and `tidy`

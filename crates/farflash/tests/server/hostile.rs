@@ -1,0 +1,311 @@
+//! Strangers who break the rules of the wire, at a live server, while a host works on.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::host::{connect, filled, on_core};
+use crate::support::{Server, until};
+use io_traits::Spawn;
+use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
+use nvme_wire::io::BlockCommand;
+use nvme_wire::pdu::{CapsuleCmd, Digests, H2cData, IcReq};
+use nvme_wire::{HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
+use reactor::Handle;
+use units::Lba;
+use zerocopy::IntoBytes;
+
+const C2H_TERM_REQ: u8 = 3;
+/// Blocks that the good host works on; nobody else writes them and lives.
+const BLOCKS: u64 = 512;
+const WORKERS: u64 = 8;
+/// A server that says nothing for so long has nothing to say.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long strangers are at it.
+const SIEGE: Duration = Duration::from_secs(4);
+/// Requests of the good host before the strangers come: by then it has what memory it needs.
+const REQUESTS_BEFORE: u64 = 8 * BLOCKS;
+/// Memory of requests' data, at most.
+const CORE_MEMORY: &str = "32MiB";
+/// What the server may have grown by when the strangers are gone: as much again as it may hold for requests, since
+/// the allocator keeps pages, and pools what they once were given. Each of hundreds of connections that left
+/// something behind would show.
+const GROWTH_MAX_BYTES: u64 = 64 << 20;
+/// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
+const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
+
+fn sqe(bytes: &[u8]) -> Sqe {
+    zerocopy::FromBytes::read_from_bytes(bytes).unwrap()
+}
+
+fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
+    sqe.cid = cid.into();
+    let head = CapsuleCmd::new(sqe, data.len(), Digests::default(), 4);
+    [head.as_bytes(), data].concat()
+}
+
+fn connect_capsule(qid: u16, cntlid: u16, nqn: &Nqn) -> Vec<u8> {
+    let mut command = sqe(Connect::new(qid, 32, 0).as_bytes());
+    command.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
+    let host = Nqn::from_uuid(&[9; 16]);
+    let data = ConnectData::new(HostId([9; 16]), &host, nqn, cntlid);
+    capsule(1, command, data.as_bytes())
+}
+
+fn block_command(opcode: IoOpcode, cid: u16, slba: u64, blocks: u32) -> Vec<u8> {
+    capsule(cid, BlockCommand::new(slba, blocks).encode(opcode, 1, blocks * 4096), &[])
+}
+
+fn greeting() -> Vec<u8> {
+    IcReq::new(Digests::default(), 1).as_bytes().to_vec()
+}
+
+/// A session from greeting to a read, one PDU each. Writes go beyond what the good host uses.
+fn session(nqn: &Nqn) -> Vec<Vec<u8>> {
+    let enable = Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE);
+    vec![
+        greeting(),
+        connect_capsule(0, 0xFFFF, nqn),
+        capsule(2, sqe(enable.as_bytes()), &[]),
+        block_command(IoOpcode::READ, 3, 0, 1),
+        block_command(IoOpcode::WRITE, 4, BLOCKS + 9, 1),
+    ]
+}
+
+/// Draws numbers: the same ones for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % end as u64).unwrap()
+    }
+}
+
+/// Flips a bit, cuts, repeats, swaps, drops or inflates.
+fn damage(pdus: &mut Vec<Vec<u8>>, dice: &mut Dice) {
+    for _ in 0..=dice.below(3) {
+        if pdus.is_empty() {
+            return;
+        }
+        let at = dice.below(pdus.len());
+        match dice.below(6) {
+            0 => {
+                let byte = dice.below(pdus[at].len());
+                pdus[at][byte] ^= 1 << dice.below(8);
+            }
+            1 => {
+                let len = dice.below(pdus[at].len()).max(1);
+                pdus[at].truncate(len);
+            }
+            2 => pdus.insert(at, pdus[at].clone()),
+            3 => {
+                let other = dice.below(pdus.len());
+                pdus.swap(at, other);
+            }
+            4 => drop(pdus.remove(at)),
+            // PLEN beyond every limit, and bytes to go with it.
+            _ if pdus[at].len() >= 8 => {
+                pdus[at][4..8].copy_from_slice(&(1u32 << 30).to_le_bytes());
+                pdus[at].resize(100_000, 0xA5);
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Stranger(TcpStream);
+
+impl Stranger {
+    fn new(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(SILENCE)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
+        Self(stream)
+    }
+
+    /// Whether the server still listens.
+    fn say(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).is_ok()
+    }
+
+    fn hear(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+        self.0.read_exact(&mut bytes).unwrap();
+        self.0.set_read_timeout(Some(SILENCE)).unwrap();
+        bytes
+    }
+
+    /// What comes until the server closes, or has nothing to say for a while.
+    fn hear_out(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = self.0.read_to_end(&mut bytes);
+        bytes
+    }
+
+    /// An I/O queue of a new controller: the stranger, and the admin queue that keeps it.
+    fn io_queue(address: SocketAddr, nqn: &Nqn) -> (Self, Self) {
+        let mut admin = Self::new(address);
+        assert!(admin.say(&greeting()));
+        admin.hear(128);
+        assert!(admin.say(&connect_capsule(0, 0xFFFF, nqn)));
+        let accepted = admin.hear(24);
+        let cntlid = u16::from_le_bytes([accepted[8], accepted[9]]);
+        assert!(admin.say(&session(nqn)[2]));
+        admin.hear(24);
+        let mut io = Self::new(address);
+        assert!(io.say(&greeting()));
+        io.hear(128);
+        assert!(io.say(&connect_capsule(1, cntlid, nqn)));
+        io.hear(24);
+        (io, admin)
+    }
+}
+
+fn damaged_sessions(address: SocketAddr, nqn: &Nqn, end: Instant) -> usize {
+    let mut dice = Dice(0x5EED);
+    let mut count = 0;
+    while Instant::now() < end || count <= 20 {
+        let mut pdus = session(nqn);
+        damage(&mut pdus, &mut dice);
+        let mut stranger = Stranger::new(address);
+        let _ = stranger.say(&pdus.concat());
+        let _ = stranger.0.shutdown(Shutdown::Write);
+        stranger.hear_out();
+        count += 1;
+    }
+    count
+}
+
+/// Header faults are told by a TermReq, even to those who go on talking.
+fn rude_talkers(address: SocketAddr, end: Instant) {
+    while Instant::now() < end {
+        let mut stranger = Stranger::new(address);
+        assert!(stranger.say(&greeting()));
+        stranger.hear(128);
+        let _ = stranger.say(&[0xEE; 30_000]);
+        assert_eq!(stranger.hear(1), [C2H_TERM_REQ]);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Says everything a byte at a time, and some of it never.
+fn dawdlers(address: SocketAddr, nqn: &Nqn, end: Instant) {
+    let mut dawdlers: Vec<Stranger> = (0..20).map(|_| Stranger::new(address)).collect();
+    let bytes = session(nqn).concat();
+    for byte in &bytes {
+        for dawdler in &mut dawdlers {
+            let _ = dawdler.say(&[*byte]);
+        }
+        if Instant::now() > end {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
+/// Owes data and sends it in drops, out of order in the end; asks for data and does not read.
+fn debtors(address: SocketAddr, nqn: &Nqn, end: Instant) {
+    while Instant::now() < end {
+        let (mut deaf, deaf_admin) = Stranger::io_queue(address, nqn);
+        for cid in 0..31 {
+            if !deaf.say(&block_command(IoOpcode::READ, cid, 0, 256)) {
+                break;
+            }
+        }
+        let (mut debtor, debtor_admin) = Stranger::io_queue(address, nqn);
+        assert!(debtor.say(&block_command(IoOpcode::WRITE, 1, BLOCKS, 64)));
+        let r2t = debtor.hear(24);
+        let ttag = u16::from_le_bytes([r2t[10], r2t[11]]);
+        let crumb = |datao| {
+            let header = H2cData::new((1, ttag), (datao, 4), false, Digests::default(), 4);
+            [header.as_bytes(), &[7; 4]].concat()
+        };
+        for datao in (0..80).step_by(4) {
+            assert!(debtor.say(&crumb(datao)));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = debtor.say(&crumb(4096));
+        assert_eq!(debtor.hear(1), [C2H_TERM_REQ]);
+        drop([deaf, deaf_admin, debtor, debtor_admin]);
+    }
+}
+
+/// Writes blocks and reads them back until told to stop; counts how often.
+async fn work(
+    handle: Handle,
+    target: (SocketAddr, Nqn),
+    (stop, done): (Arc<AtomicBool>, Arc<AtomicU64>),
+) {
+    let volume = connect(&handle, target.0, &target.1).await;
+    let workers = (0..WORKERS).map(|worker| {
+        let (volume, stop, done) = (volume.clone(), stop.clone(), done.clone());
+        let (sender, ended) = local_sync::oneshot();
+        handle.spawn(async move {
+            let mut count = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let lba = Lba(worker + WORKERS * (count % (BLOCKS / WORKERS)));
+                let stamp = count << 8 | worker;
+                volume.write(lba, filled(stamp)).await.unwrap();
+                let read = volume.read(lba, 1).await.unwrap();
+                assert!(read.as_bytes() == filled(stamp).as_bytes(), "block {lba} is another's");
+                count += 1;
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            sender.send(());
+        });
+        ended
+    });
+    let workers: Vec<_> = workers.collect();
+    for worker in workers {
+        worker.await.expect("no worker fails");
+    }
+    assert_eq!(volume.client().counters().reconnects, 0);
+}
+
+/// Method: for some seconds strangers send damaged, cut, swapped, oversized and slow PDUs, owe data
+/// and read nothing, while a host writes and verifies. The host sees no error, and when the strangers
+/// are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
+#[test]
+fn strangers_at_a_live_server_harm_nobody() {
+    let server = Server::start_with("mem:512MiB", &["--auth", "off", "--core-memory", CORE_MEMORY]);
+    let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let address = server.portals[0];
+    let started = Instant::now();
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let shared = (stop.clone(), done.clone());
+    let worker =
+        std::thread::spawn(move || on_core(move |handle| work(handle, (address, nqn), shared)));
+    let requests = || done.load(Ordering::Relaxed);
+    until("the host works", || requests() > REQUESTS_BEFORE || worker.is_finished());
+    let api = control::ApiClient::new(&server.api).unwrap();
+    let connections = || api.server().unwrap().cores[0].connections;
+    let (before, connections_before, bytes_before) =
+        (requests(), connections(), server.resident_bytes());
+    let end = Instant::now() + SIEGE;
+    let sessions = std::thread::scope(|scope| {
+        let sessions = scope.spawn(|| damaged_sessions(address, &nqn, end));
+        scope.spawn(|| rude_talkers(address, end));
+        scope.spawn(|| dawdlers(address, &nqn, end));
+        scope.spawn(|| debtors(address, &nqn, end));
+        sessions.join().unwrap()
+    });
+    until("the strangers are forgotten", || connections() == connections_before);
+    let grown = server.resident_bytes().saturating_sub(bytes_before);
+    stop.store(true, Ordering::Relaxed);
+    worker.join().expect("the host works on");
+    let meanwhile = requests() - before;
+    eprintln!("{sessions} sessions, {meanwhile} requests, {grown} bytes more");
+    assert!(meanwhile > 100, "{sessions} sessions, {meanwhile} requests");
+    assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes more after {sessions} sessions");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let took = started.elapsed();
+    assert!(took < crate::support::PATIENCE, "it took {took:?}");
+}

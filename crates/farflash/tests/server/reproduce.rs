@@ -1,0 +1,35 @@
+//! `farflash reproduce --real-time`: that it runs through a real server, and the gross shape.
+
+use crate::support::{Files, refused, succeed};
+use serde_json::Value;
+
+/// Method: a very short run on a very slow drive. Timing is not looked at: only that under FCFS the
+/// burst gets more than its neighbours, that everyone gets something under every policy, and that
+/// three curves and their findings come out.
+#[test]
+fn figure_13_runs_through_real_connections() {
+    let files = Files::new();
+    let out = files.path("figures");
+    let flags = ["reproduce", "decibel-13", "--real-time", "--time", "0.01", "--scale", "0.01"];
+    let printed = succeed(&[&flags[..], &["--json", "--out", out.to_str().unwrap()]].concat());
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&document["real_time"], &document["time"]), (&true.into(), &0.01.into()));
+    assert_eq!(document["findings"].as_array().unwrap().len(), 3);
+    let csv = std::fs::read_to_string(out.join("decibel-13.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = csv.lines().skip(1).map(|row| row.split(',').collect()).collect();
+    assert_eq!(rows.len(), 3 * 60);
+    let data = document["data"].as_array().unwrap();
+    assert_eq!(data.len(), rows.len());
+    assert!(data[0]["policy"].is_string() && data[0].as_object().unwrap().len() == rows[0].len());
+    let sum = |policy: &str, points: std::ops::Range<usize>, client: usize| -> f64 {
+        let of_policy = rows.iter().filter(|row| row[0] == policy);
+        let points = of_policy.skip(points.start).take(points.len());
+        points.map(|row| row[2 + client].parse::<f64>().unwrap()).sum()
+    };
+    for policy in ["fcfs", "sts", "drr"] {
+        assert!((0..3).all(|client| sum(policy, 0..60, client) > 0.0), "{policy}");
+    }
+    assert!(sum("fcfs", 20..40, 1) > 1.2 * sum("fcfs", 20..40, 0), "{csv}");
+    assert!(out.join("decibel-13.svg").exists());
+    refused(&["reproduce", "decibel-7", "--real-time"], 2, "no form in real time", "decibel-13");
+}

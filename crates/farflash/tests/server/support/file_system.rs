@@ -1,0 +1,67 @@
+//! A file system that hangs when told to.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// A small ext4 of its own, which can be made to hang: on a loop device, which takes root.
+pub struct FileSystem(PathBuf);
+
+impl FileSystem {
+    /// At `mount` in a directory of the test; `None` where nothing can be mounted.
+    pub fn new(files: &Path) -> Option<Self> {
+        let (image, mount) = (files.join("image"), files.join("mount"));
+        std::fs::File::create(&image).unwrap().set_len(400 << 20).unwrap();
+        std::fs::create_dir(&mount).unwrap();
+        let done = |command: &str, words: &[&std::ffi::OsStr]| {
+            let outcome = Command::new(command).args(words).output();
+            outcome.is_ok_and(|outcome| outcome.status.success())
+        };
+        let made = done("mkfs.ext4", &["-q".as_ref(), image.as_os_str()])
+            && done(
+                "mount",
+                &["-o".as_ref(), "loop".as_ref(), image.as_os_str(), mount.as_os_str()],
+            );
+        made.then_some(Self(mount))
+    }
+
+    /// What is written waits, for as long as the answer lives.
+    pub fn hang(&self) -> Hanging<'_> {
+        let status = Command::new("fsfreeze").arg("--freeze").arg(&self.0).status();
+        assert!(status.unwrap().success());
+        Hanging(self)
+    }
+
+    /// It does not hang for longer than that, so that what waits for it in vain ends, and can be seen to have waited; as
+    /// long as the answer lives.
+    pub fn hang_at_most(&self, limit: Duration) -> Limit {
+        let (mount, (ends, end)) = (self.0.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            if end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = Command::new("fsfreeze").arg("--unfreeze").arg(mount).status();
+            }
+        });
+        Limit(ends)
+    }
+}
+
+/// The end of a limit to what hangs.
+pub struct Limit(
+    #[expect(dead_code, reason = "its end says that the limit is over")] mpsc::Sender<()>,
+);
+
+/// Something that hangs. A process that waits for it cannot even be killed.
+pub struct Hanging<'a>(&'a FileSystem);
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(&self.0.0).status();
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
