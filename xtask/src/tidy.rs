@@ -6,6 +6,7 @@
 //! - [`words`]: words and calls that have no place, or only some places.
 //! - [`errors`]: errors that would be told twice.
 //! - [`mutants`]: the page of mutants says what the runs found, and no mutant is excluded without a reason.
+//! - [`language`]: plain words, and the width of Markdown.
 //! - [`links`]: links between the Markdown files lead somewhere.
 //! - [`source`]: the files, their tokens, and which of their lines are tests.
 //!
@@ -15,6 +16,7 @@
 
 mod edges;
 mod errors;
+mod language;
 mod links;
 mod rules;
 mod sizes;
@@ -68,10 +70,13 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
         let mut in_file = sizes::check(&file);
         in_file.extend(words::check(&file));
         in_file.extend(errors::check(&file));
+        in_file.extend(language::check(&file));
         in_file.retain(|finding| !file.allows(finding.rule, finding.line));
         findings.extend(in_file);
     }
     findings.extend(links::check(root)?);
+    findings.extend(language::check_documents(root)?);
+    let mut findings = language::less_debts(findings);
     findings.extend(mutants(root)?);
     findings.sort();
     Ok(findings)

@@ -292,3 +292,128 @@ pub(super) const FILE_LINES_MAX: usize = 800;
 pub(super) const FUNCTION_LINES_MAX: usize = 70;
 /// Shorter than this, the reason behind an `allow` says nothing.
 pub(super) const REASON_LEN_MIN: usize = 12;
+
+/// Words with which no doc comment begins.
+pub(super) const FIRST_WORDS: &[&str] =
+    &["What", "Who", "Whose", "Whom", "Whether", "Which", "How", "Where", "Of"];
+
+/// A word, or several in a row, that plain English does without.
+pub(super) struct PlainWord {
+    /// In lower case.
+    pub(super) words: &'static [&'static str],
+    /// What the finding proposes.
+    pub(super) instead: &'static str,
+    /// In names, messages and documents it may stand: there it speaks of people.
+    pub(super) only_in_comments: bool,
+}
+
+const fn plain(words: &'static [&'static str], instead: &'static str) -> PlainWord {
+    PlainWord { words, instead, only_in_comments: false }
+}
+
+const fn in_comments(words: &'static [&'static str], instead: &'static str) -> PlainWord {
+    PlainWord { words, instead, only_in_comments: true }
+}
+
+pub(super) const PLAIN_WORDS: &[PlainWord] = &[
+    plain(&["nobody"], "`no host`, `no client`, `no task`"),
+    plain(&["somebody"], "which peer or task it is"),
+    plain(&["whoever"], "`the host that`, `a caller that`"),
+    plain(&["whom"], "the peer's name"),
+    plain(&["anew"], "`again`, or what is rebuilt"),
+    plain(&["stop", "to"], "`stop` with a form in -ing"),
+    plain(&["stops", "to"], "`stops` with a form in -ing"),
+    in_comments(&["who"], "`the host that`, `the caller that`"),
+    in_comments(&["he"], "the peer's name"),
+    in_comments(&["him"], "the peer's name"),
+];
+
+pub(super) const MARKDOWN_WIDTH_MAX: usize = 100;
+
+/// Findings of a rule below a path that were there before the rule was: no more may come.
+pub(super) struct Debt {
+    pub(super) rule: &'static str,
+    pub(super) below: &'static str,
+    pub(super) count: usize,
+}
+
+const fn debt(rule: &'static str, below: &'static str, count: usize) -> Debt {
+    Debt { rule, below, count }
+}
+
+pub(super) const DEBTS: &[Debt] = &[
+    debt("first-word", "bench", 126),
+    debt("first-word", "crates/access", 14),
+    debt("first-word", "crates/allocator", 2),
+    debt("first-word", "crates/auth", 25),
+    debt("first-word", "crates/checksum", 7),
+    debt("first-word", "crates/client", 68),
+    debt("first-word", "crates/control", 221),
+    debt("first-word", "crates/dataplane", 204),
+    debt("first-word", "crates/device", 8),
+    debt("first-word", "crates/directory", 168),
+    debt("first-word", "crates/executor", 2),
+    debt("first-word", "crates/farflash", 425),
+    debt("first-word", "crates/farflash-c", 27),
+    debt("first-word", "crates/farflash-client", 99),
+    debt("first-word", "crates/io-traits", 14),
+    debt("first-word", "crates/layout", 46),
+    debt("first-word", "crates/load", 32),
+    debt("first-word", "crates/local-sync", 2),
+    debt("first-word", "crates/nvme-initiator", 25),
+    debt("first-word", "crates/nvme-target", 88),
+    debt("first-word", "crates/nvme-wire", 64),
+    debt("first-word", "crates/power-cut", 41),
+    debt("first-word", "crates/reactor", 47),
+    debt("first-word", "crates/report", 16),
+    debt("first-word", "crates/reproduce", 27),
+    debt("first-word", "crates/schedule", 53),
+    debt("first-word", "crates/sim", 65),
+    debt("first-word", "crates/simulate", 227),
+    debt("first-word", "crates/situations", 7),
+    debt("first-word", "crates/ssd-model", 21),
+    debt("first-word", "crates/strangers", 7),
+    debt("first-word", "crates/toml-mistake", 2),
+    debt("first-word", "crates/units", 5),
+    debt("first-word", "crates/uring", 44),
+    debt("first-word", "crates/volume", 457),
+    debt("first-word", "crates/wire-oracle", 39),
+    debt("first-word", "fuzz", 37),
+    debt("first-word", "python", 19),
+    debt("first-word", "xtask", 25),
+    debt("plain-word", "CONTRIBUTING.md", 2),
+    debt("plain-word", "bench", 53),
+    debt("plain-word", "crates/access", 7),
+    debt("plain-word", "crates/auth", 15),
+    debt("plain-word", "crates/checksum", 2),
+    debt("plain-word", "crates/client", 44),
+    debt("plain-word", "crates/control", 175),
+    debt("plain-word", "crates/dataplane", 201),
+    debt("plain-word", "crates/device", 29),
+    debt("plain-word", "crates/directory", 194),
+    debt("plain-word", "crates/farflash", 326),
+    debt("plain-word", "crates/farflash-c", 14),
+    debt("plain-word", "crates/farflash-client", 44),
+    debt("plain-word", "crates/io-traits", 11),
+    debt("plain-word", "crates/layout", 14),
+    debt("plain-word", "crates/load", 2),
+    debt("plain-word", "crates/local-sync", 8),
+    debt("plain-word", "crates/nvme-initiator", 1),
+    debt("plain-word", "crates/nvme-target", 18),
+    debt("plain-word", "crates/nvme-wire", 5),
+    debt("plain-word", "crates/power-cut", 4),
+    debt("plain-word", "crates/reactor", 26),
+    debt("plain-word", "crates/report", 1),
+    debt("plain-word", "crates/schedule", 14),
+    debt("plain-word", "crates/sim", 22),
+    debt("plain-word", "crates/simulate", 46),
+    debt("plain-word", "crates/situations", 7),
+    debt("plain-word", "crates/strangers", 13),
+    debt("plain-word", "crates/uring", 22),
+    debt("plain-word", "crates/volume", 326),
+    debt("plain-word", "crates/wire-oracle", 1),
+    debt("plain-word", "docs", 81),
+    debt("plain-word", "fuzz", 9),
+    debt("plain-word", "python", 15),
+    debt("plain-word", "tests", 1),
+];
