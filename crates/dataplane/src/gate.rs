@@ -13,6 +13,8 @@
 //! - G4: while requests wait that only time can let in, one timer is set, for the earliest of them.
 //!   None is set while none wait; one that is may still fire when they have gone.
 
+mod sabotage;
+
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::rc::{Rc, Weak};
@@ -32,6 +34,7 @@ use crate::flow_stats::BusyTime;
 use crate::status::ENGINE_STATUSES;
 use crate::turns::LaneId;
 use crate::uncounted::counts;
+use sabotage::{Sabotage, broken};
 
 /// The least that a volume gets, in blocks a second, so that none waits for ever.
 const QUOTA_MIN: f64 = 1.0;
@@ -220,7 +223,7 @@ impl<W: World> Gate<W> {
                     }
                 }
                 Dispatch::WaitUntil(at) => {
-                    if state.wake_at.is_none_or(|armed| at < armed) {
+                    if state.wake_at.is_none_or(|armed| at < armed) && !broken(Sabotage::NoTimer) {
                         state.wake_at = Some(at);
                         self.inner.rearmed.notify_all();
                     }
@@ -258,7 +261,7 @@ impl<W: World> Gate<W> {
             match &mut state.scheduler {
                 Some(scheduler) if generation == state.generation => {
                     scheduler.complete(flow, request);
-                    if scheduler.queued() == [0; CLASSES] {
+                    if scheduler.queued() == [0; CLASSES] || broken(Sabotage::NoPumpWhenDone) {
                         return;
                     }
                 }
@@ -469,6 +472,9 @@ impl<W: World> Drop for Place<'_, W> {
     fn drop(&mut self) {
         if let Some(account) = self.take_account() {
             // Its turn came just as its host went.
+            if broken(Sabotage::KeepAdmitted) {
+                return;
+            }
             return self.lane.gate.complete(account, self.request);
         }
         let state = &mut *self.lane.gate.inner.state.borrow_mut();
@@ -477,7 +483,7 @@ impl<W: World> Drop for Place<'_, W> {
         else {
             return;
         };
-        if scheduler.cancel(flow, |token| *token == place) {
+        if !broken(Sabotage::KeepAbandoned) && scheduler.cancel(flow, |token| *token == place) {
             state.waiters.remove(place);
         } else {
             state.waiters[place].state = WaiterState::Abandoned;
@@ -493,6 +499,12 @@ impl<W: World> Drop for Ticket<'_, W> {
             lane.done.borrow_mut().note_end(&self.request, self.times, now);
             lane.busy.borrow_mut().end(now);
         }
+        if self.lane.state.is_closed.get() && broken(Sabotage::KeepOfClosed) {
+            return;
+        }
         self.lane.gate.complete(self.account, self.request);
     }
 }
+
+#[cfg(test)]
+mod tests;
