@@ -86,6 +86,16 @@ mod tests {
     }
 
     #[test]
+    fn the_dearest_request_leaves_room_for_others() {
+        let model = CostModel::WriteCosts { per_mille: u32::MAX };
+        let cost = model.cost(Request { direction: Direction::Write, blocks: u32::MAX });
+        assert_eq!(cost.units, u64::MAX / 4);
+        let free = CostModel::WriteCosts { per_mille: 0 };
+        let cost = free.cost(Request { direction: Direction::Write, blocks: 1_000 });
+        assert_eq!(cost.units, UNITS_PER_BLOCK, "as if it were one");
+    }
+
+    #[test]
     fn a_request_without_data_still_costs_a_block() {
         let flush = Request { direction: Direction::Write, blocks: 0 };
         assert_eq!(CostModel::Separate.cost(flush).units, UNITS_PER_BLOCK);

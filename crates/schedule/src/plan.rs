@@ -244,6 +244,30 @@ mod tests {
         assert_eq!(windows, [[32, 7], [37, 22]]);
     }
 
+    /// Of a kind that no volume is promised each core has the part that it has of the other.
+    #[test]
+    fn what_is_promised_to_none_is_divided_by_what_is() {
+        let promises = [rate(0, 20_000, 0), rate(1, 60_000, 0)];
+        let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 2).expect("fits");
+        let ceilings: Vec<_> = plan.cores.iter().flatten().map(|p| p.ceiling.per_second).collect();
+        assert_eq!(ceilings, [[35_000.0, 15_000.0], [105_000.0, 45_000.0]]);
+        let windows: Vec<_> = plan.cores.iter().flatten().map(|part| part.window_blocks).collect();
+        assert_eq!(windows, [[25, 7], [52, 22]]);
+    }
+
+    /// All is promised by rate, and the least is left for shares; without shares nothing is.
+    #[test]
+    fn shares_have_their_least() {
+        let all = rate(0, CEILING.reads_per_second, CEILING.writes_per_second);
+        let quotas = |promises: &[Promise]| {
+            let plan = plan(CEILING, LATENCY, CostModel::Separate, promises, 1).expect("fits");
+            plan.quotas.iter().map(|quota| quota.per_second).collect::<Vec<_>>()
+        };
+        assert_eq!(quotas(&[all, share(0, 7)])[1], [14.0, 6.0]);
+        assert_eq!(check(CEILING, CostModel::Separate, &[all]), Ok([0.0, 0.0]));
+        assert_eq!(check(CEILING, CostModel::Separate, &[all, share(0, 1)]), Ok([14.0, 6.0]));
+    }
+
     #[test]
     fn too_much_is_refused_with_what_is_left() {
         let promises = [rate(0, 100_000, 10_000), rate(0, 50_000, 1)];

@@ -41,12 +41,6 @@ impl Quota {
         let [c, d] = other.per_second;
         Self { per_second: [a + c, b + d] }
     }
-
-    /// A part.
-    #[must_use]
-    pub fn times(self, factor: f64) -> Self {
-        Self { per_second: self.per_second.map(|rate| rate * factor) }
-    }
 }
 
 impl Ceiling {
