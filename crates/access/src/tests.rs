@@ -90,6 +90,58 @@ fn what_is_cut_short_or_unknown_is_refused() {
     assert!(matches!(long.encode(), Err(AccessError::TooLong { .. })));
 }
 
+/// To the byte, both ways.
+#[test]
+fn a_record_has_as_many_bytes_as_fit_into_a_descriptor() {
+    // Ten fields of 200 bytes each, and an owner.
+    let host = nqn(&std::format!("nqn.2024-01.io.example:{}", "x".repeat(174)));
+    let owner = "o".repeat(ACCESS_BYTES_MAX - 10 * 200 - 3);
+    let access = Access {
+        restrictions: Restrictions { hosts: vec![host; 10], ..Restrictions::default() },
+        owner: Some(owner),
+        ..Access::default()
+    };
+    let mut bytes = access.encode().expect("it fits");
+    assert_eq!(bytes.len(), ACCESS_BYTES_MAX);
+    assert_eq!(Access::decode(&bytes), Ok(access.clone()));
+    bytes.push(0);
+    let too_long = Err(AccessError::TooLong { bytes: ACCESS_BYTES_MAX + 1 });
+    assert_eq!(Access::decode(&bytes), too_long);
+    let owner = access.owner.as_ref().map(|owner| std::format!("{owner}o"));
+    assert_eq!(Access { owner, ..access }.encode().map(drop), too_long.map(|_: Access| ()));
+}
+
+/// A2.
+#[test]
+fn fields_that_come_too_often_or_are_too_long_are_refused() {
+    let field = |kind: u8, value: &[u8]| [&[kind, value.len() as u8, 0], value].concat();
+    let owner = |len: usize| field(6, "o".repeat(len).as_bytes());
+    assert!(Access::decode(&owner(OWNER_BYTES_MAX)).is_ok());
+    let refused = |bytes: &[u8], kind| {
+        assert_eq!(Access::decode(bytes), Err(AccessError::Field { kind }));
+    };
+    refused(&owner(OWNER_BYTES_MAX + 1), 6);
+    refused(&[owner(3), owner(3)].concat(), 6);
+    let proof = field(2, secret(3).reveal().as_bytes());
+    refused(&proof, 2);
+    let known = Access { tokens: vec![token(1)], ..Access::default() }.encode().expect("fits");
+    assert!(Access::decode(&[&known[..], &proof].concat()).is_ok());
+    refused(&[&known[..], &proof, &proof].concat(), 2);
+}
+
+#[test]
+fn a_restriction_of_any_kind_is_one() {
+    let Restrictions { hosts, networks, interfaces } = full().restrictions;
+    assert!(Restrictions::default().is_empty());
+    for restrictions in [
+        Restrictions { hosts, ..Restrictions::default() },
+        Restrictions { networks, ..Restrictions::default() },
+        Restrictions { interfaces, ..Restrictions::default() },
+    ] {
+        assert!(!restrictions.is_empty(), "{restrictions:?}");
+    }
+}
+
 #[test]
 fn a_visitor_must_match_each_list_that_is_not_empty() {
     let restrictions = full().restrictions;
@@ -126,10 +178,14 @@ fn networks_are_read_with_care() {
 #[test]
 fn names_of_interfaces_are_those_of_the_system() {
     for good in ["lo", "eth0.100", "br-3f2a", "123456789012345"] {
-        assert!(good.parse::<InterfaceName>().is_ok(), "{good}");
+        let name = good.parse::<InterfaceName>().expect("a name");
+        assert_eq!((name.as_str(), name.to_string()), (good, good.to_string()));
     }
-    for bad in ["", "1234567890123456", "a b", "a/b", "a:b", "..", "a\0"] {
-        assert!(bad.parse::<InterfaceName>().is_err(), "{bad:?}");
+    for bad in ["", "1234567890123456"] {
+        assert_eq!(bad.parse::<InterfaceName>(), Err(InterfaceNameError::Length), "{bad:?}");
+    }
+    for bad in ["a b", "a/b", "a:b", ".", "..", "a\0"] {
+        assert_eq!(bad.parse::<InterfaceName>(), Err(InterfaceNameError::Character), "{bad:?}");
     }
 }
 
@@ -150,6 +206,16 @@ fn a_token_takes_the_place_of_another_with_or_without_grace() {
     assert_eq!(valid(&access, 211), [secret(3), secret(2)]);
     access.rotate(token(4), UnixSeconds(220), None);
     assert_eq!(valid(&access, 221), [secret(4)]);
+}
+
+/// A3: to the second.
+#[test]
+fn tokens_that_open_nothing_any_more_are_forgotten() {
+    let mut access = full();
+    access.forget_expired(UnixSeconds(1_799_999_999));
+    assert_eq!(access.tokens.len(), 2);
+    access.forget_expired(UnixSeconds(1_800_000_000));
+    assert_eq!(access.tokens, full().tokens[..1]);
 }
 
 proptest! {
