@@ -215,6 +215,8 @@ pub(crate) struct Profile {
     pub aged: bool,
     /// Whether some starts fail to read what records name that they replay.
     pub deaf: bool,
+    /// Whether starts find an older version of a node or a descriptor.
+    pub stales: bool,
     /// Whether shards take extents from each other all the time, and the power goes while roots are written.
     pub trades: bool,
     /// Who makes requests, one at a time each.
@@ -270,7 +272,9 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
-        Self::draw_young(workload, rng).grown_old(rng)
+        let stales = rng.one_in(8);
+        let drawn = Self::draw_young(workload, rng).grown_old(rng);
+        Self { stales: stales && drawn.faults.lost_write_one_in > 0, ..drawn }
     }
 
     /// The same with free space in pieces, and with reads that fail when it starts, each in a part of all runs.
@@ -313,6 +317,7 @@ impl Profile {
             aged: false,
             deaf: false,
             trades: false,
+            stales: false,
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),

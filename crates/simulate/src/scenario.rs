@@ -80,6 +80,9 @@ impl Scenario {
         let faults = self.profile.faults;
         self.run.set_leniency(self.leniency());
         self.run.set_metadata(self.profile.metadata);
+        if self.profile.stales {
+            self.run.keep_versions();
+        }
         let broken = Broken::default();
         let mut disk: Option<SimDevice> = None;
         let plans = Plan::draw(&self.profile, &mut self.rng);
@@ -107,6 +110,9 @@ impl Scenario {
             };
             if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
                 self.tear_roots(&before, &next, &mut Rng::new(!seed));
+            }
+            if self.profile.stales && boot > 0 {
+                self.run.make_stale(&next, &mut Rng::new(seed ^ 1));
             }
             self.run.undo_lost_records(&next);
             if self.profile.deaf && (1..plans.len() - 1).contains(&boot) {

@@ -14,6 +14,14 @@ impl SimDevice {
         disk.flip_bit(pba.0, bit);
     }
 
+    /// Puts something else into a block at rest: what an earlier write left there, as if the last one had been lost.
+    pub fn replace(&self, pba: Pba, bytes: &[u8]) {
+        self.world.note(format_args!("disk: {} is replaced", pba.0));
+        let mut disk = self.state.disk.borrow_mut();
+        disk.settle();
+        disk.replace(pba.0, bytes);
+    }
+
     /// The blocks of writes that no flush covers, completed or not.
     #[must_use]
     pub fn unflushed_blocks(&self) -> BTreeSet<Pba> {

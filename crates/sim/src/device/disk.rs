@@ -196,6 +196,13 @@ impl Disk {
         before
     }
 
+    /// Puts `bytes` on the medium.
+    pub(super) fn replace(&mut self, block: u64, bytes: &[u8]) {
+        for (sector, bytes) in bytes.chunks(SECTOR_BYTES).enumerate() {
+            store_sector(&mut self.durable, block, sector, bytes);
+        }
+    }
+
     /// Fills the beginning of each block with what nobody wrote.
     pub(super) fn spoil(&mut self, blocks: impl Iterator<Item = u64>) {
         let garbage = [0xD5; SECTOR_BYTES];

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use layout::{Root, VOLUME_TREE};
-use sim::SimDevice;
+use sim::{Rng, SimDevice};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{Fault, Finding, Loss, OpenError, Problem, Structure, Superblock, VolumeError};
@@ -63,6 +63,8 @@ pub(super) struct Written {
     numbers: BTreeMap<Uuid, u32>,
     /// Where tenants' blocks were written last, run by run.
     runs: Vec<PbaRange>,
+    /// The last two versions of each node and descriptor, if they are kept, and where each was written.
+    versions: Option<BTreeMap<Vec<u8>, Vec<(Pba, Vec<u8>)>>>,
 }
 
 /// What is damaged.
@@ -113,6 +115,20 @@ impl Written {
             let uuid = Uuid::from_bytes(number(block, 8));
             self.numbers.insert(uuid, u32::from_le_bytes(number(block, 40)));
         }
+        let Some(versions) = &mut self.versions else { return };
+        for (pba, block) in (pba.0..).map(Pba).zip(bytes.chunks_exact(BLOCK_SIZE)) {
+            // Tree, level and first key of a node; whose a descriptor is.
+            let name = match &block[..4] {
+                b"FMN1" => [&block[..5], &block[8..12], &block[16..24]].concat(),
+                b"FVD1" => [&block[..4], &block[8..24]].concat(),
+                _ => continue,
+            };
+            let known = versions.entry(name).or_default();
+            known.push((pba, block.to_vec()));
+            if known.len() > 2 {
+                known.remove(0);
+            }
+        }
     }
 
     /// The structure that a block is of which holds `bytes`, or should.
@@ -147,6 +163,29 @@ impl Run {
     pub(crate) fn note_write(&self, pba: Pba, bytes: &[u8]) {
         let now = self.now();
         self.shared.written.borrow_mut().note(pba, bytes, now);
+    }
+
+    /// Keeps what [`Run::make_stale`] needs.
+    pub(crate) fn keep_versions(&self) {
+        self.shared.written.borrow_mut().versions.get_or_insert_default();
+    }
+
+    /// Puts the version before in the place of a node or a descriptor, as a disk leaves it that loses the write of the last one.
+    pub(crate) fn make_stale(&self, disk: &SimDevice, rng: &mut Rng) {
+        let stale = {
+            let written = self.shared.written.borrow();
+            let versions = written.versions.iter().flat_map(BTreeMap::values);
+            let is_there = |(pba, bytes): &(Pba, Vec<u8>)| disk.peek(*pba) == *bytes;
+            let known: Vec<_> = versions.filter(|v| v.len() == 2 && is_there(&v[1])).collect();
+            if known.is_empty() {
+                return;
+            }
+            known[rng.below(known.len() as u64) as usize].clone()
+        };
+        let (pba, intended) = &stale[1];
+        disk.replace(*pba, &stale[0].1);
+        self.count(|counts| counts.damaged += 1);
+        self.note_harm(*pba, intended);
     }
 
     /// Where tenants' blocks were written last, run by run.
@@ -287,6 +326,8 @@ impl Run {
                 };
                 self.goes_back(usize::from(*shard)) || self.is_any_part(is_it)
             }
+            // A copy that the power tore may be of the newest root, and what is damaged in this one gone in that.
+            OpenError::Damaged { what: "root", .. } if torn && self.hides_blocks() => true,
             OpenError::Damaged { shard, pba, .. } => {
                 self.goes_back(usize::from(*shard)) || self.is_harmed_at(*pba, |_| true)
             }

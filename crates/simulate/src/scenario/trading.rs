@@ -4,7 +4,7 @@ use super::Boot;
 use super::tearing::root_places;
 
 /// How many times as long as other blocks roots take.
-const SLOWER: [u32; 4] = [1, 30, 200, 1000];
+const SLOWER: [u32; 4] = [1, 200, 1000, 1000];
 /// Writes of copies of roots that go before the one behind which the power goes.
 const WRITES_MAX: u64 = 60;
 
