@@ -201,10 +201,26 @@ impl History {
         })
     }
 
-    /// The next start may undo what was not over before `moment`.
-    pub(crate) fn undo_since(&mut self, moment: Moment) {
+    /// The next start may undo what was not over before `moment`; and of the writes that were not over before `compared`
+    /// those that such a change covers, as the blocks that it freed may be another's: then they do not have their checksum.
+    pub(crate) fn undo_since(&mut self, moment: Moment, compared: Moment) {
         for change in self.changes.iter_mut().filter(|change| !change.is_over_before(moment)) {
             change.shaken = true;
+        }
+        let overlap = |a: LbaRange, b: LbaRange| a.start < b.end() && b.start < a.end();
+        let mut left: Vec<usize> = (0..self.changes.len()).collect();
+        left.retain(|at| {
+            let change = &self.changes[*at];
+            !change.zero && !change.shaken && !change.is_over_before(compared)
+        });
+        // What an undone write covers may be undone in turn. Later ones come first.
+        while let Some(place) = left.iter().rposition(|at| {
+            let before = &self.changes[*at];
+            let covers = |later: &Change| overlap(before.range, later.range);
+            self.changes[*at + 1..].iter().any(|later| later.shaken && covers(later))
+        }) {
+            let at = left.remove(place);
+            self.changes[at].shaken = true;
         }
     }
 

@@ -100,9 +100,9 @@ impl VolumeModel {
         }
     }
 
-    /// The next start may undo what was answered since `moment`.
-    pub(crate) fn undo_since(&self, moment: Moment) {
-        self.history.borrow_mut().undo_since(moment);
+    /// The next start may undo what was answered since `moment`, and compares the data of what was since `compared`.
+    pub(crate) fn undo_since(&self, moment: Moment, compared: Moment) {
+        self.history.borrow_mut().undo_since(moment, compared);
         if self.created.get() == Fate::Done && self.created_at.get() >= moment {
             self.created.set(Fate::Open);
         }

@@ -5,7 +5,7 @@
 //! | one copy of a superblock or a root | nothing: a look at the disk names it |
 //! | both superblocks | the disk does not open |
 //! | both copies of a root | its shard goes back: errors of any of its blocks, and it may not open; volumes that this root brought |
-//! | a journal record | it does not open, or changes that were answered since the record was made are undone by the next start; an error of a block that such a change covers: what it freed was used again |
+//! | a journal record | it does not open, or changes that were answered since the record was made are undone by the next start. What they had freed was used again: so are writes before them of which no record says that their data is there, and of the other blocks they cover come errors |
 //! | a node of a table | the disk does not open, or the table is made anew |
 //! | a bitmap | the same |
 //! | a descriptor | its volume is gone; its blocks stay in use |
@@ -57,8 +57,8 @@ pub(crate) enum Part {
 pub(super) struct Written {
     /// The record whose block was written last at each place of a journal.
     records: BTreeMap<Pba, RecordId>,
-    /// When each record was first written.
-    since: BTreeMap<RecordId, Moment>,
+    /// When each record was first written, and up to which record it calls the data settled.
+    since: BTreeMap<RecordId, (Moment, u64)>,
     /// Numbers of volumes.
     numbers: BTreeMap<Uuid, u32>,
     /// Where tenants' blocks were written last, run by run.
@@ -100,7 +100,8 @@ impl Written {
             let shard = u16::from_le_bytes(number(bytes, 52));
             let incarnation = u64::from_le_bytes(number(bytes, 16));
             let id = (shard, incarnation, u64::from_le_bytes(number(bytes, 8)));
-            self.since.entry(id).or_insert(now);
+            let settled = u64::from_le_bytes(number(bytes, 40));
+            self.since.entry(id).or_insert((now, settled));
             let blocks = (bytes.len() / BLOCK_SIZE) as u64;
             self.records.extend((0..blocks).map(|block| (pba.plus(block), id)));
             return;
@@ -129,6 +130,16 @@ impl Written {
                 known.remove(0);
             }
         }
+    }
+
+    /// When the record was first written, and the first one whose data is compared by a start that ends before it.
+    fn since(&self, id: RecordId) -> Option<(Moment, Moment)> {
+        let (shard, incarnation, sequence) = id;
+        let (since, _) = *self.since.get(&id)?;
+        let before = self.since.get(&(shard, incarnation, sequence.saturating_sub(1)));
+        let settled = before.map_or(sequence, |(_, settled)| *settled);
+        let compared = self.since.get(&(shard, incarnation, settled + 1));
+        Some((since, compared.map_or(since, |(moment, _)| since.min(*moment))))
     }
 
     /// The structure that a block is of which holds `bytes`, or should.
@@ -368,10 +379,10 @@ impl Run {
             self.shared.harm.borrow().parts.values().flatten().copied().collect();
         for part in parts {
             let Part::Record(id) = part else { continue };
-            let since = self.shared.written.borrow().since.get(&id).copied();
-            let (Some(since), false) = (since, is_covered(disk, id)) else { continue };
+            let since = self.shared.written.borrow().since(id);
+            let (Some((since, compared)), false) = (since, is_covered(disk, id)) else { continue };
             for volume in self.volumes().iter().filter(|v| v.shard == usize::from(id.0)) {
-                volume.undo_since(since);
+                volume.undo_since(since, compared);
             }
         }
     }
