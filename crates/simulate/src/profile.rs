@@ -272,7 +272,7 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
-        let stales = rng.one_in(8);
+        let stales = rng.one_in(4);
         let drawn = Self::draw_young(workload, rng).grown_old(rng);
         Self { stales: stales && drawn.faults.lost_write_one_in > 0, ..drawn }
     }

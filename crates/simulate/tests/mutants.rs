@@ -94,6 +94,8 @@ engines! {
     engine_take_stale_bitmap: TakeStaleBitmap under Corrupt;
     engine_take_stale_table: TakeStaleTable under Corrupt;
     engine_take_stale_leaf: TakeStaleLeaf under Corrupt;
+    engine_take_stale_inner: TakeStaleInner under Paged;
+    engine_release_extents_early: ReleaseExtentsEarly under Trade;
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_miscompare_writes: MiscompareWrites under Crash;
     plane_compare_unlocked: CompareUnlocked under Plane;

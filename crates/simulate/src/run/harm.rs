@@ -30,6 +30,9 @@ use crate::scenario::{DEVICE_BLOCKS, EXTENT_BLOCKS};
 /// Data writes that are remembered, each of one run.
 const RUNS_KEPT: usize = 24;
 
+/// Bytes of a structure's name that say which kind it is of.
+const KIND_BYTES: usize = 6;
+
 /// A journal record: shard, incarnation, sequence.
 type RecordId = (u16, u64, u64);
 
@@ -118,10 +121,14 @@ impl Written {
         }
         let Some(versions) = &mut self.versions else { return };
         for (pba, block) in (pba.0..).map(Pba).zip(bytes.chunks_exact(BLOCK_SIZE)) {
-            // Tree, level and first key of a node; whose a descriptor is.
+            // Whether it is of a table, level, tree and first key of a node; whose a descriptor is. The kind comes first.
             let name = match &block[..4] {
-                b"FMN1" => [&block[..5], &block[8..12], &block[16..24]].concat(),
-                b"FVD1" => [&block[..4], &block[8..24]].concat(),
+                b"FMN1" => {
+                    let tree = u32::from_le_bytes(number(block, 8));
+                    let is_table = u8::from(tree >= VOLUME_TREE);
+                    [&[is_table], &block[..5], &block[8..12], &block[16..24]].concat()
+                }
+                b"FVD1" => [&[0], &block[..4], &[0], &block[8..24]].concat(),
                 _ => continue,
             };
             let known = versions.entry(name).or_default();
@@ -185,12 +192,20 @@ impl Run {
     pub(crate) fn make_stale(&self, disk: &SimDevice, rng: &mut Rng) {
         let stale = {
             let written = self.shared.written.borrow();
-            let versions = written.versions.iter().flat_map(BTreeMap::values);
             let is_there = |(pba, bytes): &(Pba, Vec<u8>)| disk.peek(*pba) == *bytes;
-            let known: Vec<_> = versions.filter(|v| v.len() == 2 && is_there(&v[1])).collect();
-            if known.is_empty() {
+            let versions = written.versions.iter().flatten();
+            let known =
+                versions.filter(|(_, versions)| versions.len() == 2 && is_there(&versions[1]));
+            // There are more leaves than anything else.
+            let mut kinds: BTreeMap<&[u8], Vec<_>> = BTreeMap::new();
+            for (name, versions) in known {
+                kinds.entry(&name[..KIND_BYTES]).or_default().push(versions);
+            }
+            if kinds.is_empty() {
                 return;
             }
+            let kind = rng.below(kinds.len() as u64) as usize;
+            let known = kinds.into_values().nth(kind).expect("below their number");
             known[rng.below(known.len() as u64) as usize].clone()
         };
         let (pba, intended) = &stale[1];
