@@ -447,7 +447,7 @@ impl Device for SimDevice {
             if device.state.triggers.crashes(range) {
                 device.crash();
             }
-            device.note_doom(range);
+            let is_last = device.note_doom(range);
             device.admit().await?;
             assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE), "whole blocks only");
             device.check_range(range)?;
@@ -458,6 +458,10 @@ impl Device for SimDevice {
                 let mut disk = device.state.disk.borrow_mut();
                 disk.tear_write(number, &mut device.state.rng.borrow_mut());
                 return Err(error);
+            }
+            if is_last {
+                device.crash();
+                device.wait_for_power().await;
             }
             device.finish_write(number, pba, &data)
         }

@@ -77,11 +77,15 @@ impl Triggers {
 }
 
 impl SimDevice {
-    /// Cuts the power a while after a write of `range`, if that is wanted.
-    pub(super) fn note_doom(&self, range: PbaRange) {
-        if let Some(events) = self.state.triggers.dooms(range) {
-            self.crash_at_event(self.events() + events);
+    /// Cuts the power a while after a write of `range` is asked for, if that is wanted. Returns whether that is to be when it
+    /// is about to be done.
+    pub(super) fn note_doom(&self, range: PbaRange) -> bool {
+        match self.state.triggers.dooms(range) {
+            Some(u64::MAX) => return true,
+            Some(events) => self.crash_at_event(self.events() + events),
+            None => {}
         }
+        false
     }
 
     /// Cuts the power when one of these blocks is to be written next, before it is.
@@ -89,7 +93,8 @@ impl SimDevice {
         *self.state.triggers.crash.borrow_mut() = places.into_iter().map(|pba| pba.0).collect();
     }
 
-    /// Cuts the power `events` events after a write of one of these blocks was asked for, when `writes` of them went before.
+    /// Cuts the power `events` events after a write of one of these blocks was asked for, when `writes` of them went before;
+    /// right before the write is done if that is `u64::MAX`.
     pub fn crash_after_write_of(
         &self,
         places: impl IntoIterator<Item = Pba>,

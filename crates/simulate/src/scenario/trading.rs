@@ -4,19 +4,19 @@ use super::Boot;
 use super::tearing::root_places;
 
 /// How many times as long as other blocks roots take.
-const SLOWER: [u32; 4] = [1, 200, 1000, 1000];
+const SLOWER: [u32; 3] = [1, 1000, 4000];
 /// Writes of copies of roots that go before the one behind which the power goes.
 const WRITES_MAX: u64 = 60;
 
 impl Boot {
     /// Has roots take long, and the power go a while after one is asked to be written.
     pub(super) fn cut_at_a_root(&mut self) {
-        let places = || (0..self.profile.busy_shards).flat_map(root_places);
+        let busy = self.profile.busy_shards;
+        let places = || (0..busy).flat_map(root_places);
         let slower = SLOWER[self.rng.below(SLOWER.len() as u64) as usize];
         self.disk().slow_down(places(), slower);
         let (writes, spread) = (self.rng.below(WRITES_MAX), 1 << self.rng.between(2, 8));
-        let events = self.rng.below(spread);
-        let places = (0..self.profile.busy_shards).flat_map(root_places);
-        self.disk().crash_after_write_of(places, writes, events);
+        let events = if self.rng.one_in(2) { u64::MAX } else { self.rng.below(spread) };
+        self.disk().crash_after_write_of(places(), writes, events);
     }
 }
