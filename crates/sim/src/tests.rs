@@ -297,3 +297,45 @@ fn a_read_that_went_astray_is_sound_when_it_is_made_again() {
     assert!(told.iter().all(|damage| damage.kind == DamageKind::MisdirectedRead));
     assert_eq!(told.len(), 200);
 }
+
+#[test]
+fn reads_that_are_to_fail_fail_so_often() {
+    let simulation = Simulation::new(6);
+    let device = SimDevice::new(&simulation.world(), 8);
+    device.fail_reads_of(units::PbaRange::new(Pba(2), 2), 3);
+    let d = device.clone();
+    let failed = simulation.run(async move {
+        let mut failed = Vec::new();
+        for block in [2, 1, 2, 2, 2, 3] {
+            failed.push(d.read(Pba(block), Buffer::new(1)).await.is_err());
+        }
+        failed
+    });
+    assert_eq!(failed.expect("ends"), [true, false, true, true, false, true]);
+}
+
+/// The power goes right before the second slow write is done: what was written meanwhile is there, and that is not.
+#[test]
+fn the_power_goes_when_a_certain_write_is_about_to_be_done() {
+    let simulation = Simulation::new(7);
+    let world = simulation.world();
+    let device = SimDevice::new(&world, 8);
+    device.slow_down([Pba(1)], 1000);
+    device.crash_after_write_of([Pba(1)], 1, u64::MAX);
+    let slow = device.clone();
+    world.spawn(async move {
+        for byte in [1, 2] {
+            let _ = slow.write(Pba(1), filled(byte)).await;
+        }
+    });
+    let quick = device.clone();
+    world.spawn(async move {
+        for byte in 1..=u8::MAX {
+            let _ = quick.write(Pba(2), filled(byte)).await;
+        }
+    });
+    simulation.run_for(Duration::from_secs(5));
+    assert!(device.has_crashed());
+    assert_eq!(device.peek(Pba(1))[0], 1);
+    assert!(device.peek(Pba(2))[0] > 2);
+}

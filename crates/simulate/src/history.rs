@@ -243,3 +243,33 @@ impl History {
         all.filter(move |change| change.covers(lba))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use units::Lba;
+
+    use super::*;
+
+    /// Writes by tag: first block, blocks, beginning, end.
+    fn undone(writes: &[(Tag, u64, u64, Moment, Moment)], compared: Moment) -> Vec<Tag> {
+        let mut history = History::default();
+        for (tag, start, blocks, invoked, ended) in writes.iter().copied() {
+            history.begin(tag, LbaRange::new(Lba(start), blocks), false, invoked);
+            history.end(tag, Fate::Done, ended);
+        }
+        history.undo_since(10, compared);
+        history.changes.iter().filter(|change| change.shaken).map(|change| change.tag).collect()
+    }
+
+    #[test]
+    fn a_start_undoes_what_came_since_a_record_and_what_that_covers_unless_it_is_settled() {
+        let writes = [(1, 0, 4, 1, 2), (2, 3, 4, 3, 4), (3, 30, 4, 5, 6), (4, 6, 1, 7, 12)];
+        assert_eq!(undone(&writes, 10), [4], "all before is settled");
+        assert_eq!(
+            undone(&writes, 3),
+            [2, 4],
+            "the first is settled, and nothing covers the third"
+        );
+        assert_eq!(undone(&writes, 0), [1, 2, 4], "what the undone one covers is undone in turn");
+    }
+}

@@ -36,6 +36,9 @@ const KIND_BYTES: usize = 6;
 /// A journal record: shard, incarnation, sequence.
 type RecordId = (u16, u64, u64);
 
+/// What was written where.
+type Version = (Pba, Vec<u8>);
+
 /// A structure.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Part {
@@ -67,7 +70,7 @@ pub(super) struct Written {
     /// Where tenants' blocks were written last, run by run.
     runs: Vec<PbaRange>,
     /// The last two versions of each node and descriptor, if they are kept, and where each was written.
-    versions: Option<BTreeMap<Vec<u8>, Vec<(Pba, Vec<u8>)>>>,
+    versions: Option<BTreeMap<Vec<u8>, Vec<Version>>>,
 }
 
 /// What is damaged.
@@ -192,7 +195,7 @@ impl Run {
     pub(crate) fn make_stale(&self, disk: &SimDevice, rng: &mut Rng) {
         let stale = {
             let written = self.shared.written.borrow();
-            let is_there = |(pba, bytes): &(Pba, Vec<u8>)| disk.peek(*pba) == *bytes;
+            let is_there = |(pba, bytes): &Version| disk.peek(*pba) == *bytes;
             let versions = written.versions.iter().flatten();
             let known =
                 versions.filter(|(_, versions)| versions.len() == 2 && is_there(&versions[1]));
