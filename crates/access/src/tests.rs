@@ -197,7 +197,9 @@ fn a_token_takes_the_place_of_another_with_or_without_grace() {
     };
     let mut access = Access::default();
     assert!(valid(&access, 100).is_empty());
-    access.rotate(token(1), UnixSeconds(100), None);
+    let once_limited = Token { until: Some(UnixSeconds(150)), ..token(1) };
+    access.rotate(once_limited, UnixSeconds(100), None);
+    assert_eq!(valid(&access, 151), [secret(1)], "a new one is for ever");
     access.rotate(token(2), UnixSeconds(200), Some(UnixSeconds(260)));
     assert_eq!(valid(&access, 259), [secret(2), secret(1)]);
     assert_eq!(valid(&access, 260), [secret(2)]);

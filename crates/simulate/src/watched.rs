@@ -4,12 +4,15 @@
 //! - W2: who is told to wait is told until when, in the future, and is not told so again and again then.
 //! - W3: nobody starves. A policy that isolates lets a request go before its flow's quota has paid for
 //!   the largest twice; one that does not lets requests go in the order of their coming.
+//! - W4: in no window is more taken than ceiling and quotas allow, nor less while the device is idle, as
+//!   `docs/policies.md` promises (`sim::Judge`).
 //!
 //! The caller is watched, too: it offers one request of a flow at a time, and its clock does not go back.
 
 use std::collections::BTreeMap;
 
 use schedule::{FlowId, Next, POLICIES, Policy, PolicyKind, UNITS_PER_BLOCK};
+use sim::Judge;
 use units::Instant;
 
 /// Seconds for which a flow's request may wait beyond what its quota says, while others are served.
@@ -60,6 +63,8 @@ struct Flow {
 
 struct Watched {
     policy: Box<dyn Policy>,
+    /// W4.
+    judge: Judge,
     isolates: bool,
     ceiling: f64,
     flows: BTreeMap<FlowId, Flow>,
@@ -77,6 +82,8 @@ impl Watched {
     fn new(kind: PolicyKind, ceiling: f64, now: Instant) -> Self {
         Self {
             policy: (kind.make)(ceiling, now),
+            // Devices are slow, stuck, and behind windows that are full.
+            judge: Judge::of_shared(kind.name, ceiling, now),
             isolates: kind.isolates,
             ceiling,
             flows: BTreeMap::new(),
@@ -91,6 +98,18 @@ impl Watched {
     fn pass_to(&mut self, now: Instant) {
         assert!(now >= self.now, "the scheduler's clock went back");
         self.now = now;
+        self.judge.pass_to(now);
+        self.check_rates();
+    }
+
+    /// W4.
+    fn check_rates(&mut self) {
+        self.judge.check().unwrap_or_else(|finding| panic!("W4: {finding}"));
+    }
+
+    fn note_taken(&mut self, id: FlowId, units: u64) {
+        self.judge.leave(id.0, blocks(units));
+        self.check_rates();
     }
 
     /// What was said of waiting counts no more.
@@ -117,6 +136,7 @@ impl Watched {
             assert!(passed.is_none(), "W3: {id:?} is named before {:?}", passed.map(|(id, _)| id));
         }
         self.taken += offered.units;
+        self.note_taken(id, offered.units);
         self.note_change();
         if self.isolates {
             self.check_patience();
@@ -150,7 +170,12 @@ impl Watched {
             assert!(self.in_vain <= 2 * self.flows.len() + 2, "W2: asked in vain again and again");
         }
         self.wait_until = Some(at);
+        self.judge.idle(Some(at));
     }
+}
+
+fn blocks(units: u64) -> f64 {
+    units as f64 / UNITS_PER_BLOCK as f64
 }
 
 impl Policy for Watched {
@@ -158,12 +183,14 @@ impl Policy for Watched {
         self.pass_to(now);
         let new = Flow { quota, offered: None, arrivals_from: 0 };
         self.flows.entry(id).or_insert(new).quota = quota;
+        self.judge.set_flow(id.0, quota);
         self.note_rates();
         self.policy.set_flow(id, quota, now);
     }
 
     fn remove_flow(&mut self, id: FlowId) {
         self.flows.remove(&id).expect("a flow is removed that is none");
+        self.judge.remove_flow(id.0);
         self.note_rates();
         self.policy.remove_flow(id);
     }
@@ -171,6 +198,7 @@ impl Policy for Watched {
     fn set_ceiling(&mut self, ceiling: f64, now: Instant) {
         self.pass_to(now);
         self.ceiling = ceiling;
+        self.judge.set_ceiling(ceiling);
         self.note_rates();
         self.policy.set_ceiling(ceiling, now);
     }
@@ -184,12 +212,14 @@ impl Policy for Watched {
         assert!(arrival >= flow.arrivals_from, "W1: a flow's younger request came first");
         flow.arrivals_from = arrival + 1;
         flow.offered = Some(Offered { arrival, units, taken_before: self.taken });
+        self.judge.arrive(id.0, blocks(units));
         self.policy.offer(id, units, arrival, now);
     }
 
     fn next(&mut self, now: Instant) -> Next {
         self.pass_to(now);
         let next = self.policy.next(now);
+        self.judge.busy();
         match next {
             Next::Flow(id) => self.named(id),
             Next::WaitUntil(at) => self.waits(at),
@@ -205,7 +235,12 @@ impl Policy for Watched {
         self.pass_to(now);
         let waits = self.flows.values().any(|flow| flow.offered.is_some());
         assert!(!waits, "a request goes past others that wait");
-        self.policy.take_at_once(id, units, now)
+        let is_taken = self.policy.take_at_once(id, units, now);
+        if is_taken {
+            self.judge.arrive(id.0, blocks(units));
+            self.note_taken(id, units);
+        }
+        is_taken
     }
 }
 
@@ -277,15 +312,30 @@ mod tests {
         }
     }
 
-    #[test]
-    #[should_panic(expected = "W3: FlowId(1) waits while others took")]
-    fn one_who_starves() {
-        let mut watched = told(Next::Flow(FLOWS[0]), true);
+    /// The first flow takes a thousand blocks at one moment.
+    fn take_all(watched: &mut Watched) {
         watched.offer(FLOWS[1], BLOCK, 1, Instant(0));
         for arrival in 2..1_000 {
             watched.next(Instant(0));
             watched.offer(FLOWS[0], BLOCK, arrival, Instant(0));
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "W3: FlowId(1) waits while others took")]
+    fn one_who_starves() {
+        let mut watched = told(Next::Flow(FLOWS[0]), true);
+        // Of a policy without quotas, whose rates are not judged.
+        watched.judge = Judge::of_shared("fcfs", 10.0, Instant(0));
+        FLOWS.iter().for_each(|id| watched.judge.set_flow(id.0, 1.0));
+        watched.judge.arrive(FLOWS[0].0, 1.0);
+        take_all(&mut watched);
+    }
+
+    #[test]
+    #[should_panic(expected = "W4: L1")]
+    fn one_who_takes_more_than_there_is() {
+        take_all(&mut told(Next::Flow(FLOWS[0]), true));
     }
 
     #[test]

@@ -90,6 +90,7 @@ engines! {
     engine_keep_gone: KeepGone under Churn;
     engine_replay_trusts_data: ReplayTrustsData under Crash;
     engine_compare_first_run: CompareFirstRun under Crash;
+    engine_take_stale_record: TakeStaleRecord under Crash;
     engine_take_stale_descriptor: TakeStaleDescriptor under Corrupt;
     engine_take_stale_bitmap: TakeStaleBitmap under Corrupt;
     engine_take_stale_table: TakeStaleTable under Corrupt;

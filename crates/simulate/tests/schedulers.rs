@@ -11,7 +11,7 @@ use std::panic::catch_unwind;
 use schedule::{POLICIES, Sabotage, sabotage};
 
 /// Seeds within which a mutant must be caught.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 1_000;
 
 fn run(seed: u64, sabotaged: Option<Sabotage>) -> Option<String> {
     sabotage(sabotaged);
@@ -47,6 +47,7 @@ schedulers! {
     scheduler_no_return: NoReturn;
     scheduler_refill_by_ceiling: RefillByCeiling;
     scheduler_refill_by_quota: RefillByQuota;
+    scheduler_beyond_is_held_against: BeyondIsHeldAgainst;
     scheduler_keep_unused: KeepUnused;
     scheduler_parts_by_part: PartsByPart;
     scheduler_rest_for_each: RestForEach;

@@ -125,7 +125,8 @@ fn check_document(path: &Path, text: &str) -> Vec<Finding> {
             continue;
         }
         // A table has one line for each row, and a link cannot be broken.
-        let breakable = !line.trim_start().starts_with('|') && line.trim_start().split("](").count() == 1;
+        let breakable =
+            !line.trim_start().starts_with('|') && line.trim_start().split("](").count() == 1;
         let width = line.chars().count();
         if breakable && width > MARKDOWN_WIDTH_MAX {
             let message = format!("{width} columns; wrap at {MARKDOWN_WIDTH_MAX}");
