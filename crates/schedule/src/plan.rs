@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(windows, [[32, 7], [37, 22]]);
     }
 
-    /// Of a kind that no volume is promised each core has the part that it has of the other.
+    /// A kind of request that no volume is promised is divided among cores as the other kind is.
     #[test]
     fn what_is_promised_to_none_is_divided_by_what_is() {
         let promises = [rate(0, 20_000, 0), rate(1, 60_000, 0)];

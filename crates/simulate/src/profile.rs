@@ -215,7 +215,7 @@ pub(crate) struct Profile {
     pub aged: bool,
     /// Whether some starts fail to read what records name that they replay.
     pub deaf: bool,
-    /// Whether starts find an older version of a node or a descriptor.
+    /// Starts find an older version of a node or a descriptor.
     pub stales: bool,
     /// Whether shards take extents from each other all the time, and the power goes while roots are written.
     pub trades: bool,

@@ -77,7 +77,6 @@ pub(crate) struct Scenario {
 impl Scenario {
     /// Runs it; what it finds is in its [`Run`].
     pub(crate) fn run(mut self) {
-        let faults = self.profile.faults;
         self.run.set_leniency(self.leniency());
         self.run.set_metadata(self.profile.metadata);
         if self.profile.stales {
@@ -92,11 +91,7 @@ impl Scenario {
             let simulation = Simulation::with_trace(seed, self.run.trace().clone());
             let world = simulation.world();
             time_of_day.into_iter().for_each(|time| world.set_unix_time(time));
-            let mut survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
-            // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
-            if faults.flush_error_one_in > 0 && Plan::goes_on_unflushed(&plans, boot) {
-                survival = Survival::Completed;
-            }
+            let survival = self.draw_survival(&plans, boot);
             world.note(format_args!("boot {boot} {survival:?} {plan:?}"));
             let is_tall = self.profile.workload == Workload::Tall && self.profile.nodes.is_none();
             let unflushed = disk.as_ref().map(SimDevice::unflushed_blocks).unwrap_or_default();
@@ -148,6 +143,16 @@ impl Scenario {
             }
             self.prove_use(&next);
             disk = Some(next);
+        }
+    }
+
+    /// Draws what the end of the boot before leaves on the disk.
+    fn draw_survival(&mut self, plans: &[Plan], boot: usize) -> Survival {
+        let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+        // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
+        match self.profile.faults.flush_error_one_in > 0 && Plan::goes_on_unflushed(plans, boot) {
+            true => Survival::Completed,
+            false => survival,
         }
     }
 

@@ -137,8 +137,10 @@ fn check_document(path: &Path, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Takes out what the table of debts allows: findings of a crate are shown only where there are more than it has
-/// there, all of them, since it cannot be told which are new.
+/// Findings that are shown where there are more than the table of debts has.
+const SHOWN: usize = 5;
+
+/// Takes out what the table of debts allows. Where there is more, the total is reported, and some findings.
 pub(super) fn less_debts(findings: Vec<Finding>) -> Vec<Finding> {
     let mut of_debt: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
     let mut rest = Vec::new();
@@ -154,7 +156,10 @@ pub(super) fn less_debts(findings: Vec<Finding>) -> Vec<Finding> {
     for (index, Debt { rule, below, count }) in DEBTS.iter().enumerate() {
         let found = of_debt.remove(&index).unwrap_or_default();
         if found.len() > *count {
-            rest.extend(found);
+            let message =
+                format!("{} below {below}, where there were {count}; among them:", found.len());
+            rest.push(finding(Path::new(TABLES), 1, rule, message));
+            rest.extend(found.into_iter().take(SHOWN));
         } else if found.len() < *count {
             let message = format!(
                 "{} are left below {below} of {count}: lower the figure in DEBTS",

@@ -35,14 +35,14 @@ struct Tenant {
     stops: Cell<bool>,
 }
 
-/// What waits, as the judge is told: class, blocks, volume.
+/// The waiting requests as the judge sees them: class, blocks, volume.
 type Known = (usize, f64, u32);
 
 struct Book {
     /// By class, while there is a ceiling.
     judges: Option<[Judge; CLASSES]>,
     model: CostModel,
-    /// Of hosts that stay, in their order.
+    /// The hosts that stay, in their order.
     waiting: VecDeque<Known>,
     policy: Option<&'static str>,
     /// Blocks that may be under way, and that may be as soon as what there was has ended.

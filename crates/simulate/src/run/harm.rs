@@ -36,7 +36,7 @@ const KIND_BYTES: usize = 6;
 /// A journal record: shard, incarnation, sequence.
 type RecordId = (u16, u64, u64);
 
-/// What was written where.
+/// The blocks that were written, by place.
 type Version = (Pba, Vec<u8>);
 
 /// A structure.
