@@ -348,7 +348,7 @@ impl Users {
             }
             Known::Listed(users) => users,
         };
-        let token = authorization.and_then(|value| value.strip_prefix("Bearer "));
+        let token = authorization.and_then(bearer);
         let token = token.ok_or_else(|| unauthenticated("this API answers to those it knows"))?;
         let hash = hash(token.trim());
         // All are looked at, so that the time tells nothing about which one it was.
@@ -358,6 +358,12 @@ impl Users {
         let known = known.ok_or_else(|| unauthenticated("nobody has this token"))?;
         Ok(known.caller.clone())
     }
+}
+
+/// Returns the token of a header `Authorization` of the scheme Bearer. Schemes are compared without case (RFC 9110, 11.1).
+fn bearer(authorization: &str) -> Option<&str> {
+    let (scheme, token) = authorization.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
 fn by_name<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
@@ -510,6 +516,10 @@ mod tests {
         let quota =
             Quota { volumes: Some(2), provisioned_bytes: Some(1 << 30), ..Quota::default() };
         assert_eq!(acme, Caller::Tenant(Arc::new(Tenant { name: "acme".into(), quota })));
+        for scheme in ["bearer", "BEARER"] {
+            let named = users.identify(Some(&format!("{scheme} {}", token(1).token)), None);
+            assert_eq!(named, Ok(Caller::Operator("ops".into())), "{scheme}");
+        }
         assert!(acme.may_use(Some("acme")) && !acme.may_use(Some("other")) && !acme.may_use(None));
         for wrong in [Some("Bearer x"), Some(""), None, Some(token(1).token.as_str())] {
             let problem = users.identify(wrong, Some(ROOT)).expect_err("unknown");

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ureq::http::{Response, Uri};
+use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 use uuid::Uuid;
 
+use crate::api_url::{ApiUrl, BadApiUrl};
 use crate::awaited::Awaited;
 use crate::connecting::{Connecting, before_the_request};
 use crate::gate::AUDIT;
@@ -32,11 +33,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
     /// The address is none.
-    #[error("`{url}` is no API address")]
-    BadUrl {
-        /// The address as given.
-        url: String,
-    },
+    #[error(transparent)]
+    BadUrl(#[from] BadApiUrl),
     /// Whom to take for the server cannot be found out.
     #[error("the certificates to trust cannot be read: {0}")]
     Trust(TlsError),
@@ -90,7 +88,22 @@ impl ApiError {
             Self::NotAnApi { status, .. } => matches!(status, 200..300 | 500..),
             Self::Refused(problem) => problem.code == ProblemCode::Timeout,
             Self::OtherVolume { .. } => true,
-            Self::BadUrl { .. } | Self::Trust(_) | Self::Untrusted { .. } => false,
+            Self::BadUrl(_) | Self::Trust(_) | Self::Untrusted { .. } => false,
+        }
+    }
+
+    /// Whether this error says nothing about the cluster, so that another of its servers may be asked.
+    #[must_use]
+    pub fn is_no_answer(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Untrusted { .. }
+            | Self::NotAnApi { .. }
+            | Self::OtherVolume { .. } => true,
+            Self::Refused(problem) => {
+                matches!(problem.code, ProblemCode::Unavailable | ProblemCode::EncryptionRequired)
+            }
+            Self::BadUrl(_) | Self::Trust(_) => false,
         }
     }
 
@@ -98,9 +111,9 @@ impl ApiError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            Self::BadUrl { .. } => {
+            Self::BadUrl(_) => {
                 "give --api (or FARFLASH_API) as http://IP:PORT or https://HOST:PORT, such as \
-                 http://127.0.0.1:7420"
+                 http://127.0.0.1:7420; several are separated by commas"
                     .to_owned()
             }
             Self::Trust(_) => {
@@ -175,18 +188,12 @@ impl ApiClient {
         authorities: Option<&Path>,
         say: impl Fn(&Awaiting) + Send + Sync + 'static,
     ) -> Result<Self, ApiError> {
-        let bad_url = || ApiError::BadUrl { url: url.to_owned() };
-        let uri: Uri = url.parse().map_err(|_| bad_url())?;
-        let known = matches!(uri.scheme_str(), Some("http" | "https"));
-        if !known || uri.query().is_some() || uri.authority().is_none() || uri.path() != "/" {
-            return Err(bad_url());
-        }
-        let is_encrypted = uri.scheme_str() == Some("https");
+        let url: ApiUrl = url.parse()?;
         let mut config = Agent::config_builder();
-        if is_encrypted || authorities.is_some() {
+        if url.is_encrypted() || authorities.is_some() {
             config = config.tls_config(tls::client_config(authorities).map_err(ApiError::Trust)?);
         }
-        let url = url.trim_end_matches('/').to_owned();
+        let url = url.to_string();
         let place = url.clone();
         let awaited = Awaited::new(move |is_change| {
             say(&Awaiting { url: place.clone(), limit: REQUEST_TIMEOUT, is_change });

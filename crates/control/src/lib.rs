@@ -12,6 +12,7 @@
 //! Absent from this crate: volumes, devices, data cores, and anything on the data path.
 
 mod access;
+mod api_url;
 mod audit;
 mod awaited;
 mod caller;
@@ -51,6 +52,7 @@ mod tls;
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
 };
+pub use api_url::{ApiUrl, BadApiUrl};
 pub use audit::Audit;
 pub use caller::{ApiToken, Caller, Quota, Tenant, UserChanges, Users, UsersError};
 pub use client::{ApiClient, ApiError, Awaiting};

@@ -86,13 +86,11 @@ impl ClusterOptions {
     /// The addresses that `FARFLASH_API` names, separated by commas, with the token in `FARFLASH_API_TOKEN`.
     #[must_use]
     pub fn from_env() -> Self {
-        let urls = variable("FARFLASH_API").unwrap_or_default();
-        let urls = urls.split(',').map(str::trim).filter(|url| !url.is_empty());
-        Self {
-            urls: urls.map(str::to_owned).collect(),
-            api_token: variable("FARFLASH_API_TOKEN"),
-            api_ca: None,
-        }
+        let Some(urls) = variable("FARFLASH_API") else {
+            return Self { api_token: variable("FARFLASH_API_TOKEN"), ..Self::default() };
+        };
+        let urls = urls.split(',').map(|url| url.trim().to_owned());
+        Self { urls: urls.collect(), api_token: variable("FARFLASH_API_TOKEN"), api_ca: None }
     }
 }
 

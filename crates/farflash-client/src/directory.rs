@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use control::{ApiClient, ApiError, ProblemCode, VolumeState};
+use control::{ApiClient, ApiError, VolumeState};
 use nvme_wire::Nqn;
 
 use crate::open::variable;
@@ -105,7 +105,7 @@ impl Directory {
         let mut last = None;
         for index in (first..self.apis.len()).chain(0..first) {
             match question(&self.apis[index]) {
-                Err(error) if is_no_answer(&error) => last = Some(error),
+                Err(error) if error.is_no_answer() => last = Some(error),
                 answer => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return answer.map_err(|error| Error::of_api(error, volume));
@@ -129,7 +129,7 @@ impl Directory {
         if self.apis.len() > 1 {
             // A refusal is an answer, too.
             match self.ask(volume, ApiClient::server) {
-                Err(Error::Api(error)) if is_no_answer(&error) => return Err(Error::Api(error)),
+                Err(Error::Api(error)) if error.is_no_answer() => return Err(Error::Api(error)),
                 _ => {}
             }
         }
@@ -147,19 +147,5 @@ impl Directory {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether another server may know more.
-fn is_no_answer(error: &ApiError) -> bool {
-    match error {
-        ApiError::Unreachable { .. }
-        | ApiError::Untrusted { .. }
-        | ApiError::NotAnApi { .. }
-        | ApiError::OtherVolume { .. } => true,
-        ApiError::Refused(problem) => {
-            matches!(problem.code, ProblemCode::Unavailable | ProblemCode::EncryptionRequired)
-        }
-        ApiError::BadUrl { .. } | ApiError::Trust(_) => false,
     }
 }

@@ -259,7 +259,7 @@ impl Error {
 
 fn api_kind(error: &ApiError) -> ErrorKind {
     match error {
-        ApiError::BadUrl { .. } | ApiError::Trust(_) => ErrorKind::InvalidArgument,
+        ApiError::BadUrl(_) | ApiError::Trust(_) => ErrorKind::InvalidArgument,
         ApiError::Unreachable { .. } | ApiError::NotAnApi { .. } => ErrorKind::Unreachable,
         ApiError::Untrusted { .. } => ErrorKind::Untrusted,
         ApiError::OtherVolume { .. } => ErrorKind::Failed,

@@ -67,7 +67,7 @@ impl From<control::ApiError> for Failure {
     fn from(error: control::ApiError) -> Self {
         let remedy = error.hint();
         match error {
-            control::ApiError::BadUrl { .. } => Self::usage(error.to_string(), remedy),
+            control::ApiError::BadUrl(_) => Self::usage(error.to_string(), remedy),
             _ => Self::runtime(error.to_string(), remedy),
         }
     }

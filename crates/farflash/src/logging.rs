@@ -41,7 +41,12 @@ impl Drop for Log {
 
 /// Starts logging. Call it once.
 pub(crate) fn start(json: bool) -> Log {
-    let filter = filter(&std::env::var("FARFLASH_LOG").unwrap_or_default());
+    let wanted = std::env::var_os(VARIABLE).unwrap_or_default();
+    let parsed = filter(&wanted.to_string_lossy());
+    let (filter, refused) = match parsed {
+        Ok(filter) => (filter, None),
+        Err(error) => (default_filter(), Some(error)),
+    };
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(WAITING_LINES_MAX)
         .lossy(true)
@@ -57,17 +62,47 @@ pub(crate) fn start(json: bool) -> Log {
             .with_target(false)
             .init();
     }
+    if let Some(error) = refused {
+        tracing::warn!(
+            "{error}; logging at `info`. Set {VARIABLE} to a level ({LEVELS}), or to `MODULE=LEVEL,…`"
+        );
+    }
     Log(())
 }
 
-/// What is let through, as `wanted` says.
-fn filter(wanted: &str) -> EnvFilter {
-    let filter =
-        EnvFilter::builder().with_default_directive(Level::INFO.into()).parse_lossy(wanted);
-    if wanted.contains(TLS_LIBRARY) {
-        return filter;
+/// The variable that says which lines are written.
+const VARIABLE: &str = "FARFLASH_LOG";
+const LEVELS: &str = "off, error, warn, info, debug, trace";
+
+/// A value of the variable that says nothing that can be done.
+#[derive(Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{VARIABLE} is not used, since `{directive}` names no level")]
+struct BadFilter {
+    directive: String,
+}
+
+fn default_filter() -> EnvFilter {
+    filter("").expect("nothing is wrong with nothing")
+}
+
+/// Returns the filter that `wanted` asks for: a level, and levels of modules, separated by commas.
+fn filter(wanted: &str) -> Result<EnvFilter, BadFilter> {
+    let directives = wanted.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    let directives: Vec<&str> = directives.collect();
+    for directive in &directives {
+        // Without a level the library takes any word for a module, and then writes nothing of all others.
+        let level = directive.rsplit_once('=').map_or(*directive, |(_, level)| level);
+        if !LEVELS.split(", ").any(|name| name.eq_ignore_ascii_case(level)) {
+            return Err(BadFilter { directive: (*directive).to_owned() });
+        }
     }
-    filter.add_directive(format!("{TLS_LIBRARY}=off").parse().expect("a directive"))
+    let directives = directives.join(",");
+    let filter = EnvFilter::builder().with_default_directive(Level::INFO.into()).parse(&directives);
+    let filter = filter.map_err(|_| BadFilter { directive: directives })?;
+    if wanted.contains(TLS_LIBRARY) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(format!("{TLS_LIBRARY}=off").parse().expect("a directive")))
 }
 
 /// Whether lines have colours: on a terminal whose user does not say by `NO_COLOR` that he wants none.
@@ -114,6 +149,30 @@ impl Write for Gathering {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_is_levels_and_nothing_else() {
+        for (wanted, most) in [
+            ("", Level::INFO),
+            ("debug", Level::DEBUG),
+            (" error ", Level::ERROR),
+            ("WARN", Level::WARN),
+            ("info,volume=trace", Level::TRACE),
+            ("info, rustls=debug", Level::DEBUG),
+        ] {
+            let filter = filter(wanted).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+            assert_eq!(filter.max_level_hint(), Some(most.into()), "{wanted}");
+        }
+        for (wanted, wrong) in [
+            ("warning", "warning"),
+            ("verbose", "verbose"),
+            ("3", "3"),
+            ("info,volume=loud", "volume=loud"),
+            ("info;debug", "info;debug"),
+        ] {
+            assert_eq!(filter(wanted).err(), Some(BadFilter { directive: wrong.to_owned() }));
+        }
+    }
 
     #[test]
     fn colours_are_for_terminals_whose_user_wants_them() {

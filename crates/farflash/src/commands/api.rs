@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use control::{ApiClient, ApiError, ApiToken, VolumeName};
+use control::{ApiClient, ApiError, ApiToken, ApiUrl, BadApiUrl, VolumeName};
 
 use super::token_file;
 use crate::failure::Failure;
@@ -37,9 +37,10 @@ Examples:
 /// How to reach a server's API.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ApiArgs {
-    /// Address of the server's API
+    /// Address of the server's API; of several, separated by commas, the first that answers is asked
     #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    pub(super) api: String,
+    #[arg(value_parser = ApiUrls::parse)]
+    api: ApiUrls,
     /// The certificates that the API's is to be believed for, in PEM: its own, if it made that itself
     /// [default: those that this machine trusts]
     #[arg(long, env = "FARFLASH_API_CA", value_name = "FILE")]
@@ -60,9 +61,38 @@ fn certificates_file(name: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
+/// The servers of a cluster.
+#[derive(Clone, Debug)]
+struct ApiUrls(Vec<ApiUrl>);
+
+impl ApiUrls {
+    fn parse(text: &str) -> Result<Self, BadApiUrl> {
+        ApiUrl::parse_list(text).map(Self)
+    }
+}
+
 impl ApiArgs {
+    /// A client of the first server that answers; of the only one without asking.
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
-        let client = ApiClient::waiting(&self.api, self.api_ca.as_deref(), |awaiting| {
+        let token = self.token()?;
+        let ApiUrls(urls) = &self.api;
+        let Some((last, others)) = urls.split_last() else {
+            unreachable!("a list of addresses has one at least")
+        };
+        for url in others {
+            let client = self.client_of(url, &token)?;
+            match client.server() {
+                Err(error) if error.is_no_answer() => {
+                    output::note(&format!("{error}; asking another server"))
+                }
+                _ => return Ok(client),
+            }
+        }
+        self.client_of(last, &token)
+    }
+
+    fn client_of(&self, url: &ApiUrl, token: &str) -> Result<ApiClient, Failure> {
+        let client = ApiClient::waiting(url.as_str(), self.api_ca.as_deref(), |awaiting| {
             let change = if awaiting.is_change { CHANGE_GOES_ON } else { "" };
             let limit = awaiting.limit.as_secs();
             output::note(&format!(
@@ -70,15 +100,28 @@ impl ApiArgs {
                 awaiting.url
             ));
         })?;
-        let token = match &self.api_token_file {
-            None => std::env::var("FARFLASH_API_TOKEN").unwrap_or_default(),
-            Some(path) => token_file::read(path).map_err(|error| {
-                let what = format!("{} cannot be read: {error}", path.display());
-                let remedy = "name a readable file that holds a token with --api-token-file";
-                Failure::runtime(what, remedy)
-            })?,
+        Ok(if token.is_empty() { client } else { client.with_token(token) })
+    }
+
+    fn token(&self) -> Result<String, Failure> {
+        let Some(path) = &self.api_token_file else {
+            let text = std::env::var("FARFLASH_API_TOKEN").unwrap_or_default();
+            if text.trim().is_empty() {
+                return Ok(String::new());
+            }
+            return token_file::token(&text).map(str::to_owned).map_err(|error| {
+                let what = format!("FARFLASH_API_TOKEN cannot be used: {error}");
+                Failure::usage(
+                    what,
+                    "set it to the token alone, as `farflash api-token` printed it",
+                )
+            });
         };
-        Ok(if token.trim().is_empty() { client } else { client.with_token(&token) })
+        token_file::read(path).map_err(|error| {
+            let what = format!("{} cannot be read: {error}", path.display());
+            let remedy = "name a readable file that holds a token with --api-token-file";
+            Failure::runtime(what, remedy)
+        })
     }
 }
 

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::output;
 
-/// More than any token has.
-const TOKEN_BYTES_MAX: u64 = 256;
+/// A token, and comments about it.
+const FILE_BYTES_MAX: u64 = 4096;
 /// That a file can be read by who neither owns it nor is of its group.
 const OTHERS_READ: u32 = 0o004;
 
-/// What is in the file at `path`. Says on stderr if everybody can read it.
+/// Returns the token in the file at `path`. Says on stderr if every user can read the file.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
@@ -23,6 +23,52 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
         ));
     }
     let mut text = String::new();
-    file.take(TOKEN_BYTES_MAX).read_to_string(&mut text)?;
-    Ok(text)
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    token(&text).map(str::to_owned).map_err(io::Error::other)
+}
+
+/// Returns the token in `text`: its only line that is neither empty nor a comment.
+pub(super) fn token(text: &str) -> Result<&str, &'static str> {
+    // Some editors begin a file with a byte-order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let Some(token) = lines.next() else { return Err("there is no token in it") };
+    if lines.next().is_some() {
+        return Err("there is more than one line in it, beside comments that begin with #");
+    }
+    match token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(token),
+        false => Err("there is a space or a special character in its token"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::token;
+
+    #[test]
+    fn a_token_is_found_among_comments_and_behind_a_mark() {
+        for text in ["ab-1", " ab-1\r\n", "\u{feff}ab-1\n", "# of acme\n\nab-1\n# until May\n"] {
+            assert_eq!(token(text), Ok("ab-1"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_by_its_name() {
+        for (text, why) in [
+            ("", "no token"),
+            ("# nothing\n", "no token"),
+            ("ab\ncd\n", "more than one line"),
+            ("ab cd", "a space"),
+            ("ab\u{7}", "special"),
+            ("äb", "special"),
+        ] {
+            assert!(
+                token(text).is_err_and(|error| error.contains(why)),
+                "{text:?}: {:?}",
+                token(text)
+            );
+        }
+    }
 }
