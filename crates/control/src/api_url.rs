@@ -30,7 +30,7 @@ impl ApiUrl {
         text.split(',').map(|url| url.trim().parse()).collect()
     }
 
-    /// Whether TLS is used.
+    /// Returns whether TLS is used.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.0.starts_with("https:")
@@ -83,7 +83,7 @@ impl FromStr for ApiUrl {
     }
 }
 
-/// Whether `text` is a colon and a port. A number may begin with zeros, but not with a sign.
+/// Returns whether `text` is a colon and a port. A number may begin with zeros, but not with a sign.
 fn is_port(text: &str) -> bool {
     let digits =
         text.strip_prefix(':').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));

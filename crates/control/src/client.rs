@@ -92,7 +92,7 @@ impl ApiError {
         }
     }
 
-    /// Whether this error says nothing about the cluster, so that another of its servers may be asked.
+    /// Returns whether this error says nothing about the cluster, so that another of its servers may be asked.
     #[must_use]
     pub fn is_no_answer(&self) -> bool {
         match self {

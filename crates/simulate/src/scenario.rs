@@ -104,7 +104,7 @@ impl Scenario {
                 None => self.new_disk(&world),
             };
             if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
-                self.tear_roots(&before, &next, &mut Rng::new(!seed));
+                self.tear(&before, &next, seed);
             }
             if self.profile.stales && boot > 0 {
                 self.run.make_stale(&next, &mut Rng::new(seed ^ 1));
@@ -148,7 +148,11 @@ impl Scenario {
 
     /// Draws what the end of the boot before leaves on the disk.
     fn draw_survival(&mut self, plans: &[Plan], boot: usize) -> Survival {
-        let survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+        let mut survival = Survival::ALL[self.rng.below(Survival::ALL.len() as u64) as usize];
+        // Records are there, and of the data what `tear_runs` leaves.
+        if self.profile.deaf && survival != Survival::Completed && self.rng.one_in(2) {
+            survival = Survival::Everything;
+        }
         // Behind a flush that failed a start builds on what goes with the power, whatever is flushed later.
         match self.profile.faults.flush_error_one_in > 0 && Plan::goes_on_unflushed(plans, boot) {
             true => Survival::Completed,
@@ -444,6 +448,9 @@ impl Boot {
     async fn make_requests(&mut self, rig: &Rig) -> Watched<()> {
         let profile = self.profile;
         self.disk().set_faults(profile.faults);
+        if profile.workload == Workload::Long {
+            self.hold_checkpoints_up();
+        }
         if profile.trades {
             self.cut_at_a_root();
         } else if self.plan.ends != Ends::Cut && !self.rng.one_in(4) {

@@ -10,14 +10,35 @@ use volume::Sabotage;
 /// Seeds within which a mutant must be caught. Most are by one of the first.
 const SEEDS: u64 = 1000;
 
+/// Seeds that are tried first, since they caught a mutant that is caught late. Any change of the simulator may change
+/// what a seed does: then another one does it, only later. To find them again:
+/// `cargo nextest run -p simulate --test mutants --success-output final | grep ': seed '`.
+const FIRST: &[(&str, u64)] = &[
+    ("BanNothing", 143),
+    ("FirstBoundStays", 70),
+    ("KeepReadAhead", 833),
+    ("ReadsEndWithJournal", 118),
+    ("ReplayRepeatsResizes", 55),
+    ("ReuseInnerNodes", 473),
+    ("ReuseNodes", 93),
+    ("RootBeforeFlush", 102),
+    ("RunForgetsParent", 129),
+    ("StartOnce", 100),
+    ("TakeStaleLeaf", 98),
+    ("TakeStaleRecord", 204),
+    ("UnmarkLate", 146),
+    ("VacateForgetsAbsent", 41),
+];
+
 fn must_be_caught(mutant: &str, seam: Seam, workload: Workload) {
-    let caught = (0..SEEDS).find_map(|seed| {
+    let first = FIRST.iter().filter(|(name, _)| *name == mutant).map(|(_, seed)| *seed);
+    let caught = first.chain(0..SEEDS).find_map(|seed| {
         let outcome = run(seed, Some(workload), seam, &Trace::default());
         outcome.failure.map(|finding| (seed, finding))
     });
     volume::sabotage(None);
     dataplane::sabotage(None);
-    let (seed, finding) = caught.unwrap_or_else(|| panic!("nobody notices {mutant}"));
+    let (seed, finding) = caught.unwrap_or_else(|| panic!("no seed notices {mutant}"));
     let sound = run(seed, Some(workload), Seam::Honest, &Trace::default());
     assert!(sound.failure.is_none(), "seed {seed} finds {finding} without {mutant}, too");
     println!("{mutant}: seed {seed}: {finding}");
@@ -80,7 +101,7 @@ engines! {
     engine_reuse_nodes: ReuseNodes under Reuse;
     engine_pin_without_read: PinWithoutRead under Reuse;
     engine_root_before_flush: RootBeforeFlush under Crash;
-    engine_build_on_unflushed: BuildOnUnflushed under Errors;
+    engine_build_on_unflushed: BuildOnUnflushed under Starts;
     engine_start_one_by_one: StartOneByOne under Starts;
     engine_late_replay_point: LateReplayPoint under Crash;
     engine_replay_two_records: ReplayTwoRecords under Crash;
@@ -90,13 +111,13 @@ engines! {
     engine_keep_gone: KeepGone under Churn;
     engine_replay_trusts_data: ReplayTrustsData under Crash;
     engine_compare_first_run: CompareFirstRun under Crash;
+    engine_compare_none_behind_unreadable: CompareNoneBehindUnreadable under Crash;
     engine_take_stale_record: TakeStaleRecord under Crash;
     engine_take_stale_descriptor: TakeStaleDescriptor under Corrupt;
     engine_take_stale_bitmap: TakeStaleBitmap under Corrupt;
     engine_take_stale_table: TakeStaleTable under Corrupt;
     engine_take_stale_leaf: TakeStaleLeaf under Corrupt;
     engine_take_stale_inner: TakeStaleInner under Paged;
-    engine_release_extents_early: ReleaseExtentsEarly under Trade;
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_miscompare_writes: MiscompareWrites under Crash;
     plane_compare_unlocked: CompareUnlocked under Plane;

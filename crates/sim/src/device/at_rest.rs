@@ -28,6 +28,12 @@ impl SimDevice {
         self.state.disk.borrow().unflushed_blocks().map(Pba).collect()
     }
 
+    /// Loses what the last power cut left of a block's unflushed writes. `before` is the disk as it was when the power went.
+    pub fn lose_unflushed(&self, pba: Pba, before: &SimDevice) {
+        self.world.note(format_args!("disk: {} is lost", pba.0));
+        self.state.disk.borrow_mut().lose(pba.0, &before.state.disk.borrow());
+    }
+
     /// Leaves in this block what nobody wrote.
     pub fn spoil(&self, pba: Pba) {
         self.world.note(format_args!("disk: {} is spoilt", pba.0));

@@ -203,6 +203,14 @@ impl Disk {
         }
     }
 
+    /// Takes a block back to what was durable on `before`.
+    pub(super) fn lose(&mut self, block: u64, before: &Self) {
+        match before.durable.get(&block) {
+            Some(bytes) => self.durable.insert(block, bytes.clone()),
+            None => self.durable.remove(&block),
+        };
+    }
+
     /// Fills the beginning of each block with what nobody wrote.
     pub(super) fn spoil(&mut self, blocks: impl Iterator<Item = u64>) {
         let garbage = [0xD5; SECTOR_BYTES];

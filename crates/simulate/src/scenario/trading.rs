@@ -1,4 +1,5 @@
-//! Power cuts between the beginning of a root's write and its durability, while shards take what others gave back.
+//! Roots that take long to be written: power cuts meanwhile, while shards take what others gave back, and journals that
+//! fill up.
 
 use super::Boot;
 use super::tearing::root_places;
@@ -8,7 +9,17 @@ const SLOWER: [u32; 3] = [1, 1000, 4000];
 /// Writes of copies of roots that go before the one behind which the power goes.
 const WRITES_MAX: u64 = 60;
 
+/// The same, so that a journal is full before a checkpoint ends.
+const MUCH_SLOWER: u32 = 100_000;
+
 impl Boot {
+    /// Has roots take so long, in half of the boots, that the journal goes on for as long as it has room.
+    pub(super) fn hold_checkpoints_up(&mut self) {
+        if self.rng.one_in(2) {
+            self.disk().slow_down((0..self.profile.busy_shards).flat_map(root_places), MUCH_SLOWER);
+        }
+    }
+
     /// Has roots take long, and the power go a while after one is asked to be written.
     pub(super) fn cut_at_a_root(&mut self) {
         let busy = self.profile.busy_shards;
