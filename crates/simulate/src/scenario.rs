@@ -251,10 +251,18 @@ impl Boot {
             if self.run.has_failed() {
                 return Watched::Ended(End::Failed);
             }
-            if self.world.now().since(began) > HANG {
+            if self.world.now().since(began) > self.patience() {
                 self.run.fail(format!("{what} hangs"));
                 return Watched::Ended(End::Failed);
             }
+        }
+    }
+
+    /// Longest time for all requests of a boot: more where each may wait for roots that take seconds.
+    fn patience(&self) -> Duration {
+        match self.profile.workload {
+            Workload::Long => HANG * 100,
+            _ => HANG,
         }
     }
 

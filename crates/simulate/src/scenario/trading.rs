@@ -10,7 +10,7 @@ const SLOWER: [u32; 3] = [1, 1000, 4000];
 const WRITES_MAX: u64 = 60;
 
 /// The same, so that a journal is full before a checkpoint ends.
-const MUCH_SLOWER: u32 = 100_000;
+const MUCH_SLOWER: u32 = 10_000;
 
 impl Boot {
     /// Has roots take so long, in half of the boots, that the journal goes on for as long as it has room.
