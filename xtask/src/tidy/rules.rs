@@ -65,7 +65,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "tools",
-        crates: &["load", "report", "cost-model", "reproduce"],
+        crates: &["load", "report", "cost-model", "host-tune", "reproduce"],
         must_not_use: &["dataplane", "volume", "layout", "nvme-target"],
     },
     Layer {
@@ -113,6 +113,7 @@ pub(super) const EXTERNALS: &[External] = &[
         only_in: &[
             "device",
             "uring",
+            "host-tune",
             "reactor",
             "directory",
             "farflash",

@@ -1,0 +1,130 @@
+//! A proposal: one setting, its value now and then, and why.
+
+use serde::{Deserialize, Serialize};
+
+/// The notation of a setting's file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// The value alone.
+    Plain,
+    /// All choices, the active one in brackets: `none [mq-deadline]`. One choice is written.
+    Choice,
+    /// Numbers apart by blanks or tabs.
+    Words,
+}
+
+impl Form {
+    /// The value that `content` of a file stands for.
+    #[must_use]
+    pub fn value(self, content: &str) -> String {
+        let content = content.trim_end_matches(['\n', '\0', ' ']);
+        match self {
+            Self::Plain => content.to_owned(),
+            Self::Choice => {
+                let active = content.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+                active.map_or(content, |(active, _)| active).to_owned()
+            }
+            Self::Words => content.split_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    /// True if `content` offers `value`; always for forms that do not list their choices.
+    #[must_use]
+    pub fn offers(self, content: &str, value: &str) -> bool {
+        let lists = self == Self::Choice && content.contains('[');
+        !lists || content.split_whitespace().any(|word| word.trim_matches(['[', ']']) == value)
+    }
+}
+
+/// The place of a setting.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Target {
+    /// A file below the root.
+    File {
+        /// Its path.
+        path: String,
+        /// Its notation.
+        form: Form,
+    },
+    /// An argument of the kernel's command line, in force after a reboot.
+    KernelArgument {
+        /// The argument's name, such as `isolcpus`.
+        name: String,
+    },
+    /// A program or service that is not changed, only named.
+    Advice,
+}
+
+/// The worst that a setting can do.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Risk {
+    /// Slower at worst.
+    Low,
+    /// More power, heat, or unfairness to other work on the machine.
+    Medium,
+    /// May cut the network off: taken back unless it is confirmed.
+    Network,
+}
+
+/// One proposed setting.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+pub struct Proposal {
+    /// The setting's name for `--only` and `--skip`, such as `irq-affinity`.
+    pub setting: &'static str,
+    /// The part of the machine: a CPU, a drive, a card, or the whole host.
+    pub subject: String,
+    /// Its place.
+    pub target: Target,
+    /// The value now; `None` if the file cannot be read.
+    pub now: Option<String>,
+    /// The proposed value.
+    pub then: String,
+    /// Why.
+    pub why: &'static str,
+    /// The expected gain, and where that was found.
+    pub gain: &'static str,
+    /// The worst that it can do.
+    pub risk: Risk,
+    /// Another program that owns the setting and may change it back.
+    pub owner: Option<String>,
+}
+
+impl Proposal {
+    /// True if the value is already as proposed.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        self.now.as_deref() == Some(self.then.as_str())
+    }
+
+    /// The path of its file, if it is one.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        match &self.target {
+            Target::File { path, .. } => Some(path),
+            Target::KernelArgument { .. } | Target::Advice => None,
+        }
+    }
+
+    /// True if it takes a reboot.
+    #[must_use]
+    pub fn needs_reboot(&self) -> bool {
+        matches!(self.target, Target::KernelArgument { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_the_word_in_brackets_or_the_only_one() {
+        assert_eq!(Form::Choice.value("mq-deadline [none] kyber\n"), "none");
+        assert_eq!(Form::Choice.value("none\n"), "none");
+        assert!(Form::Choice.offers("mq-deadline [none]", "mq-deadline"));
+        assert!(!Form::Choice.offers("mq-deadline [none]", "bfq"));
+        assert_eq!(Form::Words.value("4096\t131072\t6291456\n"), "4096 131072 6291456");
+    }
+}
