@@ -167,7 +167,7 @@ fn descriptor(metadata: MetadataSize) -> Descriptor {
         slo: Slo::Rate { reads_per_second: 1000, writes_per_second: 100 },
         access: vec![1, 2, 3],
         map: Some(Mapping { pba: Pba(9002), crc: 16 }),
-        dead: vec![LbaRange::new(Lba(10), 2000), LbaRange::new(Lba(5000), 5000)],
+        pending_unmaps: vec![LbaRange::new(Lba(10), 2000), LbaRange::new(Lba(5000), 5000)],
     }
 }
 

@@ -212,7 +212,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if let IoCommand::Write { range, .. } = command
             && range.blocks == 1
         {
-            queue.export.with_volume(|volume| volume.will_look_up(range.start));
+            queue.export.with_volume(|volume| volume.prefetch_stage2(range.start));
         }
         let lane = Lane::Volume(queue.export.lane.turns());
         self.core.commands().push(lane, waiting, units(&command));

@@ -1,6 +1,6 @@
 //! Reads of one block whose turn has come, worked on together.
 //!
-//! Most of what such a read takes is waiting for memory, step after step (`Volume::find`). Commands come many at a time,
+//! Most of what such a read takes is waiting for memory, step after step (`Volume::locate`). Commands come many at a time,
 //! so they can wait together:
 //!
 //! - A1: up to [`GROUP`] reads take each step together; the last step before their blocks are read asks for the first line
@@ -17,7 +17,7 @@ use io_traits::{Device, World};
 use nvme_target::SlotId;
 use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange};
-use volume::{Found, Lent};
+use volume::{Located, Pinned};
 
 use crate::connection::{Connection, IoQueue};
 use crate::memory::{Share, footprint};
@@ -45,7 +45,7 @@ pub(crate) struct Reads<W: World, D: Device> {
 /// A read, and how far it has come.
 struct Step<W: World, D: Device> {
     read: Read<W, D>,
-    found: Option<Found<D>>,
+    found: Option<Located<D>>,
 }
 
 /// Blocks that will be read, in this order, and what is left of each to be asked for (A2).
@@ -100,17 +100,18 @@ impl<W: World, D: Device> Reads<W, D> {
         let Self { steps, ahead } = self;
         let is_worth_it = steps.len() > 1;
         if is_worth_it {
-            steps.iter().for_each(|step| step.read.with_volume(volume::Volume::will_search));
-            let told = steps.iter().map(|step| step.read.with_volume(volume::Volume::will_look_up));
+            steps.iter().for_each(|step| step.read.with_volume(volume::Volume::prefetch_stage1));
+            let told =
+                steps.iter().map(|step| step.read.with_volume(volume::Volume::prefetch_stage2));
             // All are told, not only those before the first of which that is true.
             if told.fold(false, |any, is_searched| any | is_searched) {
-                let told_again = volume::Volume::will_look_up_searched;
+                let told_again = volume::Volume::prefetch_stage3;
                 steps.iter().for_each(|step| step.read.with_volume(told_again));
             }
         }
         for Step { read, found } in &mut *steps {
             let fetch = |block: *const [u8]| ahead.blocks.push(Lines::of(block));
-            *found = read.with_volume(|volume, lba| volume.find(lba, fetch));
+            *found = read.with_volume(|volume, lba| volume.locate(lba, fetch));
         }
         if is_worth_it {
             ahead.start();
@@ -130,13 +131,13 @@ impl<W: World, D: Device> Read<W, D> {
     }
 
     /// A3. Meanwhile asks for what comes behind it (A2).
-    fn run(&self, found: Option<Found<D>>, ahead: &mut Ahead) {
+    fn run(&self, found: Option<Located<D>>, ahead: &mut Ahead) {
         if !self.connection.is_open() {
             return;
         }
         ahead.ask();
-        let share = match found.and_then(Found::lent) {
-            Some(lent) => match self.run_at_once(lent, ahead) {
+        let share = match found.and_then(Located::pin) {
+            Some(pinned) => match self.run_at_once(pinned, ahead) {
                 Ok(()) => return,
                 Err(share) => share,
             },
@@ -147,14 +148,14 @@ impl<W: World, D: Device> Read<W, D> {
     }
 
     /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
-    fn run_at_once(&self, lent: Lent, ahead: &mut Ahead) -> Result<(), Option<Share>> {
+    fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
         let Self { connection, queue, slot, .. } = self;
         let share = connection.window.try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
         let Some(_ticket) = queue.export.lane.enter_at_once(Direction::Read, 1) else {
             return Err(Some(share));
         };
         ahead.ask();
-        let data = queue.export.with_volume(|volume| volume.read_lent(lent));
+        let data = queue.export.with_volume(|volume| volume.read_pinned(pinned));
         ahead.ask();
         match data {
             Ok(data) => connection.complete_read(*slot, data, share),

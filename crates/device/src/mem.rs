@@ -275,7 +275,7 @@ mod tests {
     ///
     /// Method: one thread writes a block over and over, each time another byte, another pins it and looks twice.
     #[test]
-    fn nobody_writes_where_somebody_looks() {
+    fn no_write_reaches_memory_that_is_being_read() {
         const ROUNDS: usize = 20_000;
         let device = MemDevice::new(1).expect("memory");
         let block = PbaRange::new(Pba(0), 1);

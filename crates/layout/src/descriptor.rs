@@ -21,11 +21,11 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Most blocks of a volume: 2^63 bytes.
 pub const VOLUME_BLOCKS_MAX: u64 = 1 << 51;
 /// Most ranges of a volume that are deallocated but whose space was not yet taken back.
-pub const DEAD_RANGES_MAX: usize = 64;
+pub const PENDING_UNMAPS_MAX: usize = 64;
 const NAME_AT: usize = 64;
 const SLO_AT: usize = 320;
-const DEAD_AT: usize = 512;
-const ACCESS_AT: usize = DEAD_AT + DEAD_RANGES_MAX * 16;
+const PENDING_UNMAPS_AT: usize = 512;
+const ACCESS_AT: usize = PENDING_UNMAPS_AT + PENDING_UNMAPS_MAX * 16;
 /// Most bytes of what says who may open a volume.
 pub const ACCESS_BYTES_MAX: usize = 2048;
 const FLAG_DELETED: u16 = 1;
@@ -53,7 +53,7 @@ struct DescriptorHeader {
     /// 46..48: bytes of the name.
     name_len: U16,
     /// 48..50: number of dead ranges.
-    dead_count: U16,
+    pending_unmap_count: U16,
     /// 50..59: root of the map; address zero if empty.
     map: PackedMapping,
     /// 59: metadata of each block: 0 for none, or n for 2^n bytes.
@@ -64,7 +64,7 @@ struct DescriptorHeader {
 const _: () = {
     assert!(size_of::<DescriptorHeader>() == 60 && offset_of!(DescriptorHeader, map) == 50);
     assert!(NAME_AT + NAME_BYTES_MAX <= SLO_AT);
-    assert!(SLO_AT + size_of::<PackedSlo>() <= DEAD_AT);
+    assert!(SLO_AT + size_of::<PackedSlo>() <= PENDING_UNMAPS_AT);
     assert!(ACCESS_AT == 1536 && ACCESS_AT + 2 + ACCESS_BYTES_MAX <= BLOCK_SIZE);
 };
 
@@ -92,13 +92,15 @@ pub struct Descriptor {
     /// Root of the map.
     pub map: Option<Mapping>,
     /// Deallocated ranges whose blocks the map may still name: they read as zeroes.
-    pub dead: Vec<LbaRange>,
+    pub pending_unmaps: Vec<LbaRange>,
 }
 
 impl Descriptor {
     /// Fills one block. Panics if the name, the access or the list of dead ranges is too long.
     pub fn encode(&self, block: &mut [u8]) {
-        assert!(self.name.len() <= NAME_BYTES_MAX && self.dead.len() <= DEAD_RANGES_MAX);
+        assert!(
+            self.name.len() <= NAME_BYTES_MAX && self.pending_unmaps.len() <= PENDING_UNMAPS_MAX
+        );
         let small = |n: usize| U16::new(u16::try_from(n).expect("bounded above"));
         let header = DescriptorHeader {
             magic: DESCRIPTOR_MAGIC,
@@ -109,7 +111,7 @@ impl Descriptor {
             number: self.number.into(),
             flags: U16::new(if self.deleted { FLAG_DELETED } else { 0 }),
             name_len: small(self.name.len()),
-            dead_count: small(self.dead.len()),
+            pending_unmap_count: small(self.pending_unmaps.len()),
             map: pack_pointer(self.map),
             metadata: metadata_code(self.metadata),
         };
@@ -122,7 +124,9 @@ impl Descriptor {
         let (len, access) = block[ACCESS_AT..].split_at_mut(2);
         len.copy_from_slice(small(self.access.len()).as_bytes());
         access[..self.access.len()].copy_from_slice(&self.access);
-        for (place, dead) in block[DEAD_AT..].chunks_exact_mut(16).zip(&self.dead) {
+        for (place, dead) in
+            block[PENDING_UNMAPS_AT..].chunks_exact_mut(16).zip(&self.pending_unmaps)
+        {
             place[..8].copy_from_slice(&dead.start.0.to_le_bytes());
             place[8..].copy_from_slice(&dead.blocks.to_le_bytes());
         }
@@ -149,8 +153,8 @@ impl Descriptor {
             return Err(DecodeError::Field("what a volume is"));
         }
         let name_len = usize::from(header.name_len.get());
-        let dead_count = usize::from(header.dead_count.get());
-        if name_len > NAME_BYTES_MAX || dead_count > DEAD_RANGES_MAX {
+        let pending_unmap_count = usize::from(header.pending_unmap_count.get());
+        if name_len > NAME_BYTES_MAX || pending_unmap_count > PENDING_UNMAPS_MAX {
             return Err(DecodeError::Field("descriptor lengths"));
         }
         let name = core::str::from_utf8(&block[NAME_AT..NAME_AT + name_len])
@@ -158,12 +162,12 @@ impl Descriptor {
         let (slo, _) =
             PackedSlo::ref_from_prefix(&block[SLO_AT..]).map_err(|_| DecodeError::Short)?;
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
-        let dead: Vec<_> = block[DEAD_AT..]
+        let pending_unmaps: Vec<_> = block[PENDING_UNMAPS_AT..]
             .chunks_exact(16)
-            .take(dead_count)
+            .take(pending_unmap_count)
             .map(|pair| LbaRange::new(Lba(word(&pair[..8])), word(&pair[8..])))
             .collect();
-        if dead.iter().any(|range| range.checked_end().is_none())
+        if pending_unmaps.iter().any(|range| range.checked_end().is_none())
             || header.blocks.get() > VOLUME_BLOCKS_MAX
         {
             return Err(DecodeError::Field("volume size"));
@@ -184,7 +188,7 @@ impl Descriptor {
             slo: slo.unpack()?,
             access: access[..access_len].into(),
             map: unpack_pointer(header.map),
-            dead,
+            pending_unmaps,
         })
     }
 }
@@ -207,7 +211,7 @@ mod tests {
             slo: Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 7 },
             access: vec![0x5A; ACCESS_BYTES_MAX],
             map: Some(Mapping { pba: Pba(5), crc: 6 }),
-            dead: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
+            pending_unmaps: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
         }
     }
 

@@ -29,7 +29,7 @@ mod tests;
 
 pub use claim_mark::{ClaimMark, HOST_NAME_BYTES_MAX};
 pub use descriptor::{
-    ACCESS_BYTES_MAX, DEAD_RANGES_MAX, Descriptor, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX,
+    ACCESS_BYTES_MAX, Descriptor, NAME_BYTES_MAX, PENDING_UNMAPS_MAX, VOLUME_BLOCKS_MAX,
 };
 pub use entry::{Entry, WRITE_BLOCKS_MAX, write_entry_len};
 pub use mapping::{Mapping, PackedMapping, RUN_BLOCKS_MAX};

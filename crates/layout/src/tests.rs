@@ -214,7 +214,7 @@ fn descriptor() -> Descriptor {
         slo: Slo::default(),
         access: vec![0x5A; ACCESS_BYTES_MAX],
         map: None,
-        dead: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
+        pending_unmaps: (0..64).map(|i| LbaRange::new(Lba(i * 10), i)).collect(),
     }
 }
 

@@ -36,12 +36,12 @@ struct Owners {
     spare: BTreeMap<u16, u32>,
     /// Extents of shards that are being read back. Still theirs: the device may say so.
     disputed: BTreeSet<u32>,
-    /// Extents whose shard leaves them to whoever claims them (Y2 of `yielding.rs`).
+    /// Extents whose shard leaves them to whoever claims them (Y2 of `rollback.rs`).
     yielded: BTreeSet<u32>,
     /// Extents that nobody owns, and that were given back before all that was in them was discarded.
     stale: BTreeSet<u32>,
     /// Shards read back from what no flush is known to cover. Without that they may own what seems to be nobody's.
-    unproven: BTreeSet<u16>,
+    unflushed: BTreeSet<u16>,
     /// How often anyone asked or said something.
     calls: u64,
 }
@@ -114,7 +114,7 @@ impl ExtentAllocator {
         self.lock().claim(extent, shard)
     }
 
-    /// As [`ExtentAllocator::claim`], of a shard that leaves the extent to whoever claims it, or has already (Y2 of `yielding.rs`).
+    /// As [`ExtentAllocator::claim`], of a shard that leaves the extent to whoever claims it, or has already (Y2 of `rollback.rs`).
     pub(crate) fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let mut owners = self.lock();
         let owner = owners.by_extent.get(extent as usize).copied().flatten();
@@ -170,18 +170,18 @@ impl ExtentAllocator {
         owners.wanted_by = None;
     }
 
-    /// Notes whether what `shard` was read back from is known to be durable (W5 of `confirm.rs`).
-    pub(crate) fn set_proven(&self, shard: u16, is_proven: bool) {
+    /// Notes whether what `shard` was read back from is known to be durable (W5 of `repersist.rs`).
+    pub(crate) fn set_flushed(&self, shard: u16, is_flushed: bool) {
         let mut owners = self.lock();
-        match is_proven {
-            true => owners.unproven.remove(&shard),
-            false => owners.unproven.insert(shard),
+        match is_flushed {
+            true => owners.unflushed.remove(&shard),
+            false => owners.unflushed.insert(shard),
         };
     }
 
     /// Whether that goes for all shards: none is going to own more than it claims.
-    pub(crate) fn are_all_proven(&self) -> bool {
-        self.lock().unproven.is_empty()
+    pub(crate) fn are_all_flushed(&self) -> bool {
+        self.lock().unflushed.is_empty()
     }
 
     /// `shard` is going to be read back once more: what it owned is its own only if it claims it again.
@@ -286,7 +286,7 @@ mod tests {
 
     /// Y3.
     #[test]
-    fn what_a_shard_insists_on_is_nobody_elses() {
+    fn an_extent_a_shard_insists_on_has_one_owner() {
         let extents = allocator();
         assert_eq!(extents.claim_unless_owned(3, 0), Ok(()));
         assert_eq!(extents.insist(3, 0), Ok(()));

@@ -160,7 +160,7 @@ pub async fn repair<D: Device>(
     let copies = read_copies(device, &superblock).await?;
     let (last_hopes, others): (Vec<_>, Vec<_>) =
         copies.iter().filter(|copy| copy.is_damaged).partition(|copy| copy.may_be_newest);
-    write_anew(device, &others, &mut repaired).await?;
+    rewrite_copies(device, &others, &mut repaired).await?;
     let mut report = FsckReport::default();
     let recovered = recover_all(device, superblock, consent, &mut report).await?;
     // A shard that is not opened owns extents of which nobody knows.
@@ -170,7 +170,7 @@ pub async fn repair<D: Device>(
         }
     }
     // F5: what was missing without them was given up, if anything was.
-    write_anew(device, &last_hopes, &mut repaired).await?;
+    rewrite_copies(device, &last_hopes, &mut repaired).await?;
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
     let (mut before, mut changed) = (0, Vec::new());
     for recovered in &recovered {
@@ -191,7 +191,7 @@ async fn write_changed<D: Device>(
     changed: &[bool],
 ) -> Result<(), OpenError> {
     if changed.contains(&true) {
-        Recovered::confirm_all(&recovered).await?;
+        Recovered::repersist_all(&recovered).await?;
     }
     for (shard, _) in recovered.into_iter().zip(changed).filter(|(_, changed)| **changed) {
         shard.start().await?;
@@ -200,7 +200,7 @@ async fn write_changed<D: Device>(
 }
 
 /// Writes copies anew from their twins, durably, as far as these are whole.
-async fn write_anew<D: Device>(
+async fn rewrite_copies<D: Device>(
     device: &D,
     copies: &[&Twin],
     repaired: &mut Repaired,

@@ -19,7 +19,6 @@
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
 mod allowance;
-mod at_once;
 mod bits;
 mod blocks;
 mod census;
@@ -42,6 +41,7 @@ mod map;
 mod ops;
 mod options;
 mod pool;
+mod prefetch;
 mod read;
 mod sabotage;
 mod shard;
@@ -51,7 +51,6 @@ mod unmap;
 mod volume;
 
 pub use allowance::Allowance;
-pub use at_once::{Found, Lent};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
 pub use claim_mark::{read_claim_mark, write_claim_mark};
@@ -66,6 +65,7 @@ pub use map::{NodeCapacity, set_node_capacity};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
 };
+pub use prefetch::{Located, Pinned};
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};

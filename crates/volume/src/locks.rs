@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gives_up_lets_the_others_through() {
+    fn a_waiter_that_gives_up_lets_the_others_through() {
         let locks = Rc::default();
         let range = |start, blocks| lock(&locks, LbaRange::new(Lba(start), blocks));
         let first = poll(pin!(range(0, 5))).expect("nothing is held");

@@ -72,7 +72,7 @@ pub(crate) struct Op {
     /// Lets it add a dead range to the volume.
     pub(crate) permit: Option<Permit>,
     /// Blocks set aside for the map nodes that it will make dirty.
-    pub(crate) credit: u64,
+    pub(crate) reserved_blocks: u64,
     pub(crate) data_pending: bool,
     pub(crate) data_error: Option<DeviceError>,
     /// The record that carries it.
@@ -91,7 +91,7 @@ impl Op {
             guard: None,
             claim: None,
             permit: None,
-            credit: 0,
+            reserved_blocks: 0,
             data_pending: false,
             data_error: None,
             record: None,

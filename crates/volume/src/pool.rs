@@ -10,12 +10,12 @@
 //!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
 
 mod alloc;
+mod discard_map;
 mod near;
 mod recent;
+mod returnable;
 mod room;
 mod snapshot;
-mod spares;
-mod stale;
 mod upkeep;
 
 use std::cell::RefCell;
@@ -31,13 +31,13 @@ use crate::inventory::Inventory;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
+use discard_map::DiscardMap;
+pub(crate) use discard_map::{RUN_BLOCKS_MIN, Search};
 pub(crate) use near::Neighbours;
 use recent::Recent;
+pub(crate) use returnable::{ReturnableExtents, Returned};
 use room::Free;
 pub(crate) use snapshot::{ExtentSnapshot, SpaceSnapshot};
-pub(crate) use spares::{Returned, Spares};
-use stale::Stale;
-pub(crate) use stale::{RUN_BLOCKS_MIN, Search};
 
 /// Blocks that are not handed out whatever they are: 16 MiB. A device that refuses more is not helped by going elsewhere.
 const BANNED_MAX: usize = 4096;
@@ -59,7 +59,7 @@ pub(crate) struct Extent {
     /// What that says.
     durable: Rc<Bits>,
     /// Free blocks that are to be discarded.
-    stale: Stale,
+    stale: DiscardMap,
     /// Whether no record can still be on its way that claims the extent: only then may it be given
     /// back.
     owned_durably: bool,
@@ -87,7 +87,7 @@ impl Extent {
             blocks,
             busy,
             durable: if on_disk.is_some() { committed.clone() } else { Rc::new(Bits::zeroes()) },
-            stale: Stale::none(),
+            stale: DiscardMap::none(),
             committed,
             free,
             changed: on_disk.is_none(),
@@ -310,7 +310,7 @@ impl Pool {
     }
 
     /// Nothing is banned any more, and what nobody has is free.
-    pub(crate) fn pardon(&mut self) {
+    pub(crate) fn release_quarantine(&mut self) {
         self.banned.clear();
         let withheld = std::mem::take(&mut self.withheld);
         withheld.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
@@ -386,7 +386,8 @@ mod tests {
     #[test]
     fn a_snapshot_gives_back_no_extent_that_its_own_blocks_need() {
         let mut pool = pool(100);
-        let mut snapshot = pool.snapshot(3000, Spares { floor: 3500, keep: 1, undiscarded: 0 });
+        let mut snapshot =
+            pool.snapshot(3000, ReturnableExtents { floor: 3500, keep: 1, undiscarded: 0 });
         assert_eq!((snapshot.returned.len(), pool.owned().len()), (96, 4));
         let mut taken = 0;
         while let Some(run) = pool.alloc_metadata(&mut snapshot, 32) {
@@ -412,7 +413,7 @@ mod tests {
         assert!(!has(first) && !has(second));
         runs.iter().for_each(|run| pool.release(*run));
         assert_eq!(pool.free(), free);
-        pool.pardon();
+        pool.release_quarantine();
         assert_eq!((pool.free(), pool.withheld()), (free + 2, 0));
         pool.ban(first);
         pool.ban(second);
@@ -428,7 +429,7 @@ mod tests {
         for index in 2..10 {
             pool.add(index, None);
         }
-        let spares = Spares { floor: 0, keep: 1, undiscarded: 0 };
+        let spares = ReturnableExtents { floor: 0, keep: 1, undiscarded: 0 };
         let mut snapshot = pool.snapshot(1, spares);
         pool.release_set_aside(&mut snapshot);
         for index in 2..10 {

@@ -316,9 +316,9 @@ fn look_up(state: &VolumeState, range: LbaRange) -> Result<Found, Missing> {
     let (mut at, end) = (range.start, range.end());
     while at < end {
         // What is dead is not looked up: its part of the map may even be damaged.
-        let dead = state.dead_in(LbaRange::new(at, end.0 - at.0));
-        let dead = dead.filter(|_| !broken(Sabotage::ReadDead));
-        let live_end = dead.map_or(end, |dead| dead.start);
+        let pending = state.pending_unmap_in(LbaRange::new(at, end.0 - at.0));
+        let pending = pending.filter(|_| !broken(Sabotage::ReadDead));
+        let live_end = pending.map_or(end, |pending| pending.start);
         state.map.borrow().for_each_with_metadata(at.0, live_end.0, |key, mapping, metadata| {
             found.push_zeroes(key - next, each);
             next = key + 1;
@@ -329,7 +329,7 @@ fn look_up(state: &VolumeState, range: LbaRange) -> Result<Found, Missing> {
                 _ => found.pieces.push(Piece::Run(PbaRange::new(mapping.pba, 1))),
             }
         })?;
-        at = dead.map_or(end, LbaRange::end);
+        at = pending.map_or(end, LbaRange::end);
     }
     found.push_zeroes(range.end().0 - next, each);
     if broken(Sabotage::ShiftMetadata) && range.blocks > 1 {

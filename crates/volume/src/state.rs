@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use layout::{DEAD_RANGES_MAX, Descriptor, Mapping};
+use layout::{Descriptor, Mapping, PENDING_UNMAPS_MAX};
 use local_sync::{Permit, Semaphore};
 use situations::{Situation, situation};
 use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::allowance::Allowance;
 use crate::described::{Changed, Described};
 use crate::locks::RangeLocks;
-use crate::map::{Map, Missing, Tally, Tree, is_small, leaf_capacity};
+use crate::map::{Map, Missing, NodeCounters, Tree, is_small, leaf_capacity};
 use crate::read::Ahead;
 use crate::sabotage::{Sabotage, broken};
 use crate::{VolumeSpec, VolumeStats};
@@ -23,7 +23,7 @@ const LEAF_ENTRIES_LOW: u64 = 127;
 const UNMAP_LEAVES: u64 = 64;
 
 /// A range that is deallocated and not yet taken out of the map.
-pub(crate) struct Dead {
+pub(crate) struct PendingUnmap {
     pub(crate) range: LbaRange,
     /// The map is damaged where the range begins, and what else the damaged node held is not
     /// deallocated: the range stays as it is.
@@ -73,9 +73,9 @@ pub(crate) struct VolumeState {
     pub(crate) ahead: RefCell<Ahead>,
     pub(crate) pins: Rc<Pins>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
-    dead: RefCell<Vec<Dead>>,
+    pending_unmaps: RefCell<Vec<PendingUnmap>>,
     /// Bounds the dead ranges, those to come included.
-    pub(crate) dead_permits: Semaphore,
+    pub(crate) pending_unmap_permits: Semaphore,
     /// What it may add, if that is bounded by more than its size.
     pub(crate) allowance: RefCell<Option<Rc<Allowance>>>,
     pub(crate) deleted: Described<bool>,
@@ -91,7 +91,7 @@ impl VolumeState {
         number: u32,
         spec: VolumeSpec,
         metadata: MetadataSize,
-        tally: Rc<Tally>,
+        counters: Rc<NodeCounters>,
     ) -> Self {
         let VolumeSpec { uuid, name, blocks } = spec;
         let changed = Changed::default();
@@ -104,12 +104,12 @@ impl VolumeState {
             metadata,
             slo: Described::new(Slo::default(), &changed),
             access: RefCell::new(Rc::default()),
-            map: RefCell::new(Map::new(Tree { number, metadata }, tally)),
+            map: RefCell::new(Map::new(Tree { number, metadata }, counters)),
             locks: Rc::default(),
             ahead: RefCell::default(),
             pins: Rc::default(),
-            dead: RefCell::default(),
-            dead_permits: Semaphore::new(DEAD_RANGES_MAX as u64),
+            pending_unmaps: RefCell::default(),
+            pending_unmap_permits: Semaphore::new(PENDING_UNMAPS_MAX as u64),
             allowance: RefCell::default(),
             deleted: Described::new(false, &changed),
             changed,
@@ -119,16 +119,16 @@ impl VolumeState {
     }
 
     /// A volume as a checkpoint left it.
-    pub(crate) fn from_descriptor(found: Descriptor, at: Pba, tally: Rc<Tally>) -> Self {
+    pub(crate) fn from_descriptor(found: Descriptor, at: Pba, counters: Rc<NodeCounters>) -> Self {
         let Descriptor { number, uuid, name, blocks, metadata, .. } = found;
-        let Descriptor { mapped, deleted, slo, access, map, dead, .. } = found;
+        let Descriptor { mapped, deleted, slo, access, map, pending_unmaps, .. } = found;
         let spec = VolumeSpec { uuid, name, blocks };
-        let state = Self::new(number, spec, metadata, tally.clone());
+        let state = Self::new(number, spec, metadata, counters.clone());
         if let Some(root) = map {
-            state.map.replace(Map::on_disk(state.tree(), root, mapped, tally));
+            state.map.replace(Map::on_disk(state.tree(), root, mapped, counters));
         }
-        for range in dead {
-            state.bury(range, state.dead_permits.try_acquire(1));
+        for range in pending_unmaps {
+            state.defer_unmap(range, state.pending_unmap_permits.try_acquire(1));
         }
         state.slo.set(slo);
         state.set_access(access.into());
@@ -193,26 +193,26 @@ impl VolumeState {
     }
 
     /// Whether the map still names anything that was deallocated.
-    pub(crate) fn has_dead(&self) -> bool {
-        !self.dead.borrow().is_empty()
+    pub(crate) fn has_pending_unmaps(&self) -> bool {
+        !self.pending_unmaps.borrow().is_empty()
     }
 
     /// Whether the block was deallocated, whatever the map says.
-    pub(crate) fn is_dead(&self, lba: Lba) -> bool {
-        self.dead.borrow().iter().any(|dead| dead.range.contains(lba))
+    pub(crate) fn is_unmap_pending(&self, lba: Lba) -> bool {
+        self.pending_unmaps.borrow().iter().any(|pending| pending.range.contains(lba))
     }
 
     /// Where the block at `lba` lies, if it was written.
     pub(crate) fn mapping_of(&self, lba: Lba) -> Result<Option<Mapping>, Missing> {
         // What is dead is not looked up: its part of the map may even be damaged.
-        let dead = self.is_dead(lba) && !broken(Sabotage::ReadDead);
-        if dead { Ok(None) } else { self.map.borrow().get(lba.0) }
+        let pending = self.is_unmap_pending(lba) && !broken(Sabotage::ReadDead);
+        if pending { Ok(None) } else { self.map.borrow().get(lba.0) }
     }
 
     /// Whether every block of `range` is dead.
-    pub(crate) fn is_all_dead(&self, range: LbaRange) -> bool {
-        let dead = self.dead.borrow();
-        let mut parts: Vec<LbaRange> = dead.iter().map(|dead| dead.range).collect();
+    pub(crate) fn is_unmap_pending_for_all(&self, range: LbaRange) -> bool {
+        let pending = self.pending_unmaps.borrow();
+        let mut parts: Vec<LbaRange> = pending.iter().map(|pending| pending.range).collect();
         parts.sort_unstable_by_key(|part| part.start);
         let mut at = range.start;
         for part in parts {
@@ -224,56 +224,57 @@ impl VolumeState {
     }
 
     /// The first part of `range` that is dead.
-    pub(crate) fn dead_in(&self, range: LbaRange) -> Option<LbaRange> {
-        let dead = self.dead.borrow();
-        let overlaps = dead.iter().map(|dead| dead.range).filter(|dead| dead.overlaps(range));
-        let first = overlaps.min_by_key(|dead| dead.start)?;
+    pub(crate) fn pending_unmap_in(&self, range: LbaRange) -> Option<LbaRange> {
+        let pending = self.pending_unmaps.borrow();
+        let overlaps =
+            pending.iter().map(|pending| pending.range).filter(|pending| pending.overlaps(range));
+        let first = overlaps.min_by_key(|pending| pending.start)?;
         let start = first.start.max(range.start);
         Some(LbaRange::new(start, first.end().min(range.end()).0 - start.0))
     }
 
     /// The shortest dead range that can be taken out of the map.
-    pub(crate) fn shortest_dead(&self) -> Option<LbaRange> {
-        let dead = self.dead.borrow();
-        let open = dead.iter().filter(|dead| !dead.stuck).map(|dead| dead.range);
+    pub(crate) fn shortest_pending_unmap(&self) -> Option<LbaRange> {
+        let pending = self.pending_unmaps.borrow();
+        let open = pending.iter().filter(|pending| !pending.stuck).map(|pending| pending.range);
         open.min_by_key(|range| range.blocks)
     }
 
     /// The range is deallocated, with `permit` for one dead range more.
-    pub(crate) fn bury(&self, range: LbaRange, permit: Option<Permit>) {
+    pub(crate) fn defer_unmap(&self, range: LbaRange, permit: Option<Permit>) {
         self.ahead.borrow_mut().forget(range);
-        let mut dead = self.dead.borrow_mut();
+        let mut pending = self.pending_unmaps.borrow_mut();
         let within = |outer: LbaRange, inner: LbaRange| {
             outer.start <= inner.start && inner.end() <= outer.end()
         };
         self.changed.mark();
-        if range.blocks == 0 || dead.iter().any(|dead| within(dead.range, range)) {
+        if range.blocks == 0 || pending.iter().any(|pending| within(pending.range, range)) {
             return;
         }
-        dead.retain(|dead| !within(range, dead.range));
-        for dead in dead.iter_mut().filter(|dead| dead.range.overlaps(range)) {
-            let (start, end) = (dead.range.start, dead.range.end());
-            dead.range = if start < range.start {
+        pending.retain(|pending| !within(range, pending.range));
+        for pending in pending.iter_mut().filter(|pending| pending.range.overlaps(range)) {
+            let (start, end) = (pending.range.start, pending.range.end());
+            pending.range = if start < range.start {
                 LbaRange::new(start, range.start.0 - start.0)
             } else {
                 LbaRange::new(range.end(), end.0 - range.end().0)
             };
         }
-        dead.push(Dead { range, stuck: false, _permit: permit });
+        pending.push(PendingUnmap { range, stuck: false, _permit: permit });
     }
 
-    /// Whether [`VolumeState::revive`] would leave one dead range more.
+    /// Whether [`VolumeState::clear_unmap`] would leave one dead range more.
     pub(crate) fn splits(&self, range: LbaRange) -> bool {
-        let dead = self.dead.borrow();
-        dead.iter().any(|d| d.range.start < range.start && range.end() < d.range.end())
+        let pending = self.pending_unmaps.borrow();
+        pending.iter().any(|d| d.range.start < range.start && range.end() < d.range.end())
     }
 
     /// The map no longer names anything of `range`. Uses `permit` if that splits a dead range.
-    pub(crate) fn revive(&self, range: LbaRange, permit: &mut Option<Permit>) {
-        let mut dead = self.dead.borrow_mut();
+    pub(crate) fn clear_unmap(&self, range: LbaRange, permit: &mut Option<Permit>) {
+        let mut pending = self.pending_unmaps.borrow_mut();
         let mut upper = None;
-        for place in (0..dead.len()).rev() {
-            let found = dead[place].range;
+        for place in (0..pending.len()).rev() {
+            let found = pending[place].range;
             if !found.overlaps(range) {
                 continue;
             }
@@ -281,11 +282,11 @@ impl VolumeState {
             let above = found.end().0.saturating_sub(range.end().0);
             let above_range = LbaRange::new(range.end(), above);
             match (below, above) {
-                (0, 0) => drop(dead.swap_remove(place)),
-                (0, _) => dead[place].range = above_range,
-                (_, 0) => dead[place].range.blocks = below,
+                (0, 0) => drop(pending.swap_remove(place)),
+                (0, _) => pending[place].range = above_range,
+                (_, 0) => pending[place].range.blocks = below,
                 (..) => {
-                    dead[place].range.blocks = below;
+                    pending[place].range.blocks = below;
                     upper = Some(above_range);
                 }
             }
@@ -293,20 +294,22 @@ impl VolumeState {
         }
         if let Some(range) = upper {
             situation(Situation::DeadRangeIsSplit);
-            dead.push(Dead { range, stuck: false, _permit: permit.take() });
+            pending.push(PendingUnmap { range, stuck: false, _permit: permit.take() });
         }
     }
 
     /// The map is damaged where the dead range at `start` begins, and up to `end`.
     pub(crate) fn set_stuck(&self, start: Lba, end: Lba) {
-        let mut dead = self.dead.borrow_mut();
-        let Some(found) = dead.iter_mut().find(|dead| dead.range.start == start) else { return };
+        let mut pending = self.pending_unmaps.borrow_mut();
+        let Some(found) = pending.iter_mut().find(|pending| pending.range.start == start) else {
+            return;
+        };
         found.stuck = true;
-        let (was, permit) = (found.range, self.dead_permits.try_acquire(1));
+        let (was, permit) = (found.range, self.pending_unmap_permits.try_acquire(1));
         if end < was.end() && permit.is_some() {
             found.range.blocks = end.0 - start.0;
             let range = LbaRange::new(end, was.end().0 - end.0);
-            dead.push(Dead { range, stuck: false, _permit: permit });
+            pending.push(PendingUnmap { range, stuck: false, _permit: permit });
             self.changed.mark();
         }
     }
@@ -324,7 +327,12 @@ impl VolumeState {
             slo: self.slo.get(),
             access: self.access.borrow().to_vec(),
             map,
-            dead: self.dead.borrow().iter().map(|dead| dead.range).collect(),
+            pending_unmaps: self
+                .pending_unmaps
+                .borrow()
+                .iter()
+                .map(|pending| pending.range)
+                .collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use units::LbaRange;
 
 use crate::locks::{lock, lock_all};
 use crate::ops::{Change, Op};
-use crate::shard::{Kind, Need, UNMAP_AT_ONCE_MAX};
+use crate::shard::{SpaceEffect, SpaceRequest, UNMAP_AT_ONCE_MAX};
 use crate::{Volume, VolumeError};
 
 /// Ranges deallocated together: as many as a Dataset Management command has.
@@ -27,7 +27,8 @@ impl<D: Device> Volume<D> {
         let inner = self.inner();
         let at_once = range.blocks <= UNMAP_AT_ONCE_MAX;
         let guard = lock(&self.state().locks, range).await;
-        let permit = if at_once { None } else { Some(inner.dead_permit(self.state()).await?) };
+        let permit =
+            if at_once { None } else { Some(inner.pending_unmap_permit(self.state()).await?) };
         inner.check_open()?;
         self.check(range)?;
         if self.state().map.borrow().is_empty() {
@@ -35,19 +36,20 @@ impl<D: Device> Volume<D> {
         }
         let (mut metadata, mut claim) = (0, None);
         if at_once {
-            claim = inner.claim(self.state(), &[range], Kind::Growing).await?;
+            claim = inner.claim(self.state(), &[range], SpaceEffect::Growing).await?;
             self.counted(inner.preload(self.state(), range).await)?;
             let height = self.state().map.borrow().height();
             metadata = 2 * (self.state().unmap_leaves(range.blocks) + height);
         }
-        let credit = inner.admit(Need { data: 0, metadata, kind: Kind::Replacing }).await?;
+        let reserved_blocks =
+            inner.admit(SpaceRequest { data: 0, metadata, effect: SpaceEffect::Replacing }).await?;
         // In a block of its own: else the future would keep room for the operation until it is over.
         let submitted = {
             let mut op = Op::new(Change::Unmap { range }, Some(self.state().clone()));
             op.guard = Some(guard);
             op.claim = claim;
             op.permit = permit;
-            op.credit = credit;
+            op.reserved_blocks = reserved_blocks;
             inner.submit(op)
         };
         submitted.await
@@ -80,12 +82,16 @@ impl<D: Device> Volume<D> {
         if state.map.borrow().is_empty() {
             return Ok(true);
         }
-        let claim = inner.claim(state, &ranges, Kind::Growing).await?;
+        let claim = inner.claim(state, &ranges, SpaceEffect::Growing).await?;
         for range in &ranges {
             self.counted(inner.preload(state, *range).await)?;
         }
-        let need = Need { data: 0, metadata: self.nodes_of(&ranges), kind: Kind::Replacing };
-        let credit = match inner.admit(need).await {
+        let request = SpaceRequest {
+            data: 0,
+            metadata: self.nodes_of(&ranges),
+            effect: SpaceEffect::Replacing,
+        };
+        let reserved_blocks = match inner.admit(request).await {
             Err(VolumeError::PoolFull) => return Ok(false),
             admitted => admitted?,
         };
@@ -93,7 +99,7 @@ impl<D: Device> Volume<D> {
             let mut op = Op::new(Change::UnmapAll { ranges }, Some(state.clone()));
             op.guard = Some(guard);
             op.claim = claim;
-            op.credit = credit;
+            op.reserved_blocks = reserved_blocks;
             inner.submit(op)
         };
         submitted.await?;

@@ -13,7 +13,7 @@ use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
 use crate::read::Source;
 use crate::sabotage::{Sabotage, broken};
-use crate::shard::{Inner, Kind, Need, Shard};
+use crate::shard::{Inner, Shard, SpaceEffect, SpaceRequest};
 use crate::state::VolumeState;
 use crate::{CompareError, CutOff, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
@@ -253,11 +253,11 @@ impl<D: Device> Volume<D> {
         });
         inner.check_open()?;
         self.check(range)?;
-        if self.state.has_dead() {
-            inner.exhume(&self.state, range).await?;
+        if self.state.has_pending_unmaps() {
+            inner.finish_unmap(&self.state, range).await?;
         }
         let claim = match inner.is_paged() {
-            true => inner.claim(&self.state, &[range], Kind::Growing).await?,
+            true => inner.claim(&self.state, &[range], SpaceEffect::Growing).await?,
             false => None,
         };
         if self.state.map.borrow().may_miss() {
@@ -269,10 +269,14 @@ impl<D: Device> Volume<D> {
         let height = self.state.map.borrow().height();
         // With a neighbour on either side, which full leaves share entries with.
         let nodes = range.blocks / self.state.leaf_entries_low() + 4;
-        let need = Need { data: range.blocks, metadata: nodes + height + 2, kind: Kind::Growing };
-        let credit = match inner.try_admit(need) {
-            Some(credit) => credit,
-            None => inner.admit(Need { kind: self.kind(range), ..need }).await?,
+        let request = SpaceRequest {
+            data: range.blocks,
+            metadata: nodes + height + 2,
+            effect: SpaceEffect::Growing,
+        };
+        let reserved_blocks = match inner.try_admit(request) {
+            Some(reserved_blocks) => reserved_blocks,
+            None => inner.admit(SpaceRequest { effect: self.effect(range), ..request }).await?,
         };
         let runs = inner.alloc(&self.state, range);
         // In a block of its own: else the future would keep room for the operation until it is over.
@@ -282,7 +286,7 @@ impl<D: Device> Volume<D> {
             let mut op = Op::new(change, Some(self.state.clone()));
             op.guard = Some(guard);
             op.claim = claim;
-            op.credit = credit;
+            op.reserved_blocks = reserved_blocks;
             inner.submit_write(op, &aligned(data))
         };
         let outcome = submitted.await;
@@ -296,8 +300,8 @@ impl<D: Device> Volume<D> {
     }
 
     /// Whether a write of `range`, whose map is loaded, adds blocks.
-    fn kind(&self, range: LbaRange) -> Kind {
-        if self.added(range) > 0 { Kind::Growing } else { Kind::Replacing }
+    fn effect(&self, range: LbaRange) -> SpaceEffect {
+        if self.added(range) > 0 { SpaceEffect::Growing } else { SpaceEffect::Replacing }
     }
 
     /// Blocks that a write of `range`, whose map is loaded, adds; at most.
@@ -418,7 +422,7 @@ impl<D: Device> Volume<D> {
 
     /// Has a record name the volume, and changes nothing. The record builds on the root that has the volume (J5): if that is lost,
     /// the shard does not open without it, as if the volume had never been.
-    pub(crate) async fn put_on_record(&self) -> Result<(), VolumeError> {
+    pub(crate) async fn journal_noop(&self) -> Result<(), VolumeError> {
         let guard = self.lock_terms().await?;
         let mut op = Op::new(Change::SetSlo { slo: self.slo() }, Some(self.state.clone()));
         op.guard = Some(guard);
@@ -456,7 +460,7 @@ impl<D: Device> Volume<D> {
                 break guard;
             }
         };
-        let permit = inner.dead_permit(&self.state).await?;
+        let permit = inner.pending_unmap_permit(&self.state).await?;
         inner.check_open()?;
         if self.state.deleted.get() {
             return Err(VolumeError::Deleted);

@@ -276,7 +276,7 @@ impl Desk {
         if confirm.await.is_err() {
             return;
         }
-        let outcome = Recovered::confirm_all(&shards).await;
+        let outcome = Recovered::repersist_all(&shards).await;
         let is_confirmed = outcome.is_ok();
         let _ = confirmed.send(outcome);
         if !is_confirmed {

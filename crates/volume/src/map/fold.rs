@@ -8,7 +8,7 @@ use situations::{Phase, Situation, situation_during};
 use smallvec::SmallVec;
 
 use super::leaf::Leaf;
-use super::node::{Body, Home, Inner, Node, Tally, retire};
+use super::node::{Body, Inner, Node, NodeCounters, NodeLocation, retire};
 use crate::sabotage::{Sabotage, broken};
 
 /// Leaves at most of which there is one fewer then: as long as there are as many in memory that a checkpoint writes anyway,
@@ -20,21 +20,21 @@ const LEAVES_MAX: usize = 5;
 pub(super) fn fold(
     inner: &mut Inner,
     index: usize,
-    tally: &Rc<Tally>,
-    retired: &mut Vec<Rc<Home>>,
+    counters: &Rc<NodeCounters>,
+    retired: &mut Vec<Rc<NodeLocation>>,
 ) {
     for count in 3..=LEAVES_MAX {
         for from in (index + 1).saturating_sub(count)..=index {
-            if fold_these(inner, from..from + count, tally) {
+            if fold_these(inner, from..from + count, counters) {
                 situation_during(Phase::ThreeLevels, Situation::LeavesFoldInThreeLevels);
-                return retire(inner.remove(from + count - 1), tally, retired);
+                return retire(inner.remove(from + count - 1), counters, retired);
             }
         }
     }
 }
 
 /// Leaves nothing that is needed in the last one of `range`.
-fn fold_these(inner: &mut Inner, range: Range<usize>, tally: &Rc<Tally>) -> bool {
+fn fold_these(inner: &mut Inner, range: Range<usize>, counters: &Rc<NodeCounters>) -> bool {
     let children = inner.children.get_mut();
     let Some(window) = children.get_mut(range.clone()) else { return false };
     let mut leaves: SmallVec<[&Leaf; LEAVES_MAX]> = SmallVec::new();
@@ -54,7 +54,7 @@ fn fold_these(inner: &mut Inner, range: Range<usize>, tally: &Rc<Tally>) -> bool
     let bounds: SmallVec<[u64; LEAVES_MAX]> = parts.iter().map(|part| part.key(0)).collect();
     for (child, part) in window.iter_mut().zip(parts) {
         let node = child.node_mut().expect("looked at");
-        Node::make_mut(node, tally).body = Body::Leaf(part);
+        Node::make_mut(node, counters).body = Body::Leaf(part);
     }
     if broken(Sabotage::FoldKeepsBounds) {
         return true;

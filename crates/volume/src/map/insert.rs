@@ -7,7 +7,7 @@ use situations::{Phase, Situation, during_if, situation, situation_during};
 
 use super::Map;
 use super::leaf::{Inserted, Leaf};
-use super::node::{Body, Child, Inner, Node, Tally};
+use super::node::{Body, Child, Inner, Node, NodeCounters};
 use crate::sabotage::{Sabotage, broken};
 
 struct Outcome {
@@ -31,7 +31,7 @@ impl Map {
     ) -> Option<Mapping> {
         let Some(root) = &mut self.root else {
             let leaf = Body::Leaf(Leaf::single(key, mapping, metadata));
-            let leaf = Node::new_dirty(leaf, &self.tally);
+            let leaf = Node::new_dirty(leaf, &self.counters);
             self.root = Some(Child::InMemory(leaf));
             self.entries = 1;
             self.note_insert(key);
@@ -40,11 +40,11 @@ impl Map {
         let node = root.node_mut().expect("the path is loaded");
         let level = node.level() + 1;
         let _tall = during_if(Phase::ThreeLevels, || level > 2);
-        let outcome = insert_below(node, key, (mapping, metadata), &self.tally);
+        let outcome = insert_below(node, key, (mapping, metadata), &self.counters);
         if let Some((upper_key, upper)) = outcome.split {
             let lower = self.root.take().expect("just used");
             let inner = Inner::new(level, vec![0, upper_key], vec![lower, Child::InMemory(upper)]);
-            let node = Node::new_dirty(Body::Inner(inner), &self.tally);
+            let node = Node::new_dirty(Body::Inner(inner), &self.counters);
             self.root = Some(Child::InMemory(node));
         }
         if outcome.replaced.is_none() {
@@ -60,7 +60,7 @@ impl Map {
     pub(crate) fn rewrite(&mut self, key: u64) {
         let mut next = self.root.as_mut().and_then(Child::node_mut);
         while let Some(node) = next {
-            next = match &mut Node::make_mut(node, &self.tally).body {
+            next = match &mut Node::make_mut(node, &self.counters).body {
                 Body::Leaf(_) => None,
                 Body::Inner(inner) => {
                     let index = inner.find(key);
@@ -74,9 +74,14 @@ impl Map {
 /// A block, and its metadata.
 type Entry<'a> = (Mapping, &'a [u8]);
 
-fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tally>) -> Outcome {
-    match &mut Node::make_mut(this, tally).body {
-        Body::Leaf(leaf) => insert_into_leaf(leaf, key, entry, tally),
+fn insert_below(
+    this: &mut Rc<Node>,
+    key: u64,
+    entry: Entry<'_>,
+    counters: &Rc<NodeCounters>,
+) -> Outcome {
+    match &mut Node::make_mut(this, counters).body {
+        Body::Leaf(leaf) => insert_into_leaf(leaf, key, entry, counters),
         Body::Inner(inner) => {
             let index = inner.find(key);
             let child = &mut inner.children.get_mut()[index];
@@ -84,19 +89,19 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
                 situation(Situation::AbsentChildFilled);
                 let low = inner.keys[index];
                 let leaf = Leaf::single(key, entry.0, entry.1);
-                let path = Node::new_path(inner.level - 1, low, leaf, tally);
+                let path = Node::new_path(inner.level - 1, low, leaf, counters);
                 *child = Child::InMemory(path);
                 return Outcome { replaced: None, split: None };
             }
-            let index = if inner.level == 1 { share(inner, index, key, tally) } else { index };
+            let index = if inner.level == 1 { share(inner, index, key, counters) } else { index };
             let child = inner.children.get_mut()[index].node_mut().expect("the path is loaded");
-            let Outcome { replaced, split } = insert_below(child, key, entry, tally);
+            let Outcome { replaced, split } = insert_below(child, key, entry, counters);
             let split = split.and_then(|(upper_key, upper)| {
                 let upper = inner.insert(index + 1, upper_key, Child::InMemory(upper))?;
                 let second = broken(Sabotage::InnerSplitBoundTooHigh) && upper.keys.len() > 1;
                 let lower_bound = upper.keys[usize::from(second)];
                 situation(Situation::InnerNodeSplits);
-                Some((lower_bound, Node::new_dirty(Body::Inner(upper), tally)))
+                Some((lower_bound, Node::new_dirty(Body::Inner(upper), counters)))
             });
             Outcome { replaced, split }
         }
@@ -107,7 +112,7 @@ fn insert_below(this: &mut Rc<Node>, key: u64, entry: Entry<'_>, tally: &Rc<Tall
 /// Leaves are thus fuller than if each full one were split. Returns which leaf takes the key then.
 ///
 /// What goes in at either end of a leaf goes in in order, and is for [`Leaf::split`] to deal with.
-fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize {
+fn share(inner: &mut Inner, index: usize, key: u64, counters: &Rc<NodeCounters>) -> usize {
     let children = inner.children.get_mut();
     let Some(Body::Leaf(leaf)) = children[index].node().map(|node| &node.body) else {
         return index;
@@ -122,7 +127,7 @@ fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize 
         if let Some(parts) = Leaf::spread(&[lower_leaf, upper_leaf], 2) {
             let bound = parts[1].key(0);
             for (node, part) in [a, b].into_iter().zip(parts) {
-                Node::make_mut(node, tally).body = Body::Leaf(part);
+                Node::make_mut(node, counters).body = Body::Leaf(part);
             }
             if !broken(Sabotage::ShareKeepsBound) {
                 inner.set_bound(lower + 1, bound);
@@ -134,7 +139,12 @@ fn share(inner: &mut Inner, index: usize, key: u64, tally: &Rc<Tally>) -> usize 
     index
 }
 
-fn insert_into_leaf(leaf: &mut Leaf, key: u64, entry: Entry<'_>, tally: &Rc<Tally>) -> Outcome {
+fn insert_into_leaf(
+    leaf: &mut Leaf,
+    key: u64,
+    entry: Entry<'_>,
+    counters: &Rc<NodeCounters>,
+) -> Outcome {
     let (mapping, metadata) = entry;
     match leaf.insert(key, mapping, metadata) {
         Inserted::Replaced(old) => return Outcome { replaced: Some(old), split: None },
@@ -150,5 +160,8 @@ fn insert_into_leaf(leaf: &mut Leaf, key: u64, entry: Entry<'_>, tally: &Rc<Tall
     let inserted = target.insert(key, mapping, metadata);
     assert!(inserted == Inserted::Added, "half a leaf has room for one more");
     let upper_key = upper.key(0) + u64::from(broken(Sabotage::SplitBoundTooHigh));
-    Outcome { replaced: None, split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), tally))) }
+    Outcome {
+        replaced: None,
+        split: Some((upper_key, Node::new_dirty(Body::Leaf(upper), counters))),
+    }
 }

@@ -36,7 +36,7 @@ use descent::{look_up, with_leaf};
 pub(crate) use evict::Sweep;
 pub(crate) use leaf::Leaf;
 use node::retire;
-pub(crate) use node::{Body, Child, Home, NODE_BYTES_MAX, Node, Tally};
+pub(crate) use node::{Body, Child, NODE_BYTES_MAX, Node, NodeCounters, NodeLocation};
 use remove::{give_up_below, remove_below};
 pub(crate) use run::Run;
 pub(crate) use site::LeafBody;
@@ -77,8 +77,8 @@ pub(crate) struct Map {
     tree: Tree,
     root: Option<Child>,
     /// Homes of nodes that left the tree since the last snapshot.
-    retired: Vec<Rc<Home>>,
-    tally: Rc<Tally>,
+    retired: Vec<Rc<NodeLocation>>,
+    counters: Rc<NodeCounters>,
     entries: u64,
     /// Of somebody who counts them.
     count: Option<Count>,
@@ -91,18 +91,18 @@ pub(crate) struct Map {
 pub(crate) struct MapSnapshot {
     pub(crate) tree: u32,
     pub(crate) root: Option<Child>,
-    pub(crate) retired: Vec<Rc<Home>>,
+    pub(crate) retired: Vec<Rc<NodeLocation>>,
     pub(crate) entries: u64,
 }
 
 impl Map {
-    pub(crate) fn new(tree: impl Into<Tree>, tally: Rc<Tally>) -> Self {
+    pub(crate) fn new(tree: impl Into<Tree>, counters: Rc<NodeCounters>) -> Self {
         let tree = tree.into();
         Self {
             tree,
             root: None,
             retired: Vec::new(),
-            tally,
+            counters,
             entries: 0,
             count: None,
             may_miss: false,
@@ -114,18 +114,18 @@ impl Map {
         tree: impl Into<Tree>,
         root: Mapping,
         entries: u64,
-        tally: Rc<Tally>,
+        counters: Rc<NodeCounters>,
     ) -> Self {
         let (tree, root) = (tree.into(), Some(Child::on_disk(root)));
-        Self { tree, root, retired: Vec::new(), tally, entries, count: None, may_miss: true }
+        Self { tree, root, retired: Vec::new(), counters, entries, count: None, may_miss: true }
     }
 
     pub(crate) fn tree(&self) -> Tree {
         self.tree
     }
 
-    pub(crate) fn tally(&self) -> &Rc<Tally> {
-        &self.tally
+    pub(crate) fn counters(&self) -> &Rc<NodeCounters> {
+        &self.counters
     }
 
     pub(crate) fn entries(&self) -> u64 {
@@ -261,7 +261,7 @@ impl Map {
         let before = out.len();
         let node = root.node_mut().expect("first_key went through it");
         let _tall = during_if(Phase::ThreeLevels, || node.level() > 1);
-        remove_below(node, first, end, out, &self.tally, &mut self.retired);
+        remove_below(node, first, end, out, &self.counters, &mut self.retired);
         // The number came from the device, and nodes may have been given up.
         self.entries = self.entries.saturating_sub((out.len() - before) as u64);
         if let Some(count) = &mut self.count {
@@ -284,7 +284,7 @@ impl Map {
             };
             situation_if(Situation::RootGivesWay, || only.is_some());
             let old = std::mem::replace(&mut self.root, only).expect("looked at");
-            retire(old, &self.tally, &mut self.retired);
+            retire(old, &self.counters, &mut self.retired);
         }
         if self.root.is_none() {
             self.entries = 0;
@@ -326,9 +326,9 @@ impl Map {
         let Some(root) = &mut self.root else { return };
         if root.missing() == Some(missing.pointer) {
             let root = self.root.take().expect("looked at");
-            retire(root, &self.tally, &mut self.retired);
+            retire(root, &self.counters, &mut self.retired);
         } else if let Some(node) = root.node_mut() {
-            give_up_below(node, missing, &self.tally, &mut self.retired);
+            give_up_below(node, missing, &self.counters, &mut self.retired);
         }
         self.shrink_root();
     }
@@ -369,8 +369,8 @@ impl Map {
     /// Tells where the last versions of dirty and of retired nodes lie, once for each.
     pub(crate) fn take_old_places(&mut self, mut old: impl FnMut(Pba)) {
         let retired = std::mem::take(&mut self.retired);
-        retired.iter().filter_map(|home| home.0.take()).for_each(&mut old);
-        self.for_each_dirty(|node| node.home.0.take().into_iter().for_each(&mut old));
+        retired.iter().filter_map(|location| location.0.take()).for_each(&mut old);
+        self.for_each_dirty(|node| node.location.0.take().into_iter().for_each(&mut old));
     }
 
     /// Gives each dirty node a place, children first, and fills the blocks to be written there.
@@ -385,7 +385,7 @@ impl Map {
             node.encode(block.as_mut_bytes(), self.tree.number);
             node.placed.set(Some(Mapping { pba, crc: checksum::crc32c(block.as_bytes()) }));
             node.set_stored();
-            node.home.0.set(Some(pba));
+            node.location.0.set(Some(pba));
             blocks.push((pba, block));
         });
         blocks
@@ -415,9 +415,9 @@ impl Map {
             if let Body::Inner(inner) = &node.body {
                 inner.children.borrow().iter().for_each(|child| below(child, visit));
             }
-            node.home.0.get().into_iter().for_each(visit);
+            node.location.0.get().into_iter().for_each(visit);
         }
-        self.retired.iter().filter_map(|home| home.0.get()).for_each(&mut visit);
+        self.retired.iter().filter_map(|location| location.0.get()).for_each(&mut visit);
         if let Some(root) = &self.root {
             below(root, &mut visit);
         }

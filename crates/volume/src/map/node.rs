@@ -28,18 +28,19 @@ use super::leaf::{LEAF_BYTES_MAX, Leaf, grow};
 use crate::sabotage::{Sabotage, broken};
 
 /// Memory that a node takes besides what its body holds: itself, its home, and the counts of both.
-const OVERHEAD_BYTES: usize = size_of::<Node>() + size_of::<Home>() + 4 * size_of::<usize>();
+const OVERHEAD_BYTES: usize =
+    size_of::<Node>() + size_of::<NodeLocation>() + 4 * size_of::<usize>();
 /// The most memory that a node takes.
 pub(crate) const NODE_BYTES_MAX: u64 =
     (OVERHEAD_BYTES + INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>())) as u64;
 
 /// Where the last version of a node lies, shared by its versions (D3).
 #[derive(Debug, Default)]
-pub(crate) struct Home(pub(crate) Cell<Option<Pba>>);
+pub(crate) struct NodeLocation(pub(crate) Cell<Option<Pba>>);
 
 /// Counts the nodes of a shard's maps.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct NodeCounters {
     /// Dirty nodes of live trees, since the last snapshot: each needs a free block at the next
     /// checkpoint.
     pub(crate) live: Cell<u64>,
@@ -53,7 +54,7 @@ pub(crate) struct Tally {
     pub(crate) resident_max: Cell<u64>,
 }
 
-impl Tally {
+impl NodeCounters {
     pub(crate) fn total(&self) -> u64 {
         self.live.get() + self.snapshot.get()
     }
@@ -76,34 +77,34 @@ impl Tally {
 /// Memory that a node takes, for as long as it is there.
 #[derive(Debug)]
 struct Charge {
-    tally: Rc<Tally>,
+    counters: Rc<NodeCounters>,
     bytes: Cell<u32>,
 }
 
 impl Charge {
-    fn new(bytes: usize, tally: &Rc<Tally>) -> Self {
+    fn new(bytes: usize, counters: &Rc<NodeCounters>) -> Self {
         let bytes = u32::try_from(bytes).expect("a few thousand");
-        tally.add_resident(u64::from(bytes));
-        Self { tally: tally.clone(), bytes: Cell::new(bytes) }
+        counters.add_resident(u64::from(bytes));
+        Self { counters: counters.clone(), bytes: Cell::new(bytes) }
     }
 
     fn change(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).expect("a few thousand");
         let old = u64::from(self.bytes.replace(bytes));
-        self.tally.resident.set(self.tally.resident.get() - old);
-        self.tally.add_resident(u64::from(bytes));
+        self.counters.resident.set(self.counters.resident.get() - old);
+        self.counters.add_resident(u64::from(bytes));
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.tally.resident.set(self.tally.resident.get() - u64::from(self.bytes.get()));
+        self.counters.resident.set(self.counters.resident.get() - u64::from(self.bytes.get()));
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    pub(crate) home: Rc<Home>,
+    pub(crate) location: Rc<NodeLocation>,
     /// Pointer to this version on the device, once it is there (D1).
     pub(crate) placed: Cell<Option<Mapping>>,
     /// Whether it can be read there: from when the write is over.
@@ -204,30 +205,40 @@ impl Child {
 }
 
 impl Node {
-    pub(crate) fn new_dirty(body: Body, tally: &Rc<Tally>) -> Rc<Self> {
-        tally.add_live();
-        Rc::new(Self::new(Rc::default(), None, body, tally))
+    pub(crate) fn new_dirty(body: Body, counters: &Rc<NodeCounters>) -> Rc<Self> {
+        counters.add_live();
+        Rc::new(Self::new(Rc::default(), None, body, counters))
     }
 
-    fn new(home: Rc<Home>, placed: Option<Mapping>, body: Body, tally: &Rc<Tally>) -> Self {
+    fn new(
+        location: Rc<NodeLocation>,
+        placed: Option<Mapping>,
+        body: Body,
+        counters: &Rc<NodeCounters>,
+    ) -> Self {
         let bytes = if placed.is_some() { body.len_bytes() } else { body.len_bytes_max() };
         Self {
-            home,
+            location,
             placed: Cell::new(placed),
             stored: Cell::new(placed.is_some()),
             recent: Cell::new(true),
-            charge: Charge::new(OVERHEAD_BYTES + bytes, tally),
+            charge: Charge::new(OVERHEAD_BYTES + bytes, counters),
             body,
         }
     }
 
     /// Nodes of this level and all below, down to `leaf`, of whose keys `low` is a lower bound.
-    pub(crate) fn new_path(level: u8, low: u64, leaf: Leaf, tally: &Rc<Tally>) -> Rc<Self> {
+    pub(crate) fn new_path(
+        level: u8,
+        low: u64,
+        leaf: Leaf,
+        counters: &Rc<NodeCounters>,
+    ) -> Rc<Self> {
         let key = leaf.key(0);
-        let mut node = Self::new_dirty(Body::Leaf(leaf), tally);
+        let mut node = Self::new_dirty(Body::Leaf(leaf), counters);
         for level in 1..=level {
             let inner = Inner::new(level, vec![low.min(key)], vec![Child::InMemory(node)]);
-            node = Self::new_dirty(Body::Inner(inner), tally);
+            node = Self::new_dirty(Body::Inner(inner), counters);
         }
         node
     }
@@ -280,7 +291,7 @@ impl Node {
         block: &[u8],
         tree: Tree,
         pointer: Mapping,
-        tally: &Rc<Tally>,
+        counters: &Rc<NodeCounters>,
     ) -> Result<Self, DecodeError> {
         let is_meant = checksum::crc32c(block) == pointer.crc;
         if !is_meant && !broken(Sabotage::SkipNodeChecksum) && !is_taken_stale(block, tree) {
@@ -303,8 +314,8 @@ impl Node {
             let children = view.mappings().map(Child::OnDisk).collect();
             Body::Inner(Inner::new(view.level, view.keys().collect(), children))
         };
-        let home = Rc::new(Home(Cell::new(Some(pointer.pba))));
-        Ok(Self::new(home, Some(pointer), body, tally))
+        let location = Rc::new(NodeLocation(Cell::new(Some(pointer.pba))));
+        Ok(Self::new(location, Some(pointer), body, counters))
     }
 
     /// Fills a block. Every child must have its place.
@@ -338,18 +349,21 @@ impl Node {
     }
 
     /// The node to be changed: itself, or its copy if someone else holds it (D2).
-    pub(crate) fn make_mut<'a>(this: &'a mut Rc<Self>, tally: &Rc<Tally>) -> &'a mut Self {
+    pub(crate) fn make_mut<'a>(
+        this: &'a mut Rc<Self>,
+        counters: &Rc<NodeCounters>,
+    ) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {
             situation(Situation::NodeChangedUnderCheckpoint);
             let body = this.body.next_version();
-            *this = Rc::new(Self::new(this.home.clone(), None, body, tally));
-            tally.add_live();
+            *this = Rc::new(Self::new(this.location.clone(), None, body, counters));
+            counters.add_live();
         }
         let node = Rc::get_mut(this).expect("not shared, or just copied");
         if node.placed.take().is_some() {
             node.stored.set(false);
             node.charge.change(OVERHEAD_BYTES + node.body.len_bytes_max());
-            tally.add_live();
+            counters.add_live();
         }
         node
     }
@@ -488,24 +502,24 @@ fn is_taken_stale(block: &[u8], tree: Tree) -> bool {
 }
 
 /// Takes a node out of the live tree: its home goes to `retired`, for the next checkpoint to free.
-pub(crate) fn retire(child: Child, tally: &Tally, retired: &mut Vec<Rc<Home>>) {
+pub(crate) fn retire(child: Child, counters: &NodeCounters, retired: &mut Vec<Rc<NodeLocation>>) {
     let node = match child {
         Child::InMemory(node) => node,
         Child::OnDisk(pointer) => {
             let pba = Mapping::from(pointer).pba;
-            retired.push(Rc::new(Home(Cell::new(Some(pba)))));
+            retired.push(Rc::new(NodeLocation(Cell::new(Some(pba)))));
             return;
         }
         Child::Absent => return,
     };
     let shared = Rc::strong_count(&node) > 1;
     if node.placed.get().is_none() && !shared {
-        tally.remove_live();
+        counters.remove_live();
     }
     // A checkpoint may be about to write an older version, and then that place must be given back.
-    let versions = Rc::strong_count(&node.home) > 1;
-    let forgets = broken(Sabotage::RetireForgetsHome) && node.home.0.get().is_none();
-    if (shared || versions || node.home.0.get().is_some()) && !forgets {
-        retired.push(node.home.clone());
+    let versions = Rc::strong_count(&node.location) > 1;
+    let forgets = broken(Sabotage::RetireForgetsHome) && node.location.0.get().is_none();
+    if (shared || versions || node.location.0.get().is_some()) && !forgets {
+        retired.push(node.location.clone());
     }
 }

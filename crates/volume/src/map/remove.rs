@@ -9,27 +9,27 @@ use super::Missing;
 use super::capacity::inner_capacity;
 use super::fold::fold;
 use super::leaf::Leaf;
-use super::node::{Body, Home, Inner, Node, Tally, retire};
+use super::node::{Body, Inner, Node, NodeCounters, NodeLocation, retire};
 use crate::sabotage::{Sabotage, broken};
 
 pub(super) fn give_up_below(
     this: &mut Rc<Node>,
     missing: Missing,
-    tally: &Rc<Tally>,
-    retired: &mut Vec<Rc<Home>>,
+    counters: &Rc<NodeCounters>,
+    retired: &mut Vec<Rc<NodeLocation>>,
 ) {
-    let Body::Inner(inner) = &mut Node::make_mut(this, tally).body else { return };
+    let Body::Inner(inner) = &mut Node::make_mut(this, counters).body else { return };
     let index = inner.find(missing.key);
     let child = &mut inner.children.get_mut()[index];
     let gone = match child.node_mut() {
         Some(node) => {
-            give_up_below(node, missing, tally, retired);
+            give_up_below(node, missing, counters, retired);
             node.is_empty()
         }
         None => child.missing() == Some(missing.pointer),
     };
     if gone {
-        retire(inner.vacate(index), tally, retired);
+        retire(inner.vacate(index), counters, retired);
     }
 }
 
@@ -38,25 +38,25 @@ pub(super) fn remove_below(
     start: u64,
     end: u64,
     out: &mut Vec<(u64, Mapping)>,
-    tally: &Rc<Tally>,
-    retired: &mut Vec<Rc<Home>>,
+    counters: &Rc<NodeCounters>,
+    retired: &mut Vec<Rc<NodeLocation>>,
 ) {
-    match &mut Node::make_mut(this, tally).body {
+    match &mut Node::make_mut(this, counters).body {
         Body::Leaf(leaf) => leaf.remove_range(start, end, out),
         Body::Inner(inner) => {
             let index = inner.find(start);
             let children = inner.children.get_mut();
             let child = children[index].node_mut().expect("the path is loaded");
-            remove_below(child, start, end, out, tally, retired);
+            remove_below(child, start, end, out, counters, retired);
             if child.is_empty() {
                 note_empty(inner.level);
-                retire(inner.vacate(index), tally, retired);
-            } else if index + 1 < inner.keys.len() && merge(inner, index, tally) {
-                retire(inner.remove(index + 1), tally, retired);
-            } else if index > 0 && merge(inner, index - 1, tally) {
-                retire(inner.remove(index), tally, retired);
+                retire(inner.vacate(index), counters, retired);
+            } else if index + 1 < inner.keys.len() && merge(inner, index, counters) {
+                retire(inner.remove(index + 1), counters, retired);
+            } else if index > 0 && merge(inner, index - 1, counters) {
+                retire(inner.remove(index), counters, retired);
             } else if inner.level == 1 {
-                fold(inner, index, tally, retired);
+                fold(inner, index, counters, retired);
             }
         }
     }
@@ -72,7 +72,7 @@ fn note_empty(level: u8) {
 
 /// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is less than half
 /// full and the sum leaves room.
-fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
+fn merge(inner: &mut Inner, index: usize, counters: &Rc<NodeCounters>) -> bool {
     let upper_key = inner.keys[index + 1];
     let (lower, upper) = inner.children.get_mut().split_at_mut(index + 1);
     let (Some(lower), Some(upper)) = (lower[index].node_mut(), upper[0].node()) else {
@@ -81,7 +81,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
     match (&lower.body, &upper.body) {
         (Body::Leaf(a), Body::Leaf(b)) if a.is_low() || b.is_low() => {
             let Some(merged) = Leaf::merged(a, b) else { return false };
-            Node::make_mut(lower, tally).body = Body::Leaf(merged);
+            Node::make_mut(lower, counters).body = Body::Leaf(merged);
             situation_during(Phase::ThreeLevels, Situation::LeavesMergeInThreeLevels);
             true
         }
@@ -91,7 +91,7 @@ fn merge(inner: &mut Inner, index: usize, tally: &Rc<Tally>) -> bool {
         {
             let upper = upper.clone();
             let (Body::Inner(b), Body::Inner(a)) =
-                (&upper.body, &mut Node::make_mut(lower, tally).body)
+                (&upper.body, &mut Node::make_mut(lower, counters).body)
             else {
                 unreachable!("matched above");
             };

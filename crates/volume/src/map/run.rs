@@ -78,7 +78,7 @@ impl Map {
         let mut next = self.root.as_mut().and_then(Child::node_mut);
         let mut span = (0, u64::MAX);
         while let Some(node) = next {
-            next = match &mut Node::make_mut(node, &self.tally).body {
+            next = match &mut Node::make_mut(node, &self.counters).body {
                 Body::Leaf(leaf) => {
                     situation_if(Situation::RunAcrossLeaf, || run.ends_behind(key, span.1));
                     return leaf.put_run(key, span.1, run, replaced);

@@ -48,7 +48,7 @@ impl Map {
             };
             if met {
                 site.pointers.extend(node.placed.get());
-                site.homes.extend(node.home.0.get());
+                site.homes.extend(node.location.0.get());
             }
             match &node.body {
                 Body::Leaf(leaf) => {
@@ -72,7 +72,7 @@ impl Map {
 
     /// Where the last versions of nodes lie that left the tree.
     pub(crate) fn retired_places(&self) -> impl Iterator<Item = Pba> {
-        self.retired.iter().filter_map(|home| home.0.get())
+        self.retired.iter().filter_map(|location| location.0.get())
     }
 
     /// Pointers to all nodes that are on the device as they are in memory.

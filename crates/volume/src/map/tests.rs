@@ -77,7 +77,7 @@ fn random_fill_takes_at_most_four_parts_in_a_thousand() {
     }
     let (_, nodes, dirty) = check(map.root().expect("filled"), 0, u64::MAX, None);
     assert!(nodes * 1000 <= blocks * 4, "{nodes} nodes for {blocks} blocks");
-    assert_eq!(dirty, map.tally.live.get());
+    assert_eq!(dirty, map.counters.live.get());
 }
 
 /// And while entries go at random.
@@ -97,7 +97,7 @@ fn random_removals_leave_at_most_four_parts_in_a_thousand() {
         let (_, nodes, dirty) = check(map.root().expect("filled"), 0, u64::MAX, None);
         let entries = map.entries();
         assert!(nodes * 1000 <= entries * 4, "{nodes} nodes for {entries} blocks of {before}");
-        assert_eq!(dirty, map.tally.live.get());
+        assert_eq!(dirty, map.counters.live.get());
     }
 }
 
@@ -173,7 +173,7 @@ impl Disk {
 
     fn load(&self, map: &mut Map, missing: Missing) {
         let block = self.blocks[&missing.pointer.pba].as_bytes();
-        let node = Node::decode(block, map.tree(), missing.pointer, map.tally());
+        let node = Node::decode(block, map.tree(), missing.pointer, map.counters());
         map.attach(missing, node.expect("just encoded"));
     }
 
@@ -261,8 +261,9 @@ fn a_node_that_goes_while_it_is_being_written_gives_its_place_back() {
     let Body::Inner(root) = &snapshot.root.as_ref().and_then(Child::node).expect("two").body else {
         panic!("a thousand entries need more than one leaf")
     };
-    root.children.borrow()[0].node().expect("in memory").home.0.set(Some(Pba(77)));
-    let places: Vec<_> = map.snapshot().retired.iter().filter_map(|home| home.0.get()).collect();
+    root.children.borrow()[0].node().expect("in memory").location.0.set(Some(Pba(77)));
+    let places: Vec<_> =
+        map.snapshot().retired.iter().filter_map(|location| location.0.get()).collect();
     assert_eq!(places, [Pba(77)]);
 }
 
@@ -283,8 +284,8 @@ fn the_memory_of_nodes_is_counted() {
     let mut random = Random(11);
     for space in [3_000, 1 << 20, 1 << 50] {
         let mut disk = Disk { blocks: BTreeMap::new(), next: 1 };
-        let tally: Rc<Tally> = Rc::default();
-        let mut map = Map::new(1, tally.clone());
+        let counters: Rc<NodeCounters> = Rc::default();
+        let mut map = Map::new(1, counters.clone());
         for step in 0..40_000_u64 {
             let key = random.next(space);
             if random.next(3) > 0 {
@@ -296,13 +297,13 @@ fn the_memory_of_nodes_is_counted() {
                 }
             }
             if step % 4_001 == 0 {
-                assert_eq!(tally.resident.get(), map.root().map_or(0, below));
+                assert_eq!(counters.resident.get(), map.root().map_or(0, below));
             }
         }
-        assert_eq!(tally.resident.get(), map.root().map_or(0, below));
-        let dirty = tally.resident.get();
+        assert_eq!(counters.resident.get(), map.root().map_or(0, below));
+        let dirty = counters.resident.get();
         let map = disk.reopen(map);
-        assert!(tally.resident.get() == 0 && tally.resident_max.get() >= dirty);
+        assert!(counters.resident.get() == 0 && counters.resident_max.get() >= dirty);
         drop(map);
     }
 }
@@ -329,7 +330,7 @@ fn clean_nodes_go_and_come_back() {
         }
     }
     // The root and the first of its children, since they are dirty; the leaf that is, too; one pinned.
-    assert!(map.may_miss() && map.tally().resident.get() < 5 * NODE_BYTES_MAX);
+    assert!(map.may_miss() && map.counters().resident.get() < 5 * NODE_BYTES_MAX);
     assert_eq!(map.get(5), Ok(Some(mapping(77))));
     assert!(map.get(3695).is_ok() && map.get(369 * 500).is_err());
     disk.prepare(&mut map, 0, u64::MAX);

@@ -151,17 +151,17 @@ mod tests {
     fn a_block_goes_where_its_neighbours_are() {
         let mut pool = pool(3);
         let at = |group, number| block(&pool, group, number);
-        let (home, own) = ([at(2, 30), at(2, 5)], at(7, 9));
+        let (location, own) = ([at(2, 30), at(2, 5)], at(7, 9));
         let (freed, others) = (at(2, 11), at(3, 0));
         pool.release(PbaRange::new(freed, 1));
         pool.release(PbaRange::new(others, 1));
-        let between = near(home[0], own, home[1]);
+        let between = near(location[0], own, location[1]);
         assert_eq!(pool.alloc_near(between, 2), None, "there is one block");
         assert_eq!(pool.alloc_near(between, 1), Some(PbaRange::new(freed, 1)));
         assert_eq!(pool.alloc_near(between, 1), None, "there was one block");
         let (before, behind) = (block(&pool, 3, 30), block(&pool, 4, 0));
         assert_eq!(pool.alloc_near(near(before, own, behind), 1), None, "in two groups");
-        let (before, own) = (home[0], block(&pool, 3, 20));
+        let (before, own) = (location[0], block(&pool, 3, 20));
         let apart = near(before, own, behind);
         assert_eq!(pool.alloc_near(apart, 1), Some(PbaRange::new(others, 1)), "near itself");
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use layout::Mapping;
 use units::{Pba, PbaRange};
 
-use super::{Pool, Returned, Spares};
+use super::{Pool, ReturnableExtents, Returned};
 use crate::bits::Bits;
 
 /// Bitmaps as they were at a snapshot, while the checkpoint's own blocks are added.
@@ -29,7 +29,7 @@ pub(crate) struct ExtentSnapshot {
 impl Pool {
     /// The bitmaps as of now, with `blocks` blocks set aside. Extents that can be spared leave the pool at
     /// once, and the device's allocator gets them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self, blocks: u64, spares: Spares) -> SpaceSnapshot {
+    pub(crate) fn snapshot(&mut self, blocks: u64, spares: ReturnableExtents) -> SpaceSnapshot {
         let returned = self.take_spares(spares);
         let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
         for &index in &self.owned {

@@ -60,7 +60,7 @@ impl<D: Device> Inner<D> {
             Change::SetAccess { access } => state().set_access(access),
             Change::Delete => {
                 state().deleted.set(true);
-                self.bury(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
+                self.defer_unmap(id, state(), LbaRange::new(Lba(0), KEY_LIMIT - 1));
             }
             Change::Restore { failed, record, .. } => {
                 self.journal.borrow_mut().unhold(record);
@@ -107,7 +107,7 @@ impl<D: Device> Inner<D> {
         if range.blocks <= UNMAP_AT_ONCE_MAX {
             self.unmap_now(state, range);
         } else if state.map.borrow().first_key(range.start.0, range.end().0) != Ok(None) {
-            self.bury(id, state, range);
+            self.defer_unmap(id, state, range);
         }
     }
 
@@ -123,11 +123,11 @@ impl<D: Device> Inner<D> {
     }
 
     /// The range reads as zeroes from now on; its blocks come back in the background.
-    fn bury(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
+    fn defer_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
         let permit = self.ops.borrow_mut()[id].permit.take();
         assert!(permit.is_some(), "the number of dead ranges is bounded");
         situation(Situation::RangeIsDead);
-        state.bury(range, permit);
+        state.defer_unmap(range, permit);
         self.reclaim(state);
     }
 

@@ -29,7 +29,8 @@ impl<D: Device> Inner<D> {
             let Some((keys, next)) = self.leaf_keys(state, at).await else {
                 return CutOff { blocks, is_all: false };
             };
-            blocks += keys.into_iter().filter(|key| !state.is_dead(Lba(*key))).count() as u64;
+            blocks +=
+                keys.into_iter().filter(|key| !state.is_unmap_pending(Lba(*key))).count() as u64;
             if next == u64::MAX {
                 return CutOff { blocks, is_all: true };
             }

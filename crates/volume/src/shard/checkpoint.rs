@@ -31,7 +31,7 @@ use super::reclaim::Reclaimed;
 use super::refused::TRIES_MAX;
 use super::waiting::Waits;
 use crate::io::join_all;
-use crate::map::{Map, MapSnapshot, Tally};
+use crate::map::{Map, MapSnapshot, NodeCounters};
 use crate::pool::{ExtentSnapshot, Returned, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
@@ -82,7 +82,7 @@ pub(super) struct Tables {
 impl Tables {
     /// Empty tables. Their nodes are accounted for as a whole, not one by one.
     pub(super) fn new() -> Self {
-        let map = |tree| Map::new(tree, Rc::new(Tally::default()));
+        let map = |tree| Map::new(tree, Rc::new(NodeCounters::default()));
         Self { generation: 0, extents: map(EXTENT_TREE), volumes: map(VOLUME_TREE) }
     }
 }
@@ -98,7 +98,7 @@ struct VolumeSnapshot {
 struct Snapshot {
     volumes: Vec<VolumeSnapshot>,
     /// Those among them that begin with this checkpoint.
-    founded: Vec<Rc<VolumeState>>,
+    created: Vec<Rc<VolumeState>>,
     replay: ReplayPoint,
     journal_head: u64,
     next_volume: u32,
@@ -226,9 +226,9 @@ impl<D: Device> Inner<D> {
         situation_if(Situation::CheckpointBesideUndoing, || self.journal.borrow().has_holds());
         let mut volumes = Vec::new();
         let gone = std::mem::take(&mut *self.gone.borrow_mut());
-        let founded = self.founding.borrow().clone();
+        let created = self.created_by_checkpoint.borrow().clone();
         for (state, gone) in (self.volumes.borrow().values().cloned().map(|state| (state, false)))
-            .chain(founded.iter().cloned().map(|state| (state, false)))
+            .chain(created.iter().cloned().map(|state| (state, false)))
             .chain(gone.into_iter().map(|state| (state, true)))
         {
             let mut map = state.map.borrow_mut();
@@ -246,14 +246,17 @@ impl<D: Device> Inner<D> {
             let descriptor = state.describe(None, map_snapshot.entries);
             volumes.push(VolumeSnapshot { state, map: map_snapshot, descriptor, gone });
         }
-        let nodes = self.tally.live.take();
-        self.tally.snapshot.set(nodes);
-        self.tally.writing.set(nodes);
-        let blocks = nodes + self.table_claims();
-        let pardons = || !broken(Sabotage::CheckpointGetsNoPardon) && self.pardon();
-        while self.pool.borrow().free() < blocks && (self.reserve_extent() || pardons()) {}
+        let nodes = self.counters.live.take();
+        self.counters.snapshot.set(nodes);
+        self.counters.writing.set(nodes);
+        let blocks = nodes + self.blocks_for_tables();
+        let releases_quarantine =
+            || !broken(Sabotage::CheckpointGetsNoPardon) && self.release_quarantine();
+        while self.pool.borrow().free() < blocks && (self.reserve_extent() || releases_quarantine())
+        {
+        }
         let spares = self.spares(blocks);
-        self.generous.set(false);
+        self.return_all_extents.set(false);
         let space = self.pool.borrow_mut().snapshot(blocks, spares);
         situation_if(Situation::CheckpointReturnsExtents, || !space.returned.is_empty());
         self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
@@ -261,7 +264,7 @@ impl<D: Device> Inner<D> {
         let reclaimed = self.reclaimed.take();
         self.releasing.set(reclaimed.blocks);
         let snapshot =
-            Snapshot { volumes, founded, replay, journal_head, next_volume, request, reclaimed };
+            Snapshot { volumes, created, replay, journal_head, next_volume, request, reclaimed };
         (snapshot, space)
     }
 
@@ -313,9 +316,9 @@ impl<D: Device> Inner<D> {
         self.generation.set(tables.generation);
         self.tables.replace(tables);
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
-        for state in snapshot.founded {
+        for state in snapshot.created {
             situation(Situation::CheckpointFoundsVolume);
-            self.founding.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
+            self.created_by_checkpoint.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
             self.volumes.borrow_mut().insert(state.number, state);
         }
         self.finish_checkpoint(&mut writer, replay);
@@ -482,8 +485,8 @@ impl<D: Device> Inner<D> {
         self.release_extents(&mut writer.space.returned);
         self.returning_extents.set(0);
         self.extents_exhausted.set(false);
-        self.tally.snapshot.set(0);
-        self.tally.writing.set(0);
+        self.counters.snapshot.set(0);
+        self.counters.writing.set(0);
         self.journal.borrow_mut().truncate(journal_head, sequence);
     }
 }

@@ -36,7 +36,7 @@ use crate::{JournalLoss, VolumeError};
 pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;
 
 /// Data writes whose request was dropped: the committer sees them through.
-pub(super) struct Orphan {
+pub(super) struct DetachedWrite {
     id: OpId,
     slots: Slots,
     error: Option<DeviceError>,
@@ -158,7 +158,7 @@ impl<D: Device> Inner<D> {
         }
         loop {
             let mut progress = self.poll_lanes(context, lanes);
-            progress |= self.poll_orphans(context);
+            progress |= self.poll_detached_writes(context);
             progress |= self.volatile && self.poll_flush(context, flusher);
             self.settle();
             for lane in lanes.iter_mut().filter(|lane| lane.sequence.is_none()) {
@@ -174,8 +174,8 @@ impl<D: Device> Inner<D> {
         let busy = lanes.iter().any(|l| l.sequence.is_some()) || !flusher.is_idle();
         let journal = self.journal.borrow();
         let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.is_lost();
-        let orphans = !self.orphans.borrow().is_empty();
-        if self.stopping.get() && idle && !busy && !orphans {
+        let detached_writes = !self.detached_writes.borrow().is_empty();
+        if self.stopping.get() && idle && !busy && !detached_writes {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -209,29 +209,29 @@ impl<D: Device> Inner<D> {
     pub(super) fn poll_leftovers(&self, context: &mut Context<'_>) -> Poll<()> {
         *self.committer.borrow_mut() = Some(context.waker().clone());
         self.committer_woken.set(false);
-        while self.poll_orphans(context) {}
-        let quiet = self.ops.borrow().is_empty() && self.orphans.borrow().is_empty();
+        while self.poll_detached_writes(context) {}
+        let quiet = self.ops.borrow().is_empty() && self.detached_writes.borrow().is_empty();
         if quiet && self.background_ended.get() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn poll_orphans(&self, context: &mut Context<'_>) -> bool {
-        let mut orphans = std::mem::take(&mut *self.orphans.borrow_mut());
-        if orphans.is_empty() {
+    fn poll_detached_writes(&self, context: &mut Context<'_>) -> bool {
+        let mut detached_writes = std::mem::take(&mut *self.detached_writes.borrow_mut());
+        if detached_writes.is_empty() {
             return false;
         }
-        let before = orphans.len();
+        let before = detached_writes.len();
         let mut waiting = Vec::new();
-        for mut orphan in orphans.drain(..) {
-            self.poll_slots(context, &mut orphan.slots, &mut orphan.error);
-            if orphan.slots.is_empty() {
-                self.data_done(orphan.id, orphan.error);
-                self.forget_if_detached(orphan.id);
+        for mut write in detached_writes.drain(..) {
+            self.poll_slots(context, &mut write.slots, &mut write.error);
+            if write.slots.is_empty() {
+                self.data_done(write.id, write.error);
+                self.forget_if_detached(write.id);
             } else {
-                waiting.push(orphan);
+                waiting.push(write);
             }
         }
         let progress = waiting.len() < before;
-        self.orphans.borrow_mut().extend(waiting);
+        self.detached_writes.borrow_mut().extend(waiting);
         progress
     }
 
@@ -370,7 +370,8 @@ impl<D: Device> Inner<D> {
             if op.outcome.replace(outcome).is_none() {
                 self.unfinished.set(self.unfinished.get() - 1);
             }
-            self.credit.set(self.credit.get() - std::mem::take(&mut op.credit));
+            self.reserved_blocks
+                .set(self.reserved_blocks.get() - std::mem::take(&mut op.reserved_blocks));
             (op.permit.take(), op.guard.take(), op.claim.take(), op.waker.take())
         };
         drop(claim);
@@ -462,7 +463,7 @@ impl<D: Device> Drop for Submitted<'_, D> {
             situation(Situation::RequestAbandoned);
             let (id, error) = (self.id, self.error);
             let slots = std::mem::take(&mut self.slots);
-            self.inner.orphans.borrow_mut().push(Orphan { id, slots, error });
+            self.inner.detached_writes.borrow_mut().push(DetachedWrite { id, slots, error });
             self.inner.wake_committer();
         }
     }

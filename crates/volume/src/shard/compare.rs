@@ -9,8 +9,8 @@ use situations::{Situation, situation_if};
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 
 use super::Inner;
-use super::confirm::at_once;
 use super::records::Placed;
+use super::repersist::at_once;
 use crate::OpenError;
 use crate::io::join_all;
 use crate::sabotage::{Sabotage, broken, tries};

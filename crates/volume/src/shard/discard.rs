@@ -62,7 +62,7 @@ impl<D: Device> Inner<D> {
         let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
         while left > 0 && steps > 0 && !self.is_discarder_done() {
             // T2.
-            let claimed = self.least_floor() + self.tally.live.get();
+            let claimed = self.least_floor() + self.counters.live.get();
             let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
             let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
             if most < RUN_BLOCKS_MIN || self.waiting.for_space.get() > 0 {

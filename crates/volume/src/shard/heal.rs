@@ -13,7 +13,7 @@ use situations::{Situation, situation, situation_if};
 use units::{Lba, LbaRange, Pba};
 
 use super::scrub::{Damaged, Structure};
-use super::{Inner, Kind, Need};
+use super::{Inner, SpaceEffect, SpaceRequest};
 use crate::state::VolumeState;
 use crate::superblocks;
 
@@ -89,13 +89,13 @@ impl<D: Device> Inner<D> {
     /// Makes the nodes dirty that lead to `lba`, if that at `pba` is among them and in memory.
     async fn heal_node(&self, state: &VolumeState, lba: Lba, pba: Pba) -> bool {
         let first = LbaRange::new(lba, 1);
-        let Ok(_claim) = self.claim(state, &[first, first], Kind::Reclaiming).await else {
+        let Ok(_claim) = self.claim(state, &[first, first], SpaceEffect::Reclaiming).await else {
             return false;
         };
         let metadata = 2 * state.map.borrow().height() + 2;
-        let need = Need { data: 0, metadata, kind: Kind::Reclaiming };
+        let request = SpaceRequest { data: 0, metadata, effect: SpaceEffect::Reclaiming };
         // Without room, or a journal, the next scrub may have more luck.
-        let Ok(_set_aside) = self.set_aside(need).await else { return false };
+        let Ok(_set_aside) = self.set_aside(request).await else { return false };
         // Hosts wait for the claim: not for a checkpoint that is refused.
         let is_over = self.no_checkpoint(0).await.is_ok();
         let site = state.map.borrow().leaf_at(lba.0);

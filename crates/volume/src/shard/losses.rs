@@ -113,7 +113,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// The journal was replayed: volumes that it would have changed do not come back (Q1).
-    pub(super) fn spoil_what_was_passed_over(&self) {
+    pub(super) fn invalidate_lost_descriptors(&self) {
         let mut tables = self.tables.borrow_mut();
         for number in self.passed_over.borrow().iter().map(|number| u64::from(*number)) {
             let found = tables.volumes.get(number).expect("the volume table is in memory");
@@ -129,7 +129,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         error: &VolumeError,
     ) -> Result<(), OpenError> {
-        if self.recovering.consents.get()
+        if self.recovery_mode.allow_data_loss.get()
             && let VolumeError::CorruptMap { lba, pba } = *error
         {
             let missing = state.map.borrow().get(lba.0).err();

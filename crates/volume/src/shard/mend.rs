@@ -71,7 +71,7 @@ impl<D: Device> Inner<D> {
             }
         }
         let all = unread.is_empty() && !self.hides_blocks();
-        if all || self.recovering.consents.get() { Ok(()) } else { Err(or) }
+        if all || self.recovery_mode.allow_data_loss.get() { Ok(()) } else { Err(or) }
     }
 
     /// Makes bitmaps of the last checkpoint anew, before the journal is replayed. All maps are read
@@ -129,7 +129,7 @@ impl<D: Device> Inner<D> {
     /// in the newest, perhaps, and is not given up unasked.
     pub(super) fn check_gone_back(&self, roots: &Roots) -> Result<(), OpenError> {
         match roots.perhaps_newest(&self.superblock, self.index) {
-            Some(pba) if self.hides_blocks() && !self.recovering.consents.get() => {
+            Some(pba) if self.hides_blocks() && !self.recovery_mode.allow_data_loss.get() => {
                 Err(self.damaged("root", pba, DecodeError::Checksum))
             }
             _ => Ok(()),
@@ -178,7 +178,7 @@ impl<D: Device> Inner<D> {
         let refusal = self.damaged("table node", damaged, DecodeError::Checksum);
         self.check_all_named(&unread, refusal)?;
         (0..journal.blocks).for_each(|block| note(journal.start.plus(block)));
-        self.recovering.adopts.set(true);
+        self.recovery_mode.rebuild_extents.set(true);
         for (extent, bits) in used {
             let PbaRange { start, blocks } = self.superblock.extent(extent);
             self.adopt(PbaRange::new(start, blocks))?;
@@ -195,7 +195,7 @@ impl<D: Device> Inner<D> {
     /// Something of ours lies at `range`: so its extent is ours, too, where no table says which are.
     pub(super) fn adopt(&self, range: PbaRange) -> Result<(), OpenError> {
         let Some((extent, _)) = self.superblock.locate(range.start) else { return Ok(()) };
-        if self.recovering.adopts.get() && !self.pool.borrow().owns(extent) {
+        if self.recovery_mode.rebuild_extents.get() && !self.pool.borrow().owns(extent) {
             self.claim_extent(extent)?;
             let mut pool = self.pool.borrow_mut();
             pool.add(extent, None);

@@ -11,8 +11,8 @@
 //! - `walk.rs`: all that a map names. `beyond.rs`: how much a smaller size cuts off.
 //! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `start.rs`: how it is then taken into use. `reopen.rs`:
 //!   the same in a process that goes on.
-//!   `compare.rs`: which of the last writes count. `confirm.rs`: what is made durable of that first.
-//!   `yielding.rs`: what is left to other shards by one that goes back to an older root.
+//!   `compare.rs`: which of the last writes count. `repersist.rs`: what is made durable of that first.
+//!   `rollback.rs`: what is left to other shards by one that goes back to an older root.
 //! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
 //!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
 
@@ -22,7 +22,6 @@ mod beyond;
 mod checkpoint;
 mod commit;
 mod compare;
-mod confirm;
 mod discard;
 mod findings;
 mod flush;
@@ -38,7 +37,9 @@ mod recovery;
 mod refused;
 mod releasing;
 mod reopen;
+mod repersist;
 mod replay;
+mod rollback;
 mod roots;
 mod scrub;
 mod space;
@@ -46,7 +47,6 @@ mod start;
 mod volumes;
 mod waiting;
 mod walk;
-mod yielding;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -63,7 +63,7 @@ use uuid::Uuid;
 use crate::epochs::Epochs;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
-use crate::map::Tally;
+use crate::map::NodeCounters;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::read::{Ahead, Room};
@@ -73,8 +73,7 @@ use crate::{ExtentAllocator, ShardOptions, VolumeError};
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 pub use beyond::CutOff;
 use checkpoint::Tables;
-use commit::Orphan;
-use confirm::Unproven;
+use commit::DetachedWrite;
 use findings::Findings;
 pub use losses::Loss;
 pub use mend::Mended;
@@ -82,10 +81,11 @@ pub(crate) use paging::Claim;
 use paging::Paging;
 pub(crate) use reading::ReadGuard;
 use reclaim::Reclaimed;
+use repersist::Unflushed;
 pub use roots::active_shards;
 pub(crate) use roots::{decode_meant, places_of_next};
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
-pub(crate) use space::{Kind, Need};
+pub(crate) use space::{SpaceEffect, SpaceRequest};
 pub use start::Recovered;
 use waiting::Waiting;
 
@@ -96,13 +96,13 @@ pub struct Shard<D: Device> {
 
 /// How a shard is read back.
 #[derive(Default)]
-struct Recovering {
+struct RecoveryMode {
     /// Whether recovery may go on without what is damaged (Q2).
-    consents: Cell<bool>,
+    allow_data_loss: Cell<bool>,
     /// Extents are claimed as they are found in use: the table of them is damaged.
-    adopts: Cell<bool>,
+    rebuild_extents: Cell<bool>,
     /// Whether extents in which nothing is are left to whoever claims them: a newer root may be lost (Y2).
-    yields: Cell<bool>,
+    root_rolled_back: Cell<bool>,
 }
 
 pub(crate) struct Inner<D: Device> {
@@ -125,12 +125,12 @@ pub(crate) struct Inner<D: Device> {
     /// Identities of volumes whose creation is under way.
     creating: RefCell<Vec<Uuid>>,
     /// Volumes that are there when the next checkpoint is durable.
-    founding: RefCell<Vec<Rc<VolumeState>>>,
+    created_by_checkpoint: RefCell<Vec<Rc<VolumeState>>>,
     next_volume: Cell<u32>,
-    pub(crate) tally: Rc<Tally>,
+    pub(crate) counters: Rc<NodeCounters>,
     paging: Rc<Paging>,
     /// Blocks set aside for map nodes that operations under way will make dirty.
-    credit: Cell<u64>,
+    reserved_blocks: Cell<u64>,
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,
@@ -143,7 +143,7 @@ pub(crate) struct Inner<D: Device> {
     /// Blocks that no map names any more, for the next checkpoint to release.
     reclaimed: RefCell<Reclaimed>,
     idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
-    orphans: RefCell<Vec<Orphan>>,
+    detached_writes: RefCell<Vec<DetachedWrite>>,
     committer: RefCell<Option<Waker>>,
     /// Whether the committer was woken since it last ran.
     committer_woken: Cell<bool>,
@@ -166,7 +166,7 @@ pub(crate) struct Inner<D: Device> {
     /// Extents that it gives back.
     returning_extents: Cell<u32>,
     waiting: Waiting,
-    turnstile: Semaphore,
+    admission_queue: Semaphore,
     /// Blocks or credit came back.
     space_freed: Notify,
     /// Operations queued whose outcome is open.
@@ -186,14 +186,14 @@ pub(crate) struct Inner<D: Device> {
     /// Whether recovery found records to replay.
     replayed: Cell<bool>,
     /// What recovery rests on, until a start has made it durable.
-    unproven: RefCell<Option<Unproven>>,
-    recovering: Recovering,
+    unflushed: RefCell<Option<Unflushed>>,
+    recovery_mode: RecoveryMode,
     /// What it did go on without.
     losses: RefCell<Vec<Loss>>,
     /// Lost volumes that records of the journal concern.
     passed_over: RefCell<BTreeSet<u32>>,
     /// The next checkpoint gives back every extent that is not needed (A5).
-    generous: Cell<bool>,
+    return_all_extents: Cell<bool>,
     stopping: Cell<bool>,
     committer_ended: Cell<bool>,
     ended: Cell<bool>,
@@ -385,8 +385,8 @@ impl<D: Device> Inner<D> {
             ("free blocks", pool.free(), free),
             ("free blocks in extents that are all but full", scattered, found_scattered),
             ("blocks neither free nor in use", pool.total() - free - committed, pending),
-            ("dirty nodes", self.tally.total(), dirty as u64),
-            ("credit of operations under way", self.credit.get(), 0),
+            ("dirty nodes", self.counters.total(), dirty as u64),
+            ("blocks reserved by operations under way", self.reserved_blocks.get(), 0),
             ("operations under way", self.ops.borrow().len() as u64, 0),
         ]
     }

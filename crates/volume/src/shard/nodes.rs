@@ -9,7 +9,7 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
-use crate::map::{Body, MapSnapshot, Missing, Node, Tally, Tree};
+use crate::map::{Body, MapSnapshot, Missing, Node, NodeCounters, Tree};
 use crate::pool::SpaceSnapshot;
 use crate::sabotage::{Sabotage, broken, tries};
 
@@ -31,12 +31,12 @@ pub(crate) async fn read_node<D: Device>(
     device: &D,
     tree: Tree,
     missing: Missing,
-    tally: &Rc<Tally>,
+    counters: &Rc<NodeCounters>,
 ) -> Result<Node, LoadError> {
     let mut node = Err(LoadError::Decode(DecodeError::Short));
     for _ in 0..tries(NODE_READ_TRIES, Sabotage::RecoverByOneRead) {
         let block = read_block(device, missing).await?;
-        node = decode_node(&block, tree, missing, tally);
+        node = decode_node(&block, tree, missing, counters);
         if node.is_ok() {
             break;
         }
@@ -57,9 +57,9 @@ pub(super) fn decode_node(
     block: &Buffer,
     tree: Tree,
     missing: Missing,
-    tally: &Rc<Tally>,
+    counters: &Rc<NodeCounters>,
 ) -> Result<Node, LoadError> {
-    let node = Node::decode(block.as_bytes(), tree, missing.pointer, tally);
+    let node = Node::decode(block.as_bytes(), tree, missing.pointer, counters);
     let node = node.map_err(LoadError::Decode)?;
     let expected = missing.level.unwrap_or(node.level().min(LEVEL_MAX));
     if node.level() != expected {
@@ -105,8 +105,8 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         &mut self,
         snapshot: &MapSnapshot,
     ) -> Result<Option<Mapping>, CheckpointError> {
-        for home in &snapshot.retired {
-            if let Some(old) = home.0.take() {
+        for location in &snapshot.retired {
+            if let Some(old) = location.0.take() {
                 self.supersede(old);
             }
         }
@@ -130,7 +130,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         tree: u32,
         is_root: bool,
     ) -> Result<(), CheckpointError> {
-        let dirty = &self.inner.tally.snapshot;
+        let dirty = &self.inner.counters.snapshot;
         let mut pointer = self.write_block(dirty.get(), |block| node.encode(block, tree)).await?;
         let is_between = !is_root && node.level() > 0;
         if broken(Sabotage::KeepInnerChecksum) && is_between {
@@ -138,7 +138,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         }
         dirty.set(dirty.get().saturating_sub(1));
         node.placed.set(Some(pointer));
-        if let Some(old) = node.home.0.replace(Some(pointer.pba)) {
+        if let Some(old) = node.location.0.replace(Some(pointer.pba)) {
             match broken(Sabotage::ReuseInnerNodes) && is_between {
                 true => self.reuse_early(old),
                 false => self.supersede(old),

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 
 use super::nodes::{LoadError, decode_node, read_block};
-use super::{Inner, Kind, Shard};
+use super::{Inner, Shard, SpaceEffect};
 use crate::map::{Missing, NODE_BYTES_MAX, Sweep, Tree};
 use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::{Pin, VolumeState};
@@ -47,7 +47,7 @@ pub(super) struct Paging {
     claimed: Cell<u64>,
     /// Changes that wait for their claim, one at a time.
     waiting: Cell<u32>,
-    turnstile: Semaphore,
+    admission_queue: Semaphore,
     /// Claims or dirty nodes are fewer.
     freed: Notify,
     hits: Cell<u64>,
@@ -87,7 +87,7 @@ impl Paging {
             reads: Semaphore::new((nodes / 4).max(1)),
             claimed: Cell::new(0),
             waiting: Cell::new(0),
-            turnstile: Semaphore::new(1),
+            admission_queue: Semaphore::new(1),
             freed: Notify::new(),
             hits: Cell::new(0),
             loads: Cell::new(0),
@@ -160,8 +160,8 @@ impl<D: Device> Shard<D> {
         let others = inner.journal_area().blocks + slots + volumes;
         MapMemory {
             limit_bytes: inner.paging.limit,
-            resident_bytes: inner.tally.resident.get(),
-            resident_bytes_max: inner.tally.resident_max.get(),
+            resident_bytes: inner.counters.resident.get(),
+            resident_bytes_max: inner.counters.resident_max.get(),
             device_bytes: capacity.metadata.saturating_sub(others) * BLOCK_SIZE as u64,
             hits: inner.paging.hits.get(),
             loads: inner.paging.loads.get(),
@@ -201,7 +201,7 @@ impl<D: Device> Inner<D> {
         &self,
         state: &VolumeState,
         ranges: &[LbaRange],
-        kind: Kind,
+        effect: SpaceEffect,
     ) -> Result<Option<Claim>, VolumeError> {
         if !self.is_paged() {
             return Ok(None);
@@ -209,7 +209,7 @@ impl<D: Device> Inner<D> {
         let height = state.map.borrow().height();
         let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 4;
         let nodes = ranges.iter().map(leaves).sum::<u64>() + height + 1;
-        self.wait_for_claim(nodes, kind).await?;
+        self.wait_for_claim(nodes, effect).await?;
         let paging = self.paging.clone();
         paging.claimed.set(paging.claimed.get() + nodes);
         let pin = |range: &LbaRange| state.pin(range.start.0, range.end().0);
@@ -218,16 +218,16 @@ impl<D: Device> Inner<D> {
         Ok(Some(claim))
     }
 
-    async fn wait_for_claim(&self, nodes: u64, kind: Kind) -> Result<(), VolumeError> {
+    async fn wait_for_claim(&self, nodes: u64, effect: SpaceEffect) -> Result<(), VolumeError> {
         let paging = &self.paging;
-        let reclaims = kind == Kind::Reclaiming;
+        let reclaims = effect == SpaceEffect::Reclaiming;
         if (paging.waiting.get() == 0 || reclaims) && self.may_claim(nodes, reclaims) {
             return Ok(());
         }
         situation(Situation::ChangeAwaitsMemory);
         paging.waiting.set(paging.waiting.get() + 1);
         let _waiting = Waiting(&paging.waiting);
-        let _turn = if reclaims { None } else { Some(paging.turnstile.acquire(1).await) };
+        let _turn = if reclaims { None } else { Some(paging.admission_queue.acquire(1).await) };
         loop {
             let freed = paging.freed.notified();
             if self.may_claim(nodes, reclaims) {
@@ -247,9 +247,9 @@ impl<D: Device> Inner<D> {
     fn may_claim(&self, nodes: u64, reclaims: bool) -> bool {
         let Some(limit) = self.paging.limit else { return true };
         let most = limit / NODE_BYTES_MAX / 2;
-        let live = self.tally.live.get();
+        let live = self.counters.live.get();
         let claimed = if reclaims { 0 } else { self.paging.claimed.get() };
-        let taken = live + self.tally.writing.get() + claimed;
+        let taken = live + self.counters.writing.get() + claimed;
         if live > 0 && live + claimed + nodes > most / 2 {
             situation(Situation::CheckpointForMemory);
             self.suggest_checkpoint();
@@ -262,7 +262,7 @@ impl<D: Device> Inner<D> {
     fn make_room(&self, bytes: u64) {
         let Some(limit) = self.paging.limit else { return };
         let claimed = self.paging.claimed.get() * NODE_BYTES_MAX;
-        let wanted = (self.tally.resident.get() + claimed + bytes).saturating_sub(limit);
+        let wanted = (self.counters.resident.get() + claimed + bytes).saturating_sub(limit);
         if wanted == 0 {
             return;
         }
@@ -325,7 +325,7 @@ impl<D: Device> Inner<D> {
             let block = read_block(&self.device, missing).await;
             self.make_room(NODE_BYTES_MAX);
             left -= 1;
-            match block.and_then(|block| decode_node(&block, tree, missing, &self.tally)) {
+            match block.and_then(|block| decode_node(&block, tree, missing, &self.counters)) {
                 Err(LoadError::Decode(_)) if left > 0 => situation(Situation::NodeReadAgain),
                 loaded => break loaded,
             }

@@ -19,7 +19,7 @@ use local_sync::{Either, Permit, first_of, yield_now};
 use situations::{Phase, Situation, during, situation};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
-use super::{Inner, Kind, Need};
+use super::{Inner, SpaceEffect, SpaceRequest};
 use crate::VolumeError;
 use crate::map::Missing;
 use crate::state::VolumeState;
@@ -76,11 +76,11 @@ impl<D: Device> Inner<D> {
                 changed.await;
                 continue;
             };
-            let Some(range) = state.shortest_dead() else {
+            let Some(range) = state.shortest_pending_unmap() else {
                 self.end_reclaim(&state);
                 continue;
             };
-            let outcome = self.exhume_some(&state, range, &mut None).await;
+            let outcome = self.finish_unmap_step(&state, range, &mut None).await;
             let fails = !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. }));
             self.reclaim_fails.set(fails);
             if fails {
@@ -102,7 +102,7 @@ impl<D: Device> Inner<D> {
     fn end_reclaim(&self, state: &Rc<VolumeState>) {
         self.reclaims.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
         self.notify_space();
-        let gone = state.deleted.get() && !state.has_dead();
+        let gone = state.deleted.get() && !state.has_pending_unmaps();
         if gone {
             situation(Situation::DeletedVolumeIsGone);
             self.volumes.borrow_mut().remove(&state.number);
@@ -115,8 +115,11 @@ impl<D: Device> Inner<D> {
 
     /// A place among the dead ranges of a volume. There may be none before some are reclaimed, which a
     /// lost journal puts an end to.
-    pub(crate) async fn dead_permit(&self, state: &VolumeState) -> Result<Permit, VolumeError> {
-        let mut acquire = pin!(state.dead_permits.acquire(1));
+    pub(crate) async fn pending_unmap_permit(
+        &self,
+        state: &VolumeState,
+    ) -> Result<Permit, VolumeError> {
+        let mut acquire = pin!(state.pending_unmap_permits.acquire(1));
         loop {
             self.check_open()?;
             let changed = self.checkpointed.notified();
@@ -127,26 +130,26 @@ impl<D: Device> Inner<D> {
     }
 
     /// Takes whatever is dead in `range` out of the map. The caller has locked the range (Q2).
-    pub(crate) async fn exhume(
+    pub(crate) async fn finish_unmap(
         &self,
         state: &VolumeState,
         range: LbaRange,
     ) -> Result<(), VolumeError> {
         let mut permit = None;
-        while let Some(piece) = state.dead_in(range) {
+        while let Some(piece) = state.pending_unmap_in(range) {
             situation(Situation::WriteIntoDeadRange);
             if state.splits(piece) && permit.is_none() {
-                permit = Some(self.dead_permit(state).await?);
+                permit = Some(self.pending_unmap_permit(state).await?);
                 continue;
             }
             // By itself: a write that meets nothing dead need not have room for it.
-            Box::pin(self.exhume_some(state, piece, &mut permit)).await?;
+            Box::pin(self.finish_unmap_step(state, piece, &mut permit)).await?;
         }
         Ok(())
     }
 
     /// Takes the first entries of a dead range out of the map, those of one leaf.
-    async fn exhume_some(
+    async fn finish_unmap_step(
         &self,
         state: &VolumeState,
         range: LbaRange,
@@ -154,15 +157,16 @@ impl<D: Device> Inner<D> {
     ) -> Result<(), VolumeError> {
         let _reclaiming = during(Phase::Reclaiming);
         let height = state.map.borrow().height();
-        let need = Need { data: 0, metadata: 2 * height + 2, kind: Kind::Reclaiming };
+        let request =
+            SpaceRequest { data: 0, metadata: 2 * height + 2, effect: SpaceEffect::Reclaiming };
         let first = LbaRange::new(range.start, 1);
-        let _claim = self.claim(state, &[first, first], Kind::Reclaiming).await?;
+        let _claim = self.claim(state, &[first, first], SpaceEffect::Reclaiming).await?;
         let mut _pin = None;
-        let _set_aside = self.set_aside(need).await?;
+        let _set_aside = self.set_aside(request).await?;
         let mut entries = Vec::new();
         loop {
             // Someone else may have been here meanwhile.
-            let Some(piece) = state.dead_in(range) else { return Ok(()) };
+            let Some(piece) = state.pending_unmap_in(range) else { return Ok(()) };
             if state.splits(piece) && permit.is_none() {
                 return Ok(());
             }
@@ -171,7 +175,7 @@ impl<D: Device> Inner<D> {
             match next {
                 Ok(next) => {
                     entries.iter().for_each(|(_, old)| self.reclaim_block(old.pba));
-                    state.revive(LbaRange::new(piece.start, next - start), permit);
+                    state.clear_unmap(LbaRange::new(piece.start, next - start), permit);
                     return Ok(());
                 }
                 Err(missing) => {
@@ -195,7 +199,7 @@ impl<D: Device> Inner<D> {
         let bounds = state.map.borrow().bounds(missing);
         let Some((low, high)) = bounds else { return Ok(()) };
         let keys = LbaRange::new(Lba(low), high.min(KEY_LIMIT - 1) - low);
-        if state.is_all_dead(keys) {
+        if state.is_unmap_pending_for_all(keys) {
             state.map.borrow_mut().give_up(missing);
             state.count(|stats| stats.lost_nodes += 1);
             return Ok(());

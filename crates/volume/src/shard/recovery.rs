@@ -21,12 +21,12 @@ use super::replay::replay;
 use super::roots::read_roots;
 use super::start::Recovered;
 use super::waiting::Waiting;
-use super::{Inner, Loss, Mended, Recovering, Shard};
+use super::{Inner, Loss, Mended, RecoveryMode, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
 use crate::journal::Journal;
-use crate::map::{Map, Tally};
+use crate::map::{Map, NodeCounters};
 use crate::pool::Pool;
 use crate::read::Room;
 use crate::sabotage::{Sabotage, broken, tries};
@@ -62,7 +62,7 @@ impl<D: Device> Shard<D> {
             return Err(OpenError::NoSuchShard(index));
         }
         let inner = Inner::new(device, superblock, index, extents, options);
-        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
+        Ok(Self::read_back(Rc::new(inner)).await?.until_repersisted())
     }
 
     /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
@@ -73,8 +73,8 @@ impl<D: Device> Shard<D> {
         extents: ExtentAllocator,
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
-        inner.recovering.consents.set(true);
-        Ok(Self::read_back(Rc::new(inner)).await?.until_confirmed())
+        inner.recovery_mode.allow_data_loss.set(true);
+        Ok(Self::read_back(Rc::new(inner)).await?.until_repersisted())
     }
 
     /// How often it was taken into use, this time and returns after a failure included.
@@ -94,7 +94,7 @@ impl<D: Device> Shard<D> {
         let root = roots.newest;
         if let Some(root) = &root {
             inner.note_roots(&roots);
-            inner.note_whether_it_goes_back(&roots);
+            inner.detect_rollback(&roots);
             if root.secret != 0 {
                 inner.secret.set(root.secret);
             }
@@ -104,9 +104,9 @@ impl<D: Device> Shard<D> {
             replay(&inner, root).await?;
             drop(replaying);
             situation_if(Situation::StartIsClean, || !inner.replayed.get());
-            inner.claim_what_is_in_use().await?;
-            inner.pool.borrow_mut().suspect_all();
-            inner.spoil_what_was_passed_over();
+            inner.claim_used_extents().await?;
+            inner.pool.borrow_mut().mark_all_for_discard();
+            inner.invalidate_lost_descriptors();
         }
         inner.note_superblocks().await?;
         Ok(Recovered::new(Self { inner }, root.is_none()))
@@ -144,11 +144,11 @@ impl<D: Device> Inner<D> {
             ops: RefCell::new(Slab::new()),
             volumes: RefCell::new(BTreeMap::new()),
             creating: RefCell::default(),
-            founding: RefCell::default(),
+            created_by_checkpoint: RefCell::default(),
             next_volume: Cell::new(1),
-            tally: Rc::default(),
+            counters: Rc::default(),
             paging: Rc::new(Paging::new(options.map_memory)),
-            credit: Cell::new(0),
+            reserved_blocks: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
             secret: Cell::new(options.secret),
@@ -156,7 +156,7 @@ impl<D: Device> Inner<D> {
             reclaims: RefCell::new(VecDeque::new()),
             reclaimed: RefCell::default(),
             idle_slots: RefCell::default(),
-            orphans: RefCell::default(),
+            detached_writes: RefCell::default(),
             committer: RefCell::default(),
             committer_woken: Cell::new(false),
             background: Notify::new(),
@@ -170,7 +170,7 @@ impl<D: Device> Inner<D> {
             releasing: Cell::new(0),
             returning_extents: Cell::new(0),
             waiting: Waiting::default(),
-            turnstile: Semaphore::new(1),
+            admission_queue: Semaphore::new(1),
             space_freed: Notify::new(),
             unfinished: Cell::new(0),
             reclaim_fails: Cell::new(false),
@@ -180,11 +180,11 @@ impl<D: Device> Inner<D> {
             findings: Rc::default(),
             mended: RefCell::default(),
             replayed: Cell::new(false),
-            unproven: RefCell::default(),
-            recovering: Recovering::default(),
+            unflushed: RefCell::default(),
+            recovery_mode: RecoveryMode::default(),
             losses: RefCell::default(),
             passed_over: RefCell::new(BTreeSet::new()),
-            generous: Cell::new(false),
+            return_all_extents: Cell::new(false),
             stopping: Cell::new(false),
             committer_ended: Cell::new(false),
             ended: Cell::new(false),
@@ -213,7 +213,7 @@ impl<D: Device> Inner<D> {
         for taken in [first, with_room] {
             pool.set_owned_durably(taken.extent);
             if taken.is_stale {
-                pool.suspect(taken.extent);
+                pool.mark_for_discard(taken.extent);
             }
         }
         Ok(())
@@ -304,7 +304,7 @@ impl<D: Device> Inner<D> {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
                     situation(Situation::DescriptorIsLost);
                     self.lose(Loss::Volume { number: lost, pba: at.pba });
-                    if self.recovering.consents.get() {
+                    if self.recovery_mode.allow_data_loss.get() {
                         let removed = table.remove_some(*number, number + 1, &mut Vec::new());
                         removed.expect("the volume table is in memory");
                     }
@@ -317,7 +317,7 @@ impl<D: Device> Inner<D> {
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("volume descriptor", at.pba, error));
                 }
-                let state = VolumeState::from_descriptor(descriptor, at.pba, self.tally.clone());
+                let state = VolumeState::from_descriptor(descriptor, at.pba, self.counters.clone());
                 self.volumes.borrow_mut().insert(state.number, Rc::new(state));
             }
         }
@@ -354,22 +354,23 @@ impl<D: Device> Inner<D> {
         tree: u32,
         root: Option<Mapping>,
     ) -> Result<(Map, Vec<(u64, Mapping)>), OpenError> {
-        let tally = Rc::new(Tally::default());
-        let Some(root) = root else { return Ok((Map::new(tree, tally), Vec::new())) };
-        let mut map = Map::on_disk(tree, root, 0, tally);
+        let counters = Rc::new(NodeCounters::default());
+        let Some(root) = root else { return Ok((Map::new(tree, counters), Vec::new())) };
+        let mut map = Map::on_disk(tree, root, 0, counters);
         let mut entries: Vec<(u64, Mapping)> = Vec::new();
         loop {
             let from = entries.last().map_or(0, |(key, _)| key + 1);
             match map.for_each(from, u64::MAX, |key, mapping| entries.push((key, mapping))) {
                 Ok(()) => break,
                 Err(missing) => {
-                    let node = read_node(&self.device, map.tree(), missing, map.tally()).await;
+                    let node = read_node(&self.device, map.tree(), missing, map.counters()).await;
                     let pba = missing.pointer.pba;
                     let is_damaged = match &node {
                         Ok(node) => !map.fits(missing, node),
                         Err(error) => matches!(error, LoadError::Decode(_)),
                     };
-                    if is_damaged && tree == VOLUME_TREE && self.recovering.consents.get() {
+                    if is_damaged && tree == VOLUME_TREE && self.recovery_mode.allow_data_loss.get()
+                    {
                         situation(Situation::TableNodeGivenUp);
                         map.give_up(missing);
                         self.lose(Loss::Volumes { pba });
@@ -398,7 +399,7 @@ impl<D: Device> Inner<D> {
     /// What the last run had not reclaimed goes on in the background.
     pub(super) fn resume_reclaims(&self) {
         for state in self.volumes.borrow().values() {
-            if state.deleted.get() || state.has_dead() {
+            if state.deleted.get() || state.has_pending_unmaps() {
                 self.reclaim(state);
             }
         }

@@ -101,13 +101,13 @@ impl<D: Device> Inner<D> {
 
     /// Hands out again what was refused, if nobody has it (F4). Data that is refused there once more shows it at once; of the rest
     /// what is refused from now on counts.
-    pub(super) fn pardon(&self) -> bool {
+    pub(super) fn release_quarantine(&self) -> bool {
         if self.pool.borrow().withheld() == 0 {
             return false;
         }
         situation(Situation::BannedBlocksReleased);
         self.findings.refused.blocks.borrow_mut().clear();
-        self.pool.borrow_mut().pardon();
+        self.pool.borrow_mut().release_quarantine();
         self.notify_space();
         true
     }

@@ -25,8 +25,8 @@ use situations::{Situation, situation, situation_if};
 use units::{Lba, LbaRange, MetadataSize, Pba, PbaRange};
 
 use super::compare::unfinished_writes;
-use super::confirm::Unproven;
 use super::records::{Placed, Reader};
+use super::repersist::Unflushed;
 use super::{Inner, Loss};
 use crate::journal::Journal;
 use crate::sabotage::{Sabotage, broken};
@@ -50,7 +50,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     // Q3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
-    inner.unproven.replace((!is_cut).then(|| Unproven::of(root, &unsettled)));
+    inner.unflushed.replace((!is_cut).then(|| Unflushed::of(root, &unsettled)));
     if broken(Sabotage::ReplayRepeatsResizes) {
         repeated.extend(unsettled.iter().flat_map(resizes));
     }
@@ -97,7 +97,7 @@ async fn replay_settled<D: Device>(
 ) -> Result<Vec<Placed>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
-        OpenError::Journal { sequence, .. } if inner.recovering.consents.get() => {
+        OpenError::Journal { sequence, .. } if inner.recovery_mode.allow_data_loss.get() => {
             let pba = area.start.plus(u64::from(at.position));
             situation(Situation::JournalIsCut);
             inner.lose(Loss::Journal { sequence, pba });
@@ -204,11 +204,11 @@ impl<D: Device> Inner<D> {
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("journal entry", area.start, error));
                 }
-                let tally = self.tally.clone();
+                let counters = self.counters.clone();
                 let spec = VolumeSpec { uuid, name: name.into_owned(), blocks };
                 situation(Situation::ReplayCreates);
                 // One with metadata has no such entry: a checkpoint brings it.
-                let state = VolumeState::new(volume, spec, MetadataSize::None, tally);
+                let state = VolumeState::new(volume, spec, MetadataSize::None, counters);
                 if !broken(Sabotage::ReplayForgetsTerms) {
                     state.slo.set(slo);
                     state.set_access(access.as_ref().into());
@@ -298,10 +298,10 @@ impl<D: Device> Inner<D> {
             return Err(self.damaged("journal entry", self.journal.borrow().area().start, error));
         }
         let _pin = self.is_paged().then(|| state.pin(range.start.0, range.end().0));
-        while let Some(piece) = state.dead_in(range) {
+        while let Some(piece) = state.pending_unmap_in(range) {
             let mut permit = self.replay_permit(state, state.splits(piece)).await?;
             self.remove_now(state, piece).await?;
-            state.revive(piece, &mut permit);
+            state.clear_unmap(piece, &mut permit);
         }
         while let Err(error) = self.preload(state, range).await {
             self.go_on_without(state, &error)?;
@@ -338,7 +338,7 @@ impl<D: Device> Inner<D> {
         let volumes: Vec<Rc<VolumeState>> = self.volumes.borrow().values().cloned().collect();
         situation(Situation::ReplayFinishesDeadRange);
         for state in volumes {
-            self.finish_dead(&state).await?;
+            self.finish_pending_unmaps(&state).await?;
         }
         // What is lost may have freed it.
         if self.pool.borrow_mut().is_committed(pba) && !self.hides_blocks() {
@@ -353,7 +353,7 @@ impl<D: Device> Inner<D> {
         }
         if !state.map.borrow().is_empty() || state.deleted.get() {
             let permit = self.replay_permit(state, true).await?;
-            state.bury(range, permit);
+            state.defer_unmap(range, permit);
         }
         Ok(())
     }
@@ -368,12 +368,12 @@ impl<D: Device> Inner<D> {
             return Ok(None);
         }
         loop {
-            let permit = state.dead_permits.try_acquire(1);
-            let Some(range) = state.shortest_dead().filter(|_| permit.is_none()) else {
+            let permit = state.pending_unmap_permits.try_acquire(1);
+            let Some(range) = state.shortest_pending_unmap().filter(|_| permit.is_none()) else {
                 return Ok(permit);
             };
             self.remove_now(state, range).await?;
-            state.revive(range, &mut None);
+            state.clear_unmap(range, &mut None);
         }
     }
 
@@ -399,10 +399,10 @@ impl<D: Device> Inner<D> {
     }
 
     /// Takes all dead ranges out of the map.
-    async fn finish_dead(&self, state: &VolumeState) -> Result<(), OpenError> {
-        while let Some(range) = state.shortest_dead() {
+    async fn finish_pending_unmaps(&self, state: &VolumeState) -> Result<(), OpenError> {
+        while let Some(range) = state.shortest_pending_unmap() {
             self.remove_now(state, range).await?;
-            state.revive(range, &mut None);
+            state.clear_unmap(range, &mut None);
         }
         Ok(())
     }

@@ -397,7 +397,7 @@ impl<D: Device> Inner<D> {
     ) -> Result<Option<Vec<(u64, Mapping)>>, VolumeError> {
         for _ in 0..tries(BLOCK_READ_TRIES, Sabotage::ServeByOneRead) {
             let Some(block) = self.scrub_block(pointer.pba).await? else { return Ok(None) };
-            if Node::decode(block.as_bytes(), state.tree(), pointer, &self.tally).is_ok() {
+            if Node::decode(block.as_bytes(), state.tree(), pointer, &self.counters).is_ok() {
                 let view = NodeView::decode(block.as_bytes()).expect("just decoded");
                 return Ok((view.level == 0).then(|| view.entries().collect()));
             }
@@ -415,7 +415,7 @@ impl<D: Device> Inner<D> {
         let mut runs: Vec<(PbaRange, Vec<(Lba, u32)>)> = Vec::new();
         for &(key, Mapping { pba, crc }) in entries {
             let lba = Lba(key);
-            if state.is_dead(lba) {
+            if state.is_unmap_pending(lba) {
                 continue;
             }
             match runs.last_mut() {

@@ -19,7 +19,7 @@ use units::PbaRange;
 use super::waiting::Waits;
 use super::{Inner, Shard, detached};
 use crate::ops::Change;
-use crate::pool::{Returned, Spares};
+use crate::pool::{ReturnableExtents, Returned};
 use crate::sabotage::{Sabotage, broken};
 use crate::{Capacity, VolumeError};
 
@@ -42,18 +42,18 @@ const ROUNDS_REPLACING: u32 = 64;
 
 /// What an operation takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Need {
+pub(crate) struct SpaceRequest {
     /// Blocks of data.
     pub(crate) data: u64,
     /// Map nodes that it may make dirty.
     pub(crate) metadata: u64,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub(crate) effect: SpaceEffect,
 }
 
 /// What an operation does to the number of blocks in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum SpaceEffect {
     /// It leaves more in use than before.
     Growing,
     /// It gives back as much as it takes, or more.
@@ -70,21 +70,21 @@ pub(super) struct SetAside<'a, D: Device> {
 
 impl<D: Device> Drop for SetAside<'_, D> {
     fn drop(&mut self) {
-        self.inner.credit.set(self.inner.credit.get() - self.blocks);
+        self.inner.reserved_blocks.set(self.inner.reserved_blocks.get() - self.blocks);
         self.inner.notify_space();
     }
 }
 
 impl<D: Device> Inner<D> {
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
-    fn claims(&self) -> u64 {
-        self.tally.live.get() + self.credit.get() + self.table_claims()
+    fn required_free_blocks(&self) -> u64 {
+        self.counters.live.get() + self.reserved_blocks.get() + self.blocks_for_tables()
     }
 
     /// Blocks that a checkpoint needs besides those for map nodes: descriptors, nodes of the volume
     /// table, nodes of the extent table, with splits.
-    pub(super) fn table_claims(&self) -> u64 {
-        let gone = self.gone.borrow().len() + self.founding.borrow().len();
+    pub(super) fn blocks_for_tables(&self) -> u64 {
+        let gone = self.gone.borrow().len() + self.created_by_checkpoint.borrow().len();
         let volumes = (self.volumes.borrow().len() + gone) as u64;
         let extents = self.pool.borrow().owned().len() as u64;
         16 + volumes + volumes / 64 + extents / 64
@@ -92,7 +92,7 @@ impl<D: Device> Inner<D> {
 
     /// Blocks that stay free beyond those set aside for a checkpoint, whoever wants extents (A5).
     pub(super) fn least_floor(&self) -> u64 {
-        self.credit.get() + self.table_claims() + self.reserve()
+        self.reserved_blocks.get() + self.blocks_for_tables() + self.reserve()
     }
 
     /// Blocks kept back from whatever adds blocks (A2).
@@ -107,20 +107,20 @@ impl<D: Device> Inner<D> {
 
     /// Sets blocks aside for an operation, or says that there are none now or that others wait.
     #[inline]
-    pub(crate) fn try_admit(&self, need: Need) -> Option<u64> {
-        if self.waiting.for_space.get() > 0 || !self.has_room(need) {
+    pub(crate) fn try_admit(&self, request: SpaceRequest) -> Option<u64> {
+        if self.waiting.for_space.get() > 0 || !self.has_room(request) {
             return None;
         }
-        self.credit.set(self.credit.get() + need.metadata);
-        Some(need.metadata)
+        self.reserved_blocks.set(self.reserved_blocks.get() + request.metadata);
+        Some(request.metadata)
     }
 
     /// Whether there are blocks for it, with those of extents reserved for it now.
-    fn has_room(&self, need: Need) -> bool {
-        let reserve = if need.kind == Kind::Growing { self.reserve() } else { 0 };
-        let wanted = need.data + need.metadata + reserve + self.claims();
+    fn has_room(&self, request: SpaceRequest) -> bool {
+        let reserve = if request.effect == SpaceEffect::Growing { self.reserve() } else { 0 };
+        let wanted = request.data + request.metadata + reserve + self.required_free_blocks();
         let quarter = self.quarter();
-        if self.tally.live.get() > DIRTY_NODES_MAX {
+        if self.counters.live.get() > DIRTY_NODES_MAX {
             self.suggest_checkpoint();
         }
         while self.is_short_of(wanted + quarter) {
@@ -149,27 +149,27 @@ impl<D: Device> Inner<D> {
     /// under way to end, and for checkpoints as long as they can free any (A4).
     ///
     /// The credit returned belongs in the operation.
-    pub(crate) async fn admit(&self, need: Need) -> Result<u64, VolumeError> {
-        if let Some(credit) = self.try_admit(need) {
-            return Ok(credit);
+    pub(crate) async fn admit(&self, request: SpaceRequest) -> Result<u64, VolumeError> {
+        if let Some(reserved_blocks) = self.try_admit(request) {
+            return Ok(reserved_blocks);
         }
         let _waits = Waits::new(&self.waiting.for_space);
-        let _turn = match need.kind {
-            Kind::Reclaiming => None,
-            _ => Some(self.turnstile.acquire(1).await),
+        let _turn = match request.effect {
+            SpaceEffect::Reclaiming => None,
+            _ => Some(self.admission_queue.acquire(1).await),
         };
         let (mut checkpoints, mut waits) = (0, 0);
         loop {
             let freed = self.space_freed.notified();
-            if self.has_room(need) {
-                self.credit.set(self.credit.get() + need.metadata);
-                return Ok(need.metadata);
+            if self.has_room(request) {
+                self.reserved_blocks.set(self.reserved_blocks.get() + request.metadata);
+                return Ok(request.metadata);
             }
             if self.journal.borrow().is_lost() {
                 return Err(VolumeError::JournalLost);
             }
-            let grows = need.kind == Kind::Growing;
-            if grows && (checkpoints == ROUNDS_NEW || !self.may_find(need)) {
+            let grows = request.effect == SpaceEffect::Growing;
+            if grows && (checkpoints == ROUNDS_NEW || !self.may_find(request)) {
                 if self.wait_for_extent(&mut waits).await {
                     continue;
                 }
@@ -177,8 +177,8 @@ impl<D: Device> Inner<D> {
                 return Err(VolumeError::PoolFull);
             }
             let pending = self.epochs.borrow().pending();
-            let reclaiming = need.kind != Kind::Reclaiming && self.is_reclaiming();
-            if self.unfinished.get() + self.credit.get() + pending > 0 {
+            let reclaiming = request.effect != SpaceEffect::Reclaiming && self.is_reclaiming();
+            if self.unfinished.get() + self.reserved_blocks.get() + pending > 0 {
                 situation(Situation::RequestAwaitsSpace);
                 freed.await;
             } else if self.checkpoint_helps() && checkpoints < ROUNDS_REPLACING {
@@ -188,7 +188,9 @@ impl<D: Device> Inner<D> {
             } else if reclaiming {
                 situation(Situation::RequestAwaitsReclaimer);
                 freed.await;
-            } else if (grows || broken(Sabotage::OverwriteGetsNoPardon) || !self.pardon())
+            } else if (grows
+                || broken(Sabotage::OverwriteGetsNoPardon)
+                || !self.release_quarantine())
                 && !self.wait_for_extent(&mut waits).await
             {
                 return Err(VolumeError::PoolFull);
@@ -197,8 +199,11 @@ impl<D: Device> Inner<D> {
     }
 
     /// As [`Inner::admit`], for what is no operation.
-    pub(super) async fn set_aside(&self, need: Need) -> Result<SetAside<'_, D>, VolumeError> {
-        Ok(SetAside { inner: self, blocks: self.admit(need).await? })
+    pub(super) async fn set_aside(
+        &self,
+        request: SpaceRequest,
+    ) -> Result<SetAside<'_, D>, VolumeError> {
+        Ok(SetAside { inner: self, blocks: self.admit(request).await? })
     }
 
     /// Waits for a tick, if other shards may give an extent back until then (A5), or blocks that are being
@@ -221,7 +226,7 @@ impl<D: Device> Inner<D> {
 
     /// Says how many extents others could get; returns how many there are already.
     pub(super) fn publish_spare(&self) -> u32 {
-        let floor = self.least_floor() + self.tally.live.get();
+        let floor = self.least_floor() + self.counters.live.get();
         let spare = self.pool.borrow().spares(floor);
         let coming = self.is_reclaiming() || self.superseded_blocks() > 0;
         self.extents.set_spare(self.index, spare + u32::from(coming));
@@ -232,10 +237,10 @@ impl<D: Device> Inner<D> {
     pub(super) fn share_extents(&self) {
         let spare = self.publish_spare();
         if spare > 0 && self.extents.is_wanted_by_others(self.index) {
-            self.generous.set(true);
+            self.return_all_extents.set(true);
             self.suggest_checkpoint();
         } else if spare > 0 && self.extents.shortage(self.index) > 0 {
-            let spares = self.spares(self.tally.live.get() + self.table_claims());
+            let spares = self.spares(self.counters.live.get() + self.blocks_for_tables());
             if !self.pool.borrow().choose_spares(spares).is_empty() {
                 self.suggest_checkpoint();
             }
@@ -243,12 +248,20 @@ impl<D: Device> Inner<D> {
     }
 
     /// What a checkpoint that takes `blocks` blocks may give back.
-    pub(super) fn spares(&self, blocks: u64) -> Spares {
-        if self.generous.get() {
-            return Spares { floor: blocks + self.least_floor(), keep: 0, undiscarded: u32::MAX };
+    pub(super) fn spares(&self, blocks: u64) -> ReturnableExtents {
+        if self.return_all_extents.get() {
+            return ReturnableExtents {
+                floor: blocks + self.least_floor(),
+                keep: 0,
+                undiscarded: u32::MAX,
+            };
         }
         let undiscarded = self.extents.shortage(self.index);
-        Spares { floor: blocks + self.least_floor() + self.quarter(), keep: 1, undiscarded }
+        ReturnableExtents {
+            floor: blocks + self.least_floor() + self.quarter(),
+            keep: 1,
+            undiscarded,
+        }
     }
 
     /// Something gave blocks or credit back.
@@ -267,20 +280,20 @@ impl<D: Device> Inner<D> {
     /// Blocks that checkpoints, the running one and the next, give back.
     fn superseded_blocks(&self) -> u64 {
         let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
-        self.tally.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
+        self.counters.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
     }
 
     /// Whether a checkpoint would free blocks or claims.
     fn checkpoint_helps(&self) -> bool {
         let running = self.started.get() > self.done.get();
-        running || self.tally.live.get() + self.superseded_blocks() > 0
+        running || self.counters.live.get() + self.superseded_blocks() > 0
     }
 
     /// Whether enough for new blocks could come free.
-    fn may_find(&self, need: Need) -> bool {
+    fn may_find(&self, request: SpaceRequest) -> bool {
         let free = self.pool.borrow().free();
         let hoped = self.superseded_blocks() + self.epochs.borrow().pending();
-        let wanted = need.data + need.metadata + self.reserve() + self.table_claims();
+        let wanted = request.data + request.metadata + self.reserve() + self.blocks_for_tables();
         free + hoped >= wanted || self.is_reclaiming()
     }
 
@@ -320,7 +333,7 @@ impl<D: Device> Inner<D> {
         situation_if(Situation::ExtentTakenInRootWrite, is_others);
         self.pool.borrow_mut().add(extent, None);
         if is_stale {
-            self.pool.borrow_mut().suspect(extent);
+            self.pool.borrow_mut().mark_for_discard(extent);
         }
         self.enqueue(detached(Change::Reserve { extent }));
         true

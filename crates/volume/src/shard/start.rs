@@ -39,10 +39,10 @@ impl<D: Device> Recovered<D> {
     ///
     /// # Errors
     /// The device cannot be written or flushed.
-    pub async fn confirm(&self) -> Result<(), OpenError> {
+    pub async fn repersist(&self) -> Result<(), OpenError> {
         let inner = &self.shard.inner;
-        inner.confirm().await.map_err(not_begun)?;
-        inner.extents.set_proven(inner.index, true);
+        inner.repersist().await.map_err(not_begun)?;
+        inner.extents.set_flushed(inner.index, true);
         Ok(())
     }
 
@@ -50,12 +50,12 @@ impl<D: Device> Recovered<D> {
     ///
     /// # Errors
     /// As for one; those behind it are not confirmed then.
-    pub async fn confirm_all(all: &[Self]) -> Result<(), OpenError> {
+    pub async fn repersist_all(all: &[Self]) -> Result<(), OpenError> {
         if broken(Sabotage::StartOneByOne) {
             return Ok(());
         }
         for recovered in all {
-            recovered.confirm().await?;
+            recovered.repersist().await?;
         }
         Ok(())
     }
@@ -65,7 +65,7 @@ impl<D: Device> Recovered<D> {
     /// # Errors
     /// As [`Recovered::confirm`] and [`Recovered::start`].
     pub async fn start_all(all: Vec<Self>) -> Result<Vec<Shard<D>>, OpenError> {
-        Self::confirm_all(&all).await?;
+        Self::repersist_all(&all).await?;
         let mut shards = Vec::new();
         for recovered in all {
             shards.push(recovered.start().await?);
@@ -93,9 +93,9 @@ impl<D: Device> Recovered<D> {
     }
 
     async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
-        self.confirm().await?;
-        let are_all_proven = self.shard.inner.extents.are_all_proven();
-        assert!(are_all_proven || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
+        self.repersist().await?;
+        let are_all_flushed = self.shard.inner.extents.are_all_flushed();
+        assert!(are_all_flushed || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
         let mut recovered = self;
         let mut tries = 0;
         loop {
@@ -133,9 +133,9 @@ impl<D: Device> Recovered<D> {
         let inner = &self.shard.inner;
         match self.is_new {
             true => inner.lay_out_journal()?,
-            false => inner.leave_what_others_claim(),
+            false => inner.drop_contested_extents(),
         }
-        let begun = match inner.confirm().await {
+        let begun = match inner.repersist().await {
             Ok(()) => {
                 let _beginning = during(Phase::FirstCheckpoint);
                 inner.take_checkpoint().await
@@ -156,17 +156,17 @@ impl<D: Device> Recovered<D> {
         let mut fresh =
             Inner::new(device, failed.superblock, failed.index, extents, failed.options);
         fresh.findings = failed.findings.clone();
-        fresh.recovering.consents.set(failed.recovering.consents.get());
+        fresh.recovery_mode.allow_data_loss.set(failed.recovery_mode.allow_data_loss.get());
         let recovered = Shard::read_back(Rc::new(fresh)).await?;
         recovered.shard.inner.avoid_what_was_refused();
         Ok(recovered)
     }
 
     /// The same, where others may be started before it: not before it is confirmed.
-    pub(super) fn until_confirmed(self) -> Self {
+    pub(super) fn until_repersisted(self) -> Self {
         let inner = &self.shard.inner;
-        if inner.is_unproven() {
-            inner.extents.set_proven(inner.index, false);
+        if inner.is_unflushed() {
+            inner.extents.set_flushed(inner.index, false);
         }
         self
     }

@@ -9,7 +9,7 @@ use situations::{Phase, Situation, during, situation_if};
 use units::{Lba, LbaRange};
 use uuid::Uuid;
 
-use super::{Inner, Kind, Need, Shard};
+use super::{Inner, Shard, SpaceEffect, SpaceRequest};
 use crate::locks::lock;
 use crate::ops::{Change, Op};
 use crate::state::VolumeState;
@@ -39,28 +39,30 @@ impl<D: Device> Shard<D> {
         if is_long || spec.blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
-        let is_founding = |uuid| inner.founding.borrow().iter().any(|state| state.uuid == uuid);
-        let is_creating = |uuid| inner.creating.borrow().contains(&uuid) || is_founding(uuid);
+        let is_being_created =
+            |uuid| inner.created_by_checkpoint.borrow().iter().any(|state| state.uuid == uuid);
+        let is_creating = |uuid| inner.creating.borrow().contains(&uuid) || is_being_created(uuid);
         if self.volume(spec.uuid).is_some() || is_creating(spec.uuid) {
             return Err(VolumeError::Exists(spec.uuid));
         }
         let number = inner.next_volume.get();
         inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
         let _creating = Creating::new(&inner.creating, spec.uuid);
-        let state = VolumeState::new(number, spec, terms.metadata, inner.tally.clone());
+        let state = VolumeState::new(number, spec, terms.metadata, inner.counters.clone());
         state.slo.set(terms.slo);
         state.set_access(terms.access.into());
         let state = Rc::new(state);
-        let credit = inner.admit(Need { data: 0, metadata: 2, kind: Kind::Growing }).await;
+        let reserved_blocks =
+            inner.admit(SpaceRequest { data: 0, metadata: 2, effect: SpaceEffect::Growing }).await;
         let volume = Volume::new(self.clone(), state.clone());
-        let outcome = match credit {
-            Ok(credit) if !state.metadata.is_none() => {
-                inner.found(&state, credit).await?;
-                volume.put_on_record().await
+        let outcome = match reserved_blocks {
+            Ok(reserved_blocks) if !state.metadata.is_none() => {
+                inner.found(&state, reserved_blocks).await?;
+                volume.journal_noop().await
             }
-            Ok(credit) => {
+            Ok(reserved_blocks) => {
                 let mut op = Op::new(Change::Create, Some(state.clone()));
-                op.credit = credit;
+                op.reserved_blocks = reserved_blocks;
                 inner.submit(op).await
             }
             Err(error) => Err(error),
@@ -97,7 +99,7 @@ impl<D: Device> Shard<D> {
         let all = LbaRange::new(Lba(0), u64::MAX);
         situation_if(Situation::DeletionAwaitsRequests, || !state.locks.borrow().is_open(all));
         let guard = lock(&state.locks, all).await;
-        let permit = inner.dead_permit(&state).await?;
+        let permit = inner.pending_unmap_permit(&state).await?;
         inner.check_open()?;
         if state.deleted.get() {
             return Err(VolumeError::Deleted);
@@ -112,11 +114,15 @@ impl<D: Device> Shard<D> {
 impl<D: Device> Inner<D> {
     /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, so that a
     /// program that does not know these meets the descriptor before anything else, and opens nothing.
-    async fn found(&self, state: &Rc<VolumeState>, credit: u64) -> Result<(), VolumeError> {
+    async fn found(
+        &self,
+        state: &Rc<VolumeState>,
+        reserved_blocks: u64,
+    ) -> Result<(), VolumeError> {
         let _founding = during(Phase::Founding);
-        self.founding.borrow_mut().push(state.clone());
+        self.created_by_checkpoint.borrow_mut().push(state.clone());
         // From here on the share of the tables stands for it.
-        self.credit.set(self.credit.get() - credit);
+        self.reserved_blocks.set(self.reserved_blocks.get() - reserved_blocks);
         self.checkpoint_and_wait().await
     }
 }

@@ -64,7 +64,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         missing: Missing,
     ) -> Result<Vec<(u64, layout::Mapping)>, VolumeError> {
-        let node = read_node(&self.device, state.tree(), missing, &self.tally).await;
+        let node = read_node(&self.device, state.tree(), missing, &self.counters).await;
         let fits = |node: &_| state.map.borrow().fits(missing, node);
         match node {
             Ok(node) if fits(&node) => match &node.body {

@@ -175,7 +175,7 @@ fn an_equal_checksum_is_no_proof() {
 
 /// H2.
 #[test]
-fn what_goes_wrong_ahead_is_nobodys_error() {
+fn a_failed_prefetch_fails_no_read() {
     for is_garbled in [false, true] {
         let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, false), None, BLOCKS);
         sim.run_ok(async {
@@ -247,7 +247,7 @@ fn a_device_in_memory_is_not_read_ahead() {
 
 /// H3.
 #[test]
-fn what_nobody_comes_for_is_let_go() {
+fn prefetched_data_that_is_never_read_is_released() {
     let (mut sim, volume) = read_in_order();
     volume.shard().settle();
     hold_reads(&sim);

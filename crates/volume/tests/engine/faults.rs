@@ -377,7 +377,7 @@ fn a_lost_newest_root_is_an_error_within_one_run_too() {
 
 /// Blocks that cannot be read and that nobody needs do not stop a start.
 #[test]
-fn unreadable_blocks_that_nobody_needs_do_not_stop_the_start() {
+fn unreadable_blocks_without_an_owner_do_not_stop_the_start() {
     let (mut sim, shard, volume) = fresh(false, 100);
     sim.run_ok(volume.write(Lba(0), data(1, 1), None)).expect("room");
     let superblock = *shard.superblock();

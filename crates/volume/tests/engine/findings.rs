@@ -54,7 +54,7 @@ fn scrub(sim: &mut Sim, shard: &Shard<TestDevice>) {
 /// D1, D2. Method: damage a block of each kind, have it met again and again by requests and scrubs, and
 /// count.
 #[test]
-fn each_damaged_place_counts_once_and_for_whom_it_concerns() {
+fn each_damaged_place_counts_once_and_for_its_volume() {
     let (mut sim, shard, [first, second]) = filled();
     let superblock = *shard.superblock();
     let block = sim.device.find(&[1; BLOCK_SIZE])[7];

@@ -53,7 +53,7 @@ fn a_repair_tells_its_progress() {
 
 /// One copy reads as zeroes, as where a drive was told to discard it.
 #[test]
-fn a_wiped_copy_is_written_anew_from_its_twin() {
+fn a_wiped_copy_is_rewritten_from_its_twin() {
     let (mut sim, volume) = filled();
     // So many checkpoints that every place must have been written.
     let shard = open(&mut sim);
@@ -117,7 +117,7 @@ fn a_sound_device_has_no_faults_and_is_not_written() {
 }
 
 #[test]
-fn a_damaged_copy_is_written_anew_from_its_twin() {
+fn a_damaged_copy_is_rewritten_from_its_twin() {
     let (mut sim, volume) = filled();
     let superblock = *volume.shard().superblock();
     let mut places = Superblock::places(DEVICE_BLOCKS).to_vec();
@@ -137,7 +137,7 @@ fn a_damaged_copy_is_written_anew_from_its_twin() {
 }
 
 #[test]
-fn a_damaged_bitmap_is_made_anew_and_costs_nothing() {
+fn a_damaged_bitmap_is_rebuilt_and_costs_nothing() {
     let (mut sim, volume) = filled();
     let superblock = *volume.shard().superblock();
     let mut mended = 0;

@@ -381,8 +381,8 @@ fn has_trees_and_volumes_of_all_kinds(found: &Structures) {
     }
     let volumes = &found.descriptors;
     let whole = LbaRange::new(Lba(0), KEY_LIMIT - 1);
-    assert!(volumes.iter().any(|v| v.deleted && v.map.is_some() && v.dead == [whole]));
-    assert!(volumes.iter().any(|v| !v.deleted && v.map.is_some() && !v.dead.is_empty()));
+    assert!(volumes.iter().any(|v| v.deleted && v.map.is_some() && v.pending_unmaps == [whole]));
+    assert!(volumes.iter().any(|v| !v.deleted && v.map.is_some() && !v.pending_unmaps.is_empty()));
     assert!(volumes.iter().any(|v| v.slo != Slo::default() && !v.access.is_empty()));
     assert!(volumes.iter().any(|v| v.blocks == SPARSE_BLOCKS));
 }

@@ -146,7 +146,7 @@ fn a_block_of_no_extent_of_the_shard() {
 }
 
 #[test]
-fn a_block_that_nobody_names() {
+fn a_block_without_an_owner() {
     let mut sim = filled();
     let (_, used) = place_of(&sim.device, 1, LBA);
     let free = (used.0..DEVICE_BLOCKS).find(|pba| is_blank(&sim, *pba)).expect("room");

@@ -185,7 +185,7 @@ fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
 /// F5 of `fsck.rs`: a copy of the older root that cannot be read is written anew: the shard is read back without it, and nothing
 /// is missing.
 #[test]
-fn a_copy_of_the_older_root_that_cannot_be_read_is_written_anew() {
+fn a_copy_of_the_older_root_that_cannot_be_read_is_rewritten() {
     let (sim, _, [_, older]) = checkpointed();
     let mut sim = Sim::new(sim.device.after_crash(&mut Random(1)), 1);
     let (device, held) = (sim.device.clone(), sim.device.block(older[0]));

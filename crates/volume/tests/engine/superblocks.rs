@@ -43,7 +43,7 @@ fn with(bytes: &[u8], at: usize, mut block: [u8; BLOCK_SIZE]) -> [u8; BLOCK_SIZE
 
 /// Method: damage one superblock in each way, look, open, scrub, and look at what lies there then.
 #[test]
-fn a_device_is_served_from_either_superblock_and_the_other_is_written_anew() {
+fn a_device_is_served_from_either_superblock_and_the_other_is_rewritten() {
     let (_, superblock) = used();
     let whole = encoded(&superblock);
     let flipped = |byte: usize| with(&[whole[byte] ^ 4], byte, whole);
@@ -215,7 +215,7 @@ fn the_cluster_that_one_copy_names_is_never_taken_back() {
 
 /// Who begins to use a device that was formatted and never served writes where no root is to tell whose it is.
 #[test]
-fn a_start_that_somebody_wrote_to_is_not_ours_without_roots_that_say_so() {
+fn an_overwritten_start_is_not_ours_without_roots_that_say_so() {
     let (mut sim, superblock) = used();
     let device = sim.device.clone();
     for parity in [0, 1] {

@@ -80,7 +80,7 @@ impl Check<'_> {
         assert!(level.is_none_or(|level| level == node.level()), "a child of another level");
         self.found.resident += node.len_bytes();
         self.found.bounds.insert((node.level(), span.0));
-        self.found.homes.extend(node.home.0.get());
+        self.found.homes.extend(node.location.0.get());
         match node.placed.get() {
             Some(place) => self.is_on_device(node, place),
             None => drop(self.found.dirty.insert(std::ptr::from_ref(node).addr())),
@@ -110,7 +110,7 @@ impl Check<'_> {
 
     /// A clean node is on the device as it is in memory, or will be: its write may be under way.
     fn is_on_device(&mut self, node: &Node, place: Mapping) {
-        assert_eq!(node.home.0.get(), Some(place.pba), "D3: a place that is not the last");
+        assert_eq!(node.location.0.get(), Some(place.pba), "D3: a place that is not the last");
         self.found.places.insert(place.pba);
         let mut block = Buffer::new(1);
         node.encode(block.as_mut_bytes(), self.tree);

@@ -136,7 +136,7 @@ impl Shape {
 
     fn load(&mut self, missing: Missing) {
         let block = self.blocks[&missing.pointer.pba].as_bytes();
-        let node = Node::decode(block, self.map.tree(), missing.pointer, self.map.tally());
+        let node = Node::decode(block, self.map.tree(), missing.pointer, self.map.counters());
         let node = node.expect("written as it is");
         assert!(self.map.fits(missing, &node), "a node that was there does not fit there");
         self.map.attach(missing, node);
@@ -262,8 +262,8 @@ impl Shape {
     /// Begins to write the tree out, as it is now.
     fn begin_writing(&mut self) {
         let snapshot = self.map.snapshot();
-        self.map.tally().live.set(0);
-        let superseded = snapshot.retired.iter().filter_map(|home| home.0.take()).collect();
+        self.map.counters().live.set(0);
+        let superseded = snapshot.retired.iter().filter_map(|location| location.0.take()).collect();
         let root = snapshot.root.as_ref().and_then(Child::dirty_node);
         let stack = root.map(|node| (node.clone(), 0)).into_iter().collect();
         let expected = entries_of(&self.model);
@@ -297,7 +297,7 @@ impl Shape {
             let pba = Pba(self.next_place);
             self.next_place += 1;
             node.placed.set(Some(Mapping { pba, crc: checksum::crc32c(block.as_bytes()) }));
-            writing.superseded.extend(node.home.0.replace(Some(pba)));
+            writing.superseded.extend(node.location.0.replace(Some(pba)));
             writing.dirty.remove(&Rc::as_ptr(&node).addr());
             writing.unwritten.push((node, block));
             break;
@@ -354,7 +354,7 @@ impl Shape {
         let start = self.aim();
         let end = self.end(start);
         self.prepare(start, end);
-        let wanted = 1 + self.random.next(self.map.tally().resident.get() + 1);
+        let wanted = 1 + self.random.next(self.map.counters().resident.get() + 1);
         let (mut hand, mut laps) = (self.aim(), 0);
         let pinned = |low, high| low < end && start < high;
         while laps < 3 {
@@ -496,10 +496,10 @@ impl Shape {
         let is_new = |node: &&usize| of_writing.is_none_or(|dirty| !dirty.contains(node));
         let live = found.dirty.iter().filter(is_new).count();
         if !self.is_damaged {
-            assert_eq!(self.map.tally().live.get(), live as u64, "dirty nodes");
+            assert_eq!(self.map.counters().live.get(), live as u64, "dirty nodes");
         }
         if self.writing.is_none() {
-            assert_eq!(self.map.tally().resident.get(), found.resident, "memory of nodes");
+            assert_eq!(self.map.counters().resident.get(), found.resident, "memory of nodes");
         }
         let did = &mut self.did;
         did.levels_max = did.levels_max.max(found.height);
@@ -533,7 +533,7 @@ fn run(seed: u64) -> Result<Did, String> {
         shape.prepare(0, KEY_MAX);
         shape.remove(0, KEY_MAX + 1);
         shape.look();
-        assert!(shape.map.is_empty() && shape.map.tally().resident.get() == 0);
+        assert!(shape.map.is_empty() && shape.map.counters().resident.get() == 0);
         shape.reopen();
         assert!(shape.blocks.is_empty() || shape.is_damaged, "an empty tree has blocks");
         shape.did

@@ -23,7 +23,7 @@ impl Share {
         map.take_old_places(|_| {});
         map.place_dirty(&mut (1..).map(Pba));
         let data = map.entries() * 4096;
-        let (device, memory) = (nodes * 4096, map.tally.resident.get());
+        let (device, memory) = (nodes * 4096, map.counters.resident.get());
         Self { device: device * 100_000 / data, memory: memory * 100_000 / data }
     }
 

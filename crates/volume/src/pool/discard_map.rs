@@ -21,7 +21,7 @@ const EXTENTS_PER_STEP: usize = 8;
 
 /// The stale blocks of an extent.
 #[derive(Debug)]
-pub(super) struct Stale {
+pub(super) struct DiscardMap {
     bits: Bits,
     count: u32,
     /// Whether this is to be found out: all that is free is stale.
@@ -30,7 +30,7 @@ pub(super) struct Stale {
     is_queued: bool,
 }
 
-impl Stale {
+impl DiscardMap {
     pub(super) fn none() -> Self {
         Self { bits: Bits::zeroes(), count: 0, is_unknown: false, is_queued: false }
     }
@@ -125,7 +125,7 @@ impl Pool {
     }
 
     /// Something may be left in what is free of the extent: nobody knows (U1).
-    pub(crate) fn suspect(&mut self, index: u32) {
+    pub(crate) fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {
             extent.stale.is_unknown = true;
             self.note_stale(index);
@@ -133,8 +133,8 @@ impl Pool {
     }
 
     /// The same of all extents.
-    pub(crate) fn suspect_all(&mut self) {
-        self.owned.clone().into_iter().for_each(|index| self.suspect(index));
+    pub(crate) fn mark_all_for_discard(&mut self) {
+        self.owned.clone().into_iter().for_each(|index| self.mark_for_discard(index));
     }
 
     /// Something changed in an extent that may make a run to discard (U2).

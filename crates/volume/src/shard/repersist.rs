@@ -29,7 +29,7 @@ const REQUESTS_AT_ONCE: usize = 32;
 const BLOCKS_AT_ONCE: u64 = 1024;
 
 /// What a shard was read back from, and no flush is known to cover.
-pub(super) struct Unproven {
+pub(super) struct Unflushed {
     root: Root,
     pieces: Vec<Piece>,
 }
@@ -48,7 +48,7 @@ enum Meant {
     Data(Vec<u32>),
 }
 
-impl Unproven {
+impl Unflushed {
     /// The newest root, and the records behind it that none calls settled.
     pub(super) fn of(root: &Root, unsettled: &[Placed]) -> Self {
         let mut pieces = Vec::new();
@@ -94,32 +94,32 @@ pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
 
 impl<D: Device> Inner<D> {
     /// Whether the shard was read back from what no flush is known to cover.
-    pub(super) fn is_unproven(&self) -> bool {
-        self.volatile && self.unproven.borrow().is_some()
+    pub(super) fn is_unflushed(&self) -> bool {
+        self.volatile && self.unflushed.borrow().is_some()
     }
 
     /// Makes durable what the shard was read back from (W1), unless that was done.
-    pub(super) async fn confirm(&self) -> Result<(), CheckpointError> {
-        let unproven = self.unproven.take().filter(|_| self.volatile);
-        let Some(unproven) = unproven.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
+    pub(super) async fn repersist(&self) -> Result<(), CheckpointError> {
+        let unflushed = self.unflushed.take().filter(|_| self.volatile);
+        let Some(unflushed) = unflushed.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
             return Ok(());
         };
         let _confirming = during(Phase::Confirmation);
-        let confirmed = self.write_as_it_was(&unproven).await;
+        let confirmed = self.write_as_it_was(&unflushed).await;
         situation_if(Situation::ConfirmationFails, || confirmed.is_err());
         if confirmed.is_err() {
-            self.unproven.replace(Some(unproven));
+            self.unflushed.replace(Some(unflushed));
         }
         confirmed
     }
 
-    async fn write_as_it_was(&self, unproven: &Unproven) -> Result<(), CheckpointError> {
+    async fn write_as_it_was(&self, unflushed: &Unflushed) -> Result<(), CheckpointError> {
         // What nobody replays may lie anywhere.
         let is_here = |piece: &&Piece| match piece.meant {
             Meant::Record(_) => true,
             Meant::Data(_) => self.pool.borrow().contains(piece.range),
         };
-        let pieces: Vec<&Piece> = unproven.pieces.iter().filter(is_here).collect();
+        let pieces: Vec<&Piece> = unflushed.pieces.iter().filter(is_here).collect();
         let is_data = |piece: &&Piece| matches!(piece.meant, Meant::Data(_));
         situation_if(Situation::DataMadeDurableOnceMore, || pieces.iter().any(is_data));
         let mut left = &pieces[..];
@@ -130,7 +130,7 @@ impl<D: Device> Inner<D> {
             written.into_iter().collect::<Result<(), _>>()?;
             left = others;
         }
-        self.write_root_singly(&unproven.root).await
+        self.write_root_singly(&unflushed.root).await
     }
 
     /// Writes blocks once more, if they are what is meant (W2, W3).

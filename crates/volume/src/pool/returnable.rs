@@ -8,7 +8,7 @@ use super::{Extent, Pool};
 
 /// What a pool may give back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spares {
+pub(crate) struct ReturnableExtents {
     /// Blocks that stay free.
     pub(crate) floor: u64,
     /// Empty extents that stay.
@@ -40,8 +40,8 @@ impl Pool {
     }
 
     /// The extents that a snapshot would take out.
-    pub(crate) fn choose_spares(&self, spares: Spares) -> Vec<Returned> {
-        let Spares { floor, keep, undiscarded } = spares;
+    pub(crate) fn choose_spares(&self, spares: ReturnableExtents) -> Vec<Returned> {
+        let ReturnableExtents { floor, keep, undiscarded } = spares;
         let current = self.owned.get(self.cursor.place).copied().filter(|_| keep > 0);
         let spare = self.owned.iter().copied().filter(|index| Some(*index) != current);
         let spare = spare.filter(|index| self.extent(*index).is_spare()).map(|extent| {
@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// Takes them out.
-    pub(super) fn take_spares(&mut self, spares: Spares) -> Vec<Returned> {
+    pub(super) fn take_spares(&mut self, spares: ReturnableExtents) -> Vec<Returned> {
         let returned = self.choose_spares(spares);
         let going: Vec<u32> = returned.iter().map(|spare| spare.extent).collect();
         self.take_out(&going);
@@ -116,7 +116,7 @@ mod tests {
             pool.set_owned_durably(index);
         }
         for index in stale {
-            pool.suspect(*index);
+            pool.mark_for_discard(*index);
         }
         pool
     }
@@ -129,7 +129,7 @@ mod tests {
     fn what_is_to_be_discarded_goes_last_and_only_if_asked_for() {
         let pool = pool(6, &[2, 4]);
         let choose = |keep, undiscarded| {
-            extents(&pool.choose_spares(Spares { floor: 0, keep, undiscarded }))
+            extents(&pool.choose_spares(ReturnableExtents { floor: 0, keep, undiscarded }))
         };
         // The cursor is in the first; one of those that are stale is kept anyway.
         assert_eq!(choose(1, 0), [1, 3, 5]);
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_was_discarded_goes() {
         let mut pool = pool(3, &[1, 2]);
-        let spares = Spares { floor: 0, keep: 1, undiscarded: 0 };
+        let spares = ReturnableExtents { floor: 0, keep: 1, undiscarded: 0 };
         assert_eq!(extents(&pool.choose_spares(spares)), []);
         let mut discarded = 0;
         loop {
@@ -162,7 +162,7 @@ mod tests {
     fn a_device_that_discards_nothing_has_nothing_kept_back() {
         let mut pool = pool(3, &[1, 2]);
         pool.set_discards(false);
-        let returned = pool.choose_spares(Spares { floor: 0, keep: 0, undiscarded: 0 });
+        let returned = pool.choose_spares(ReturnableExtents { floor: 0, keep: 0, undiscarded: 0 });
         assert_eq!(
             returned.iter().map(|r| (r.extent, r.is_stale)).collect::<Vec<_>>(),
             [(0, false), (1, false), (2, false)]

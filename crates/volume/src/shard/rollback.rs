@@ -22,26 +22,26 @@ use crate::{OpenError, VolumeError};
 
 impl<D: Device> Inner<D> {
     /// Notes whether the shard goes back to an older root, perhaps.
-    pub(super) fn note_whether_it_goes_back(&self, roots: &Roots) {
+    pub(super) fn detect_rollback(&self, roots: &Roots) {
         let newest = roots.perhaps_newest(&self.superblock, self.index);
         situation_if(Situation::StartFromOlderRoot, || newest.is_some());
-        self.recovering.yields.set(newest.is_some());
+        self.recovery_mode.root_rolled_back.set(newest.is_some());
     }
 
     /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.
     pub(super) fn claim_extent(&self, extent: u32) -> Result<(), OpenError> {
-        match self.recovering.yields.get() {
+        match self.recovery_mode.root_rolled_back.get() {
             true => self.extents.claim_unless_owned(extent, self.index),
             false => self.extents.claim(extent, self.index),
         }
     }
 
     /// The journal was replayed: extents in which something is are the shard's (Y3).
-    pub(super) async fn claim_what_is_in_use(&self) -> Result<(), OpenError> {
-        if !self.recovering.yields.get() {
+    pub(super) async fn claim_used_extents(&self) -> Result<(), OpenError> {
+        if !self.recovery_mode.root_rolled_back.get() {
             return Ok(());
         }
-        let unnamed = match self.recovering.consents.get() {
+        let unnamed = match self.recovery_mode.allow_data_loss.get() {
             true => self.unnamed_extents().await,
             false => BTreeSet::new(),
         };
@@ -68,8 +68,8 @@ impl<D: Device> Inner<D> {
     }
 
     /// All shards were read back: what others claim is left to them (Y2), and the rest is the shard's.
-    pub(super) fn leave_what_others_claim(&self) {
-        if !self.recovering.yields.get() {
+    pub(super) fn drop_contested_extents(&self) {
+        if !self.recovery_mode.root_rolled_back.get() {
             return;
         }
         let mut pool = self.pool.borrow_mut();
