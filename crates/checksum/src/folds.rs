@@ -29,8 +29,8 @@ const LEN_MIN: usize = 2 * STEP;
 
 type Step = [[u8; VECTOR]; STRANDS];
 
-/// What the lower and the upper half of 16 bytes are multiplied by, to move them over `bytes`: the powers of x
-/// that lead there, less what reflected factors of 32 and 64 bits bring of their own.
+/// Returns the factors that move the lower and the upper half of 16 bytes over `bytes`: the powers
+/// of x for that distance, less the shift that reflected factors of 32 and 64 bits add.
 const fn factors(bytes: usize) -> [u32; 2] {
     [power(8 * bytes + 31), power(8 * bytes - 33)]
 }
@@ -38,7 +38,7 @@ const fn factors(bytes: usize) -> [u32; 2] {
 const OVER_STEP: [u32; 2] = factors(STEP);
 const OVER_VECTOR: [u32; 2] = factors(VECTOR);
 
-/// Whether the processor can.
+/// Returns whether the processor supports folding.
 #[inline]
 pub(crate) fn are_possible() -> bool {
     is_x86_feature_detected!("avx512f")

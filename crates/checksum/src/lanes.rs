@@ -23,7 +23,7 @@ static LONG_TWICE: ShiftTable = shift_table(2 * LONG);
 static SHORT_ONCE: ShiftTable = shift_table(SHORT);
 static SHORT_TWICE: ShiftTable = shift_table(2 * SHORT);
 
-/// Whether the processor can.
+/// Returns whether the processor supports lanes.
 #[inline]
 pub(crate) fn are_possible() -> bool {
     is_x86_feature_detected!("sse4.2")

@@ -33,11 +33,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     !update(!0, bytes)
 }
 
-/// CRC-32C of `bytes`, while `next`, of which it will be asked next and which is no longer, is brought into the
-/// processor's second-level cache: memory is nearly as slow as the sum, and so both take little longer than one.
+/// CRC-32C of `bytes`, while `next`, of which it will be asked next and which is no longer, is
+/// brought into the processor's second-level cache: memory is nearly as slow as the sum, and so
+/// both take little longer than one.
 ///
-/// Where the sum is not taken in lanes (`lanes.rs`), nothing is fetched that lies right behind: who reads from the first
-/// byte to the last has what follows fetched by the processor. Nor is anything for less than nearly a block.
+/// Where the sum is not taken in lanes (`lanes.rs`), nothing right behind `bytes` is fetched: the
+/// processor itself prefetches for a sequential reader. Nor is anything for less than nearly a
+/// block.
 #[inline]
 #[must_use]
 pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {

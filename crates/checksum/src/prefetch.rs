@@ -53,7 +53,7 @@ impl Lines {
     /// None.
     pub const NONE: Self = Self { next: std::ptr::null(), left: 0 };
 
-    /// Whether all were asked for.
+    /// Returns whether all were asked for.
     #[must_use]
     pub fn are_all_asked(&self) -> bool {
         self.left == 0

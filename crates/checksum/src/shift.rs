@@ -1,18 +1,18 @@
-//! What a checksum becomes when zero bytes follow: multiplication by a power of x, as tables.
+//! Advances a checksum over zero bytes: multiplication by a power of x, as tables.
 
 const POLYNOMIAL_REFLECTED: u32 = 0x82F6_3B78;
 
 /// `table[i][b]`: what byte `i` of a checksum register, with value `b`, becomes later.
 pub(crate) type ShiftTable = [[u32; 256]; 4];
 
-/// What `register` becomes where `table` leads.
+/// Multiplies `register` by the power of x of `table`.
 #[inline]
 pub(crate) fn shift(table: &ShiftTable, register: u32) -> u32 {
     let [b0, b1, b2, b3] = register.to_le_bytes();
     table[0][b0 as usize] ^ table[1][b1 as usize] ^ table[2][b2 as usize] ^ table[3][b3 as usize]
 }
 
-/// What is left of x^exponent, reflected as in a register.
+/// Returns the remainder of x^exponent, reflected as in a register.
 pub(crate) const fn power(exponent: usize) -> u32 {
     // x^0, and from there one zero bit after the other.
     let mut register = 1 << 31;

@@ -1,8 +1,8 @@
 //! A copy that leaves the caches as they are.
 
-/// Copies `source` to `target`, whose bytes nobody reads soon: they go to memory without being fetched from it first,
-/// and displace nothing in the caches. A store to a cache line that is in no cache would fetch it, only to overwrite
-/// it.
+/// Copies `source` to `target`, whose bytes are not read soon: they go to memory without being
+/// fetched from it first, and displace nothing in the caches. A store to a cache line that is in no
+/// cache would fetch it, only to overwrite it.
 ///
 /// Panics if they differ in length.
 pub fn copy_to_memory(source: &[u8], target: &mut [u8]) {
