@@ -78,13 +78,13 @@ macro_rules! address {
                 self.start.plus(self.blocks)
             }
 
-            /// Whether the two runs share a block.
+            /// Returns whether the two runs share a block.
             #[must_use]
             pub fn overlaps(self, other: Self) -> bool {
                 self.start < other.end() && other.start < self.end()
             }
 
-            /// Whether `address` lies in the run.
+            /// Returns whether `address` lies in the run.
             #[must_use]
             pub fn contains(self, address: $address) -> bool {
                 address >= self.start && address.0 - self.start.0 < self.blocks

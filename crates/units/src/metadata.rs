@@ -36,7 +36,7 @@ impl MetadataSize {
         Self::ALL.into_iter().find(|size| size.bytes() as u64 == bytes)
     }
 
-    /// Whether blocks have none.
+    /// Returns whether blocks have none.
     #[inline]
     #[must_use]
     pub const fn is_none(self) -> bool {

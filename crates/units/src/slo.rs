@@ -1,6 +1,6 @@
-//! What a volume is promised of its device.
+//! The service level objective of a volume.
 
-/// What a volume is promised.
+/// The service level objective of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Slo {
     /// A part of what is not promised by rate, in proportion to the weights of all such volumes.
