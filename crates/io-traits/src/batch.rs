@@ -1,4 +1,4 @@
-//! What one send system call carries: headers and data in turn.
+//! The payload of one send system call: headers and data in turn.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl SendBatch {
         self.len_bytes
     }
 
-    /// Whether there is nothing to send.
+    /// Returns whether there is nothing to send.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
@@ -83,7 +83,7 @@ impl SendBatch {
         }
     }
 
-    /// Whether some of the memory is pinned.
+    /// Returns whether some of the memory is pinned.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.segments

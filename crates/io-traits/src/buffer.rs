@@ -1,11 +1,11 @@
 //! Block-aligned memory for data on its way between network and device.
 //!
-//! - B1: a [`Buffer`] starts on a 4096-byte boundary and is a whole number of blocks, so that it can
-//!   be handed to a device opened with `O_DIRECT`.
-//! - B2: dropped buffers are recycled per thread, most recently used first, so that a busy core keeps
-//!   working in the same hot memory. At most [`POOL_BYTES_MAX`] are kept.
-//! - B3: the contents of a new buffer are unspecified, and may be another tenant's data. Whoever
-//!   takes one fills all of it, or takes [`Buffer::zeroed`].
+//! - B1: a [`Buffer`] starts on a 4096-byte boundary and is a whole number of blocks, so that it
+//!   can be handed to a device opened with `O_DIRECT`.
+//! - B2: dropped buffers are recycled per thread, most recently used first, so that a busy core
+//!   keeps working in the same hot memory. At most [`POOL_BYTES_MAX`] are kept.
+//! - B3: the contents of a new buffer are unspecified, and may be another tenant's data. A caller
+//!   fills all of it, or takes [`Buffer::zeroed`].
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -151,7 +151,7 @@ fn new_zeroed(blocks: usize) -> Vec<Block> {
     Block::new_vec_zeroed(blocks).expect("memory for a buffer")
 }
 
-/// Whose memory a slice is of.
+/// The owner of a slice's memory.
 #[derive(Clone)]
 enum Memory {
     Own(Rc<Buffer>),
@@ -178,12 +178,12 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// A shared, read-only view of a part of a [`Buffer`], or of memory that somebody lends. Cloning it copies no
+/// A shared, read-only view of a part of a [`Buffer`], or of lent memory. Cloning it copies no
 /// data.
 ///
-/// - B4: *pinned* memory is that of a device, whose blocks nobody can have anew meanwhile. It is let go within the
-///   turn of the core's loop in which it was taken; who has to wait with it, for a peer above all, takes a copy first
-///   ([`BufferSlice::unpinned`]).
+/// - B4: *pinned* memory is that of a device, whose blocks are not reused meanwhile. It is released
+///   within the turn of the core's loop in which it was taken; a caller that must wait, above all
+///   for a peer, takes a copy first ([`BufferSlice::unpinned`]).
 #[derive(Clone, Debug)]
 pub struct BufferSlice {
     memory: Memory,
@@ -207,7 +207,7 @@ impl BufferSlice {
         Self { memory: Memory::Pinned(bytes), start: 0, len }
     }
 
-    /// Whether it has to be let go soon (B4).
+    /// Returns whether it has to be released soon (B4).
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         matches!(self.memory, Memory::Pinned(_))

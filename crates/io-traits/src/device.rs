@@ -6,14 +6,14 @@ use units::{Pba, PbaRange};
 
 use crate::{Buffer, BufferSlice};
 
-/// What a device is, as far as the engine cares.
+/// Properties of a device that the engine depends on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DeviceGeometry {
     /// Number of 4 KiB blocks.
     pub blocks: u64,
-    /// Whether a completed write can still be lost with the power until [`Device::flush`].
+    /// True if a completed write can still be lost with the power until [`Device::flush`].
     pub volatile_cache: bool,
-    /// Whether [`Device::discard`] gives space back.
+    /// True if [`Device::discard`] gives space back.
     pub discards: bool,
 }
 
@@ -40,7 +40,7 @@ pub enum DeviceError {
         /// The blocks concerned.
         range: PbaRange,
     },
-    /// A write to blocks that somebody is looking at: see [`Device::pin`].
+    /// A write to blocks that have a reader: see [`Device::pin`].
     #[error("{range} is pinned by a reader")]
     Pinned {
         /// The blocks concerned.
@@ -68,22 +68,24 @@ pub trait Device: Clone + 'static {
         let _ = (range, fetch);
     }
 
-    /// Whether the device lies in memory, and blocks can be pinned; constant. `false`: [`Device::pin`] says no whatever it is
-    /// asked for.
+    /// Returns whether the device lies in memory, and blocks can be pinned; constant. If `false`,
+    /// [`Device::pin`] always returns `None`.
     fn pins(&self) -> bool {
         false
     }
 
-    /// The blocks in `range` where they lie, pinned, if the device lies in memory. Nobody can write to them until
-    /// the last slice is dropped: such a write fails with [`DeviceError::Pinned`].
+    /// Pins the blocks in `range` and returns them in place, if the device lies in memory. Until
+    /// the last slice is dropped, a write to them fails with [`DeviceError::Pinned`].
     ///
-    /// A device may always say no, also one that [pins](Device::pins); then they are to be [read](Device::read).
+    /// A device may always return `None`, also one that [pins](Device::pins); then the blocks are
+    /// to be [read](Device::read).
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let _ = range;
         None
     }
 
-    /// Whether so little is under way that what nobody waits for may begin: it would begin at once, and keep no other from that.
+    /// Returns whether so little is under way that a background request may begin: it would start
+    /// at once and delay no other.
     fn has_room(&self) -> bool {
         true
     }

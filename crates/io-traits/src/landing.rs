@@ -1,9 +1,9 @@
-//! Memory of somebody else's, into which is received.
+//! Lent memory that data is received into.
 
 use std::fmt;
 
-/// Where received bytes go instead of a [`crate::Buffer`]. Its owner can have the memory back at any time; what
-/// comes then goes nowhere.
+/// Memory for received bytes instead of a [`crate::Buffer`]. Its owner can take it back at any
+/// time; bytes that arrive later are dropped.
 pub trait Landing: fmt::Debug {
     /// Its length.
     fn len_bytes(&self) -> usize;

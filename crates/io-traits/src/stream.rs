@@ -38,8 +38,8 @@ pub enum NetworkError {
         /// The address asked for.
         address: SocketAddr,
     },
-    /// Nobody listens there.
-    #[error("nobody listens on {address}")]
+    /// The connection was refused: no process listens there.
+    #[error("no process listens on {address}")]
     Refused {
         /// The address asked for.
         address: SocketAddr,
@@ -88,8 +88,9 @@ pub trait Stream: Clone + 'static {
     /// costs the peer what it has not read yet; see [`Stream::shutdown_write`] for an end without. A waiting receive or send returns an error.
     fn shutdown(&self);
 
-    /// How the peer has ended the stream, if it has: it will send nothing more, though some of what it sent may wait
-    /// to be received. `Closed` if it closed its side, `Reset` if it, or the network, tore the connection down.
+    /// Returns the way the peer has ended the stream, if it has: it will send nothing more, though
+    /// some of what it sent may wait to be received. `Closed` if it closed its side, `Reset` if it,
+    /// or the network, tore the connection down.
     fn end_by_peer(&self) -> Option<StreamError>;
 
     /// The address of the other end.
@@ -102,7 +103,7 @@ pub trait Stream: Clone + 'static {
     fn interface(&self) -> Option<String>;
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub trait Listener: 'static {
     /// The streams it accepts.
     type Stream: Stream;

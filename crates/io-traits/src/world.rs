@@ -48,7 +48,7 @@ pub trait Offload {
     ) -> impl Future<Output = T> + 'static;
 }
 
-/// What a core offers to the code that runs on it. Cheap to clone.
+/// The services of a core for the code that runs on it. Cheap to clone.
 pub trait World: Clock + Spawn + Network + Entropy + Offload + Clone + 'static {}
 
 impl<W: Clock + Spawn + Network + Entropy + Offload + Clone + 'static> World for W {}
