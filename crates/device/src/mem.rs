@@ -1,8 +1,8 @@
 //! A device in memory, shared by cores.
 //!
 //! - M1: the memory is cut into stripes, each under a lock of its own. Cores work in different
-//!   extents, far larger than a stripe, so that a lock costs one write to a cache line that the core
-//!   already has, and nobody waits.
+//!   extents, far larger than a stripe, so that a lock costs one write to a cache line that the
+//!   core already has, and no core waits.
 
 use std::future::{Future, ready};
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub enum MemError {
     },
 }
 
-/// Of a request: stripe, bytes in the stripe, bytes in the request.
+/// A part of a request: stripe, bytes in the stripe, bytes in the request.
 type Part<'a> = (&'a Arc<Stripe>, Range<usize>, Range<usize>);
 
 struct Shared {
@@ -128,7 +128,7 @@ impl Device for MemDevice {
         true
     }
 
-    /// What lies in two stripes is not lent, nor what somebody writes to just then.
+    /// Blocks in two stripes are not lent, nor blocks that are being written.
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let mut parts = self.parts(range).ok()?;
         let (stripe, bytes, _) = parts.next()?;
@@ -163,7 +163,7 @@ impl Device for MemDevice {
     }
 }
 
-/// What a request yields, at once.
+/// Returns the outcome of a request that completes at once.
 #[cfg(test)]
 fn now<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -271,9 +271,10 @@ mod tests {
         assert!(device.pin(PbaRange::new(Pba(2 * STRIPE_BLOCKS), 1)).is_none(), "beyond the end");
     }
 
-    /// P1 of `pins.rs`: of a reader and a writer who come at once, one gives way.
+    /// P1 of `pins.rs`: of a reader and a writer at the same time, one gives way.
     ///
-    /// Method: one thread writes a block over and over, each time another byte, another pins it and looks twice.
+    /// Method: one thread writes a block over and over, each time another byte, another pins it and
+    /// looks twice.
     #[test]
     fn no_write_reaches_memory_that_is_being_read() {
         const ROUNDS: usize = 20_000;

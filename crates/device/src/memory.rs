@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// The size of a huge page on all common machines.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// A part of an anonymous private mapping that nobody else has.
+/// An exclusively owned part of an anonymous private mapping.
 pub(crate) struct Memory {
     base: *mut u8,
     len: usize,
@@ -55,25 +55,26 @@ impl Memory {
     /// The bytes in `range`.
     ///
     /// # Safety
-    /// Nobody changes them meanwhile.
+    /// They do not change meanwhile.
     pub(crate) unsafe fn get(&self, range: &Range<usize>) -> &[u8] {
         let start = self.at(range);
-        // SAFETY: mapped and zero-filled by the kernel, ours, and nobody changes it, as the caller promises.
+        // SAFETY: mapped and zero-filled by the kernel, ours, and unchanged, as the caller
+        // promises.
         unsafe { slice::from_raw_parts(start, range.len()) }
     }
 
-    /// The bytes in `range`, to be changed, and no others: somebody may be looking at those.
+    /// The bytes in `range`, mutably. Other bytes may have readers.
     ///
     /// # Safety
-    /// Nobody else looks at bytes in `range` meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "who may change which bytes is decided in pins.rs")]
+    /// There is no other reference to bytes in `range` meanwhile.
+    #[expect(clippy::mut_from_ref, reason = "pins.rs decides which bytes may be changed")]
     pub(crate) unsafe fn get_mut(&self, range: &Range<usize>) -> &mut [u8] {
         let start = self.at(range);
-        // SAFETY: as for `get`; and nobody else looks at it, as the caller promises.
+        // SAFETY: as for `get`; and there is no other reference, as the caller promises.
         unsafe { slice::from_raw_parts_mut(start, range.len()) }
     }
 
-    /// Where the bytes in `range` begin. They stay there for as long as this is not dropped.
+    /// Returns a pointer to the bytes in `range`. They stay there until this is dropped.
     pub(crate) fn at(&self, range: &Range<usize>) -> *mut u8 {
         assert!(range.start <= range.end && range.end <= self.len, "outside of the memory");
         // SAFETY: within the mapping, or at its end.
@@ -88,7 +89,7 @@ impl Memory {
         // SAFETY: as the caller promises.
         let part = unsafe { self.get_mut(range) };
         let (start, len) = (part.as_mut_ptr().cast::<c_void>(), part.len());
-        // SAFETY: the part is ours, and nobody else's; for private anonymous memory the advice
+        // SAFETY: the part is ours, and has no other owner; for private anonymous memory the advice
         // means that it reads as zeroes from now on.
         let discarded = unsafe { madvise(start, len, Advice::LinuxDontNeed) };
         if discarded.is_err() {
@@ -98,7 +99,7 @@ impl Memory {
 }
 
 /// # Safety
-/// The bytes are a whole number of pages of a mapping, and nobody uses them.
+/// The bytes are a whole number of pages of a mapping, and are not used any more.
 unsafe fn unmap(base: *mut u8, len: usize) {
     if len > 0 {
         // SAFETY: as the caller promises. It can fail only where there is nothing to unmap, or no

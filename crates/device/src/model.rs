@@ -43,7 +43,7 @@ pub struct ModelDevice<D, C> {
     inner: D,
     clock: C,
     model: SharedModel,
-    /// Whether a flush is needed, by the device below or by the model.
+    /// True if a flush is needed, by the device below or by the model.
     volatile_cache: bool,
 }
 
@@ -69,7 +69,7 @@ impl<D: Device, C: Clock + Clone + 'static> ModelDevice<D, C> {
         }
     }
 
-    /// What `inner` says, not before `done`.
+    /// Returns the outcome of `inner`, not before `done`.
     fn delayed<T: 'static>(
         &self,
         inner: impl Future<Output = Result<T, DeviceError>> + 'static,

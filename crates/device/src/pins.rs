@@ -1,10 +1,12 @@
-//! Memory of a device that readers look at where it lies.
+//! Memory of a device that readers access in place.
 //!
-//! - P1: who pins a block counts himself, and then looks whether the stripe is being written; who writes says that the
-//!   stripe is being written, and then looks at the counts. At least one of two who meet sees the other: a reader gives
-//!   way and reads a copy, a writer fails. So nobody changes what somebody looks at.
-//! - P2: who lets go of a block has looked at it for the last time before: a writer that finds it free sees that.
-//! - P3: who copies from the stripe, or writes there, does so under its lock.
+//! - P1: a reader that pins a block counts itself, and then checks if the stripe is being written;
+//!   a writer marks the stripe as being written, and then checks the counts. So at least one of the
+//!   two sees the other: a reader gives way and reads a copy, a writer fails. No pinned byte is
+//!   changed.
+//! - P2: a reader that unpins a block has made its last access before: a writer that finds the
+//!   block free sees that.
+//! - P3: copies from the stripe and writes to it are made under its lock.
 
 use std::ops::Range;
 use std::slice;
@@ -27,7 +29,7 @@ pub(crate) struct Stripe {
     memory: Memory,
     lock: RwLock<()>,
     is_written: AtomicBool,
-    /// How many readers look at each block: from when the first does in this stripe.
+    /// Number of readers of each block, allocated by the first pin in this stripe.
     pins: OnceLock<Box<[AtomicU16]>>,
 }
 
@@ -62,7 +64,7 @@ impl Stripe {
         std::ptr::slice_from_raw_parts(self.memory.at(range), range.len())
     }
 
-    /// Whether nobody looks at the bytes in `range`.
+    /// Returns whether the bytes in `range` have no reader.
     fn is_free(&self, range: &Range<usize>) -> bool {
         let Some(pins) = self.pins.get() else { return true };
         pins[blocks(range)].iter().all(|pins| pins.load(Ordering::Acquire) == 0)
@@ -77,7 +79,7 @@ impl Stripe {
         self.pins.get_or_init(|| (0..STRIPE_LEN / BLOCK_SIZE).map(|_| AtomicU16::new(0)).collect())
     }
 
-    /// Counts a reader of the bytes in `range`; whether he may look.
+    /// Counts a reader of the bytes in `range`; returns whether it may read them.
     fn pin(&self, range: &Range<usize>) -> bool {
         let mut are_few = true;
         for pins in &self.pins()[blocks(range)] {
@@ -93,7 +95,7 @@ impl Stripe {
     }
 }
 
-/// A stripe that nobody changes.
+/// A stripe that is not being changed.
 pub(crate) struct Reading<'a> {
     stripe: &'a Stripe,
     _lock: RwLockReadGuard<'a, ()>,
@@ -101,7 +103,7 @@ pub(crate) struct Reading<'a> {
 
 impl Reading<'_> {
     pub(crate) fn bytes(&self, range: &Range<usize>) -> &[u8] {
-        // SAFETY: whoever changes it has the lock alone (P3).
+        // SAFETY: changes need the exclusive lock (P3).
         unsafe { self.stripe.memory.get(range) }
     }
 }
@@ -113,13 +115,14 @@ pub(crate) struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    /// The bytes in `range`, unless somebody looks at them.
+    /// The bytes in `range`, unless they have a reader.
     pub(crate) fn bytes(&mut self, range: &Range<usize>) -> Option<&mut [u8]> {
-        // SAFETY: nobody looks there, nobody comes to while this lives (P1), and nobody else has the lock (P3).
+        // SAFETY: the range has no reader, gets none while this lives (P1), and this has the
+        // exclusive lock (P3).
         self.stripe.is_free(range).then(|| unsafe { self.stripe.memory.get_mut(range) })
     }
 
-    /// Makes `range`, whole pages, zeroes, and gives the memory back. `false`: somebody looks there.
+    /// Makes `range`, whole pages, zeroes, and gives the memory back. `false`: it has a reader.
     pub(crate) fn discard(&mut self, range: &Range<usize>) -> bool {
         let is_free = self.stripe.is_free(range);
         if is_free {
@@ -132,7 +135,7 @@ impl Writing<'_> {
 
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
-        // Whoever sees this sees what was written.
+        // A thread that sees this sees the written bytes.
         self.stripe.is_written.store(false, Ordering::Release);
     }
 }
@@ -153,7 +156,7 @@ impl Pinned {
     pub(crate) fn new(stripe: &Arc<Stripe>, range: Range<usize>) -> Option<Self> {
         let start = stripe.memory.at(&range).cast_const();
         let may_look = stripe.pin(&range);
-        // Dropped if not, which takes him out of the count.
+        // Dropped if not, which undoes the count.
         let pinned = Self { stripe: stripe.clone(), range, start };
         may_look.then_some(pinned)
     }
@@ -161,7 +164,7 @@ impl Pinned {
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: within the stripe's memory, which it keeps alive; and nobody writes there (P1).
+        // SAFETY: within the stripe's memory, which it keeps alive; and it is not written (P1).
         unsafe { slice::from_raw_parts(self.start, self.range.len()) }
     }
 }
