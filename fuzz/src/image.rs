@@ -172,7 +172,7 @@ async fn pause() {
     .await;
 }
 
-/// A device with two volumes, the second with metadata of blocks; data, maps of several leaves, dead ranges, a checkpoint
+/// A device with two volumes, the second with metadata of blocks; data, maps of several leaves, pending unmaps, a checkpoint
 /// and a journal behind it.
 pub(crate) fn image() -> &'static Image {
     static IMAGE: OnceLock<Image> = OnceLock::new();

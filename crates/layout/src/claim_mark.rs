@@ -1,7 +1,8 @@
 //! A claim mark: the last claim of the device's cluster under which the device was served.
 //!
-//! Hosts of a cluster agree in a directory who serves a device. A directory that is restored from a backup forgets claims; what
-//! lies on the device does not. Two copies lie between the roots and the first extent.
+//! The hosts of a cluster agree in a directory on the host that serves a device. A directory that
+//! is restored from a backup forgets claims; the device does not. Two copies lie between the roots
+//! and the first extent.
 
 use alloc::string::String;
 use core::mem::{offset_of, size_of};
@@ -65,7 +66,7 @@ impl ClaimMark {
     /// The name is too long.
     pub fn encode(&self, block: &mut [u8]) {
         let name = self.host_name.as_bytes();
-        assert!(name.len() <= HOST_NAME_BYTES_MAX, "checked by whoever made this");
+        assert!(name.len() <= HOST_NAME_BYTES_MAX, "checked by the code that made this");
         let header = ClaimMarkHeader {
             magic: CLAIM_MARK_MAGIC,
             crc32c: U32::ZERO,
@@ -142,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What nobody wrote is refused, however well it is sealed.
+    /// A mark with impossible values is refused, however well it is sealed.
     #[test]
     fn a_claim_mark_that_cannot_be_is_refused() {
         let refused = |at: usize, bytes: &[u8]| {

@@ -26,11 +26,11 @@ const NAME_AT: usize = 64;
 const SLO_AT: usize = 320;
 const PENDING_UNMAPS_AT: usize = 512;
 const ACCESS_AT: usize = PENDING_UNMAPS_AT + PENDING_UNMAPS_MAX * 16;
-/// Most bytes of what says who may open a volume.
+/// Most bytes of a volume's access list.
 pub const ACCESS_BYTES_MAX: usize = 2048;
 const FLAG_DELETED: u16 = 1;
 
-/// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the dead ranges
+/// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the pending unmaps
 /// (start and number of blocks, 8 bytes each) at byte 512, the access at byte 1536 (its length, 2 bytes,
 /// and itself).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -52,13 +52,13 @@ struct DescriptorHeader {
     flags: U16,
     /// 46..48: bytes of the name.
     name_len: U16,
-    /// 48..50: number of dead ranges.
+    /// 48..50: number of pending unmaps.
     pending_unmap_count: U16,
     /// 50..59: root of the map; address zero if empty.
     map: PackedMapping,
     /// 59: metadata of each block: 0 for none, or n for 2^n bytes.
     metadata: u8,
-    // 60..64 reserved, zero: whoever finds something there does not know what it finds.
+    // 60..64 reserved, zero: a reader that finds anything else does not know its meaning.
 }
 
 const _: () = {
@@ -68,7 +68,7 @@ const _: () = {
     assert!(ACCESS_AT == 1536 && ACCESS_AT + 2 + ACCESS_BYTES_MAX <= BLOCK_SIZE);
 };
 
-/// What a checkpoint knows of a volume.
+/// The state of a volume in a checkpoint.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Descriptor {
     /// Volume number within its shard.
@@ -83,11 +83,11 @@ pub struct Descriptor {
     pub metadata: MetadataSize,
     /// Blocks that hold data.
     pub mapped: u64,
-    /// Whether the volume was deleted, and its space is being taken back.
+    /// True if the volume was deleted, and its space is being taken back.
     pub deleted: bool,
-    /// What it is promised.
+    /// The service level objective.
     pub slo: Slo,
-    /// Who may open it; opaque here.
+    /// The access list; opaque here.
     pub access: Vec<u8>,
     /// Root of the map.
     pub map: Option<Mapping>,
@@ -96,7 +96,7 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Fills one block. Panics if the name, the access or the list of dead ranges is too long.
+    /// Fills one block. Panics if the name, the access or the list of pending unmaps is too long.
     pub fn encode(&self, block: &mut [u8]) {
         assert!(
             self.name.len() <= NAME_BYTES_MAX && self.pending_unmaps.len() <= PENDING_UNMAPS_MAX
@@ -124,11 +124,11 @@ impl Descriptor {
         let (len, access) = block[ACCESS_AT..].split_at_mut(2);
         len.copy_from_slice(small(self.access.len()).as_bytes());
         access[..self.access.len()].copy_from_slice(&self.access);
-        for (place, dead) in
+        for (place, range) in
             block[PENDING_UNMAPS_AT..].chunks_exact_mut(16).zip(&self.pending_unmaps)
         {
-            place[..8].copy_from_slice(&dead.start.0.to_le_bytes());
-            place[8..].copy_from_slice(&dead.blocks.to_le_bytes());
+            place[..8].copy_from_slice(&range.start.0.to_le_bytes());
+            place[8..].copy_from_slice(&range.blocks.to_le_bytes());
         }
         seal(block, 4);
     }
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// What a later program may make of a volume must not be taken for something else.
+    /// A later program's kinds of volumes are not taken for known ones.
     #[test]
     fn an_unknown_kind_of_volume_is_refused() {
         let mut block = vec![0; BLOCK_SIZE];

@@ -34,7 +34,7 @@ const KIND_SET_SLO: u8 = 7;
 const KIND_SET_ACCESS: u8 = 8;
 const FLAG_TRUSTED: u8 = 1;
 const FLAG_SLO: u8 = 1;
-/// Where the flags of a write say how much metadata its blocks have.
+/// Position of the bits in the flags of a write that hold the metadata size of its blocks.
 const METADATA_SHIFT: u32 = 4;
 const SLO_SIZE: usize = size_of::<PackedSlo>();
 /// Most blocks of one write, hence the atomic size: 8 MiB.
@@ -73,10 +73,10 @@ pub enum Entry<'a> {
         volume: u32,
         /// First block.
         lba: Lba,
-        /// Whether the data was on the media before the entry was made, so that it is not compared
+        /// True if the data was on the media before the entry was made, so that it is not compared
         /// with the checksums on replay.
         trusted: bool,
-        /// Where the blocks lie, in order.
+        /// Locations of the blocks, in order.
         runs: Cow<'a, [PbaRange]>,
         /// CRC-32C of each block.
         crcs: Cow<'a, [u32]>,
@@ -87,12 +87,12 @@ pub enum Entry<'a> {
     Unmap {
         /// Volume number.
         volume: u32,
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
     },
     /// The shard owns one more extent.
     Reserve {
-        /// Which.
+        /// The extent.
         extent: u32,
     },
     /// There is a new volume.
@@ -103,11 +103,11 @@ pub enum Entry<'a> {
         uuid: Uuid,
         /// Size in blocks.
         blocks: u64,
-        /// What it is promised.
+        /// The service level objective.
         slo: Slo,
         /// Name for people.
         name: Cow<'a, str>,
-        /// Who may open it; opaque here.
+        /// The access list; opaque here.
         access: Cow<'a, [u8]>,
     },
     /// A volume has a new size.
@@ -121,14 +121,14 @@ pub enum Entry<'a> {
     SetSlo {
         /// Volume number.
         volume: u32,
-        /// What.
+        /// The new service level objective.
         slo: Slo,
     },
     /// Others may open a volume.
     SetAccess {
         /// Volume number.
         volume: u32,
-        /// Who; opaque here.
+        /// The new access list; opaque here.
         access: Cow<'a, [u8]>,
     },
     /// A volume is gone.

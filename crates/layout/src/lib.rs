@@ -1,6 +1,7 @@
 //! All that lies on a device, as pure bytes: `docs/on-disk-format.md` is the same in prose.
 //!
-//! - [`Superblock`]: what the device is. [`overhead`]: what farflash takes of it. [`ClaimMark`]: for whom it was served last.
+//! - [`Superblock`]: what the device is. [`overhead`]: what farflash takes of it. [`ClaimMark`]:
+//!   the host that served it last.
 //! - [`Root`]: a shard's last checkpoint. [`Record`] and [`Entry`]: its journal since then.
 //! - [`NodeView`] and [`encode_node`]: nodes of maps and tables. [`Descriptor`]: a volume.
 //!

@@ -1,4 +1,4 @@
-//! Where a block lies, and what it must look like.
+//! The location and the checksum of a block.
 
 use units::{Pba, PbaRange};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// A block's place and its CRC-32C: what every pointer on the device is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Mapping {
-    /// Where the block lies.
+    /// Location of the block.
     pub pba: Pba,
     /// CRC-32C of its 4096 bytes.
     pub crc: u32,

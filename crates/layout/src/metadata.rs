@@ -1,4 +1,4 @@
-//! How the metadata of blocks is told apart: its size as a power of two, in one byte.
+//! Encodes the metadata size of blocks: its power of two, in one byte.
 
 use units::MetadataSize;
 

@@ -80,7 +80,7 @@ pub const fn leaf_capacity(width: usize, metadata: MetadataSize) -> usize {
 /// Children that fit into an inner node.
 pub const INNER_CAPACITY: usize = leaf_capacity(7, MetadataSize::None);
 
-/// Which node is to be encoded.
+/// The head of a node to be encoded.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeHead {
     /// Volume number, or which table.
@@ -205,7 +205,7 @@ impl<'a> NodeView<'a> {
         (0..view.count()).map(move |index| view.base + view.distance(index))
     }
 
-    /// What the keys lead to.
+    /// Returns the mappings of the keys.
     pub fn mappings(&self) -> impl ExactSizeIterator<Item = PackedMapping> + use<'a> {
         self.mappings.chunks_exact(MAPPING_SIZE).map(PackedMapping::read)
     }

@@ -17,11 +17,13 @@
 //! - J4: all entries of a record count, or none.
 //! - J5: `generation` is that of the last durable root when the record was made, so that a record
 //!   tells whether the newest root was lost.
-//! - J6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed` say what is known meanwhile:
-//!   records up to the former are durable, with all their data but that of writes in those that the latter names. Zeroes say
-//!   nothing. A record whose entries reach into the last bytes has none of it.
-//! - J7: `secret` is that of the root, which no tenant knows. Blocks of the journal may be what a tenant chose: metadata or
-//!   checksums of his blocks within a record, or data that lay there before. He could make them look like records.
+//! - J6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed`
+//!   say what is known meanwhile: records up to the former are durable, with all their data but
+//!   that of writes in those that the latter names. Zeroes say nothing. A record whose entries
+//!   reach into the last bytes has none of it.
+//! - J7: `secret` is that of the root, which no tenant knows. Blocks of the journal may hold bytes
+//!   that a tenant chose: metadata or checksums of its blocks within a record, or data that lay
+//!   there before. The tenant could make them look like records.
 
 use core::mem::{offset_of, size_of};
 
@@ -67,11 +69,11 @@ struct RecordHeader {
     generation: U64,
 }
 
-/// What a record says of those before it, in the last bytes of its last block (J6, J7).
+/// A record's statements on those before it, in the last bytes of its last block (J6, J7).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RecordTail {
-    /// What only records of the shard have.
+    /// The secret that only records of the shard have.
     secret: U64,
     /// Records up to this one are durable.
     applied: U64,
@@ -91,16 +93,16 @@ const _: () = {
     assert!(offset_of!(RecordHeader, settled) == 40 && offset_of!(RecordHeader, count) == 56);
 };
 
-/// What a record says of itself.
+/// The head of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordHead {
     /// One more than the record before.
     pub sequence: u64,
-    /// Which start of the shard wrote it.
+    /// The start of the shard that wrote it.
     pub incarnation: u64,
     /// Identity of the device.
     pub device: Uuid,
-    /// Which shard.
+    /// The shard.
     pub shard: u16,
     /// Data of records up to this one is on the media.
     pub settled: u64,
@@ -117,13 +119,13 @@ pub struct RecordHead {
 }
 
 impl RecordHead {
-    /// Whether it says that an earlier record is durable.
+    /// Returns whether it says that an earlier record is durable.
     #[must_use]
     pub const fn proves(&self, sequence: u64) -> bool {
         sequence <= self.settled || sequence <= self.applied
     }
 
-    /// Whether it says that all data of an earlier record is on the media (J3, J6).
+    /// Returns whether it says that all data of an earlier record is on the media (J3, J6).
     #[must_use]
     pub fn proves_data(&self, sequence: u64) -> bool {
         let Some(bit) = sequence.checked_sub(self.settled.saturating_add(1)) else { return true };
@@ -175,7 +177,7 @@ pub fn seal_record(bytes: &mut [u8], head: &RecordHead, count: u32, entries_len:
 /// A whole record.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Record {
-    /// What it says of itself.
+    /// Its head.
     pub head: RecordHead,
     /// Its own checksum.
     pub crc: u32,
@@ -186,7 +188,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// How many blocks the record that begins in this block claims to take, if it looks like one.
+    /// Returns the number of blocks that the record beginning in this block claims to take, if it
+    /// looks like one.
     #[must_use]
     pub fn peek_blocks(block: &[u8]) -> Option<u16> {
         let (header, _) = RecordHeader::ref_from_prefix(block).ok()?;

@@ -13,8 +13,8 @@ use crate::mapping::PackedMapping;
 use crate::{DecodeError, Mapping, seal, sealed};
 
 const ROOT_MAGIC: [u8; 4] = *b"FSR1";
-/// What is counted one by one, generations, incarnations and records, never comes so far: whoever
-/// finds more finds what nobody wrote, and whoever counts on does not overflow.
+/// Generations, incarnations and record numbers are counted one by one and never reach this: a
+/// higher number was not written by farflash, and counting on does not overflow.
 pub const COUNT_MAX: u64 = 1 << 62;
 
 /// Root of a shard, format 1.
@@ -59,7 +59,7 @@ const _: () = {
     assert!(offset_of!(RootHeader, journal_blocks) == 56 && offset_of!(RootHeader, extents) == 74);
 };
 
-/// Where in the journal replay begins.
+/// The point in the journal where replay begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ReplayPoint {
     /// Sequence of the record.
@@ -75,15 +75,15 @@ pub struct ReplayPoint {
 pub struct Root {
     /// Identity of the device.
     pub device: Uuid,
-    /// Which shard.
+    /// The shard.
     pub shard: u16,
     /// Counts checkpoints.
     pub generation: u64,
     /// Counts starts of the shard.
     pub incarnation: u64,
-    /// Where the journal lies.
+    /// Location of the journal.
     pub journal: PbaRange,
-    /// Where replay begins.
+    /// Start of replay.
     pub replay: ReplayPoint,
     /// Number of the next volume; numbers are never used again.
     pub next_volume: u32,
@@ -91,7 +91,8 @@ pub struct Root {
     pub extents: Option<Mapping>,
     /// Root of the volume table: volume number to descriptor.
     pub volumes: Option<Mapping>,
-    /// What the shard's records carry, if it is not 0: no tenant knows it (J7 of `record.rs`).
+    /// The secret that the shard's records carry, if it is not 0: no tenant knows it (J7 of
+    /// `record.rs`).
     pub secret: u64,
 }
 

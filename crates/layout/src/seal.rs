@@ -1,4 +1,4 @@
-//! How a block proves that it is whole.
+//! Seals blocks with a checksum.
 
 use checksum::crc32c;
 
@@ -28,7 +28,7 @@ pub(crate) fn seal(block: &mut [u8], at: usize) {
     block[at..at + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// Whether the four bytes at `at` are the CRC-32C of everything behind them.
+/// Returns whether the four bytes at `at` are the CRC-32C of everything behind them.
 pub(crate) fn sealed(block: &[u8], at: usize) -> bool {
     let Some(stored) = block.get(at..at + 4) else { return false };
     stored == crc32c(&block[at + 4..]).to_le_bytes()

@@ -1,4 +1,4 @@
-//! What farflash takes of a device.
+//! The space that farflash takes of a device.
 
 use units::{BLOCK_SIZE, ByteLen};
 

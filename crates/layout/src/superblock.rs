@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{DecodeError, EXTENT_BLOCKS_MAX, EXTENT_BLOCKS_MIN, FORMAT_VERSION, seal, sealed};
 
-/// What a superblock begins with.
+/// First bytes of a superblock.
 pub const SUPERBLOCK_MAGIC: [u8; 8] = *b"farflash";
 /// Shards that every device has room for.
 pub const SHARD_SLOTS: u16 = 64;
@@ -62,7 +62,7 @@ const _: () = {
     assert!(offset_of!(SuperblockHeader, blocks) == 32);
 };
 
-/// What a device is and where its parts lie.
+/// The identity of a device and the layout of its parts.
 ///
 /// ```text
 /// | superblock | roots | … | extent 0 | extent 1 | … | last extent | roots again | superblock |
@@ -114,29 +114,31 @@ impl Superblock {
         Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots, cluster: None })
     }
 
-    /// Which of two superblocks of one device counts: the one that names a cluster, if the other names none. Between
-    /// two writes of its copies a device thus belongs to the cluster that it joins, or leaves. `other` says nothing
-    /// if it is of another device.
+    /// Chooses between two superblocks of one device: the one that names a cluster, if the other
+    /// names none. Between two writes of its copies a device thus belongs to the cluster that it
+    /// joins, or leaves. `other` is ignored if it is of another device.
     #[must_use]
     pub fn or_in_cluster(self, other: Self) -> Self {
         let is_same = Self { cluster: None, ..other } == self;
         if is_same { other } else { self }
     }
 
-    /// Where the two copies of the superblock of a device of `blocks` blocks lie.
+    /// Returns the places of the two copies of the superblock of a device of `blocks` blocks.
     #[must_use]
     pub const fn places(blocks: u64) -> [Pba; 2] {
         [Pba(0), Pba(blocks - 1)]
     }
 
-    /// Where the two copies of a root of shard `shard` lie; even and odd generations alternate.
+    /// Returns the places of the two copies of a root of shard `shard`; even and odd generations
+    /// alternate.
     #[must_use]
     pub fn root_places(&self, shard: u16, generation: u64) -> [Pba; 2] {
         let slot = u64::from(shard) * 2 + generation % 2;
         [Pba(1 + slot), Pba(self.blocks - 1 - self.root_blocks() + slot)]
     }
 
-    /// Where the two copies of the claim mark lie: behind the first copies of roots, and just before extent 0.
+    /// Returns the places of the two copies of the claim mark: behind the first copies of roots,
+    /// and just before extent 0.
     #[must_use]
     pub fn claim_mark_places(&self) -> [Pba; 2] {
         [Pba(1 + self.root_blocks()), Pba(self.data_start().0 - 1)]
@@ -185,7 +187,7 @@ impl Superblock {
         (index < self.extent_count() && pba < self.data_end()).then_some((index, block))
     }
 
-    /// Whether one of an extent's two bitmaps has its place there.
+    /// Returns whether one of an extent's two bitmaps has its place there.
     #[must_use]
     pub fn is_bitmap(&self, pba: Pba) -> bool {
         self.locate(pba).is_some_and(|(_, block)| block < crate::BITMAP_SLOTS)
@@ -194,7 +196,7 @@ impl Superblock {
     /// Blocks as whole extents and the rest. Each request does this several times, hence without a division.
     fn split(&self, blocks: u64) -> (u64, u64) {
         let extent = u64::from(self.extent_blocks);
-        debug_assert!(extent.is_power_of_two(), "checked by whoever made this");
+        debug_assert!(extent.is_power_of_two(), "checked by the code that made this");
         (blocks >> extent.trailing_zeros(), blocks & (extent - 1))
     }
 
@@ -298,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Of two copies the one that names a cluster counts, whichever it is; one of another device never does.
+    /// The one of two copies that names a cluster counts, in either order; one of another device
+    /// never does.
     #[test]
     fn a_device_between_two_states_belongs_to_the_cluster() {
         let alone = Superblock::for_device(Uuid::from_u128(7), 1 << 21).expect("8 GiB");
