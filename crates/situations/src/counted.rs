@@ -17,7 +17,7 @@ pub fn situation(which: Situation) {
     REACHED.with_borrow_mut(|reached| *reached.entry(which).or_default() += 1);
 }
 
-/// How often each situation was reached on this thread since this was last asked.
+/// Takes the number of times each situation was reached on this thread since the last call.
 #[must_use]
 pub fn take() -> BTreeMap<Situation, u64> {
     REACHED.take()
@@ -57,7 +57,7 @@ impl Drop for During {
     }
 }
 
-/// Whether the phase lasts anywhere on this thread.
+/// Returns whether the phase lasts anywhere on this thread.
 #[must_use]
 pub fn is_during(phase: Phase) -> bool {
     LASTING.with_borrow(|lasting| lasting.get(&phase).is_some_and(|guards| *guards > 0))

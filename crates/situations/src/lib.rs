@@ -68,7 +68,7 @@ mod uncounted {
         During(())
     }
 
-    /// Whether the phase lasts anywhere on this thread.
+    /// Returns whether the phase lasts anywhere on this thread.
     #[inline(always)]
     #[must_use]
     pub const fn is_during(_: Phase) -> bool {

@@ -1,6 +1,6 @@
 //! The table of all situations, and of the phases that the power may cut into.
 
-/// How many runs reach a situation.
+/// The share of runs that reach a situation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Share {
     /// So many that those of the tests do.
@@ -36,13 +36,13 @@ macro_rules! situations {
                 match self { $(Self::$name => stringify!($name),)* }
             }
 
-            /// What it is, in one line.
+            /// Returns its description, in one line.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// How many runs reach it.
+            /// Returns the share of runs that reach it.
             #[must_use]
             pub const fn share(self) -> Share {
                 match self { $(Self::$name => share!($share),)* }
@@ -66,7 +66,7 @@ macro_rules! phases {
         }
 
         impl Phase {
-            /// What it is when the power goes meanwhile, if that is counted.
+            /// Returns the situation that stands for a power cut meanwhile, if that is counted.
             #[must_use]
             pub const fn cut(self) -> Option<Situation> {
                 #[allow(unreachable_patterns, reason = "phases without a cut have but one arm")]
@@ -126,7 +126,7 @@ situations! {
     RangeAcrossInnerNode, often in "tall": "a range that is looked up begins below one inner node and ends below another";
     NodeChangedUnderCheckpoint, often in "crash": "a node is changed of which a checkpoint writes the older version";
     NodeGivenUp, often in "corrupt": "a node that cannot be read is taken out of its map";
-    HealedNodeRewritten, seldom in "corrupt": "a damaged node is written anew from memory";
+    HealedNodeRewritten, seldom in "corrupt": "a damaged node is rewritten from memory";
 
     // Memory of maps.
     InnerNodeEvicted, often in "tall": "an inner node is evicted";
@@ -217,8 +217,8 @@ situations! {
     LostVolumePassedOver, often in "repair": "records of a lost volume are passed over";
     TableNodeGivenUp, seldom in "repair": "a damaged node of the volume table is given up";
     ReplayGivesNodeUp, seldom in "repair": "a repair gives up a node that replay needs";
-    BitmapMadeAnew, often in "corrupt": "a bitmap is made anew from the maps";
-    ExtentTableMadeAnew, seldom in "repair": "the table of extents is made anew from the maps";
+    BitmapRebuilt, often in "corrupt": "a bitmap is rebuilt from the maps";
+    ExtentTableRebuilt, seldom in "repair": "the table of extents is rebuilt from the maps";
     ExtentsLeftToOthers, seldom in "starts": "a shard that goes back leaves extents to others";
     DataMadeDurableOnceMore, often in "errors": "a start writes data once more that no flush covers";
     ConfirmationFails, seldom in "errors": "what a start is built on cannot be made durable";
@@ -228,8 +228,8 @@ situations! {
     ReturnFails, seldom in "broken": "a failed shard is brought back in vain";
 
     // Damage.
-    HealedTable, seldom in "corrupt": "a damaged node of a table or a descriptor is written anew";
-    HealedBitmap, seldom in "corrupt": "a damaged bitmap is written anew";
+    HealedTable, seldom in "corrupt": "a damaged node of a table or a descriptor is rewritten";
+    HealedBitmap, seldom in "corrupt": "a damaged bitmap is rewritten";
     ScrubAwaitsCheckpoint, often in "crash": "a scrub waits for the checkpoint under way";
     BlockReadAgainIsSound, often in "corrupt": "a block is sound only when it is read again";
     BlockIsDamaged, often in "corrupt": "a block is damaged also when it is read again";

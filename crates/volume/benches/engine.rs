@@ -1,4 +1,4 @@
-//! What the engine itself costs a request, over a device in memory. Also a smoke test: without
+//! Measures the engine's own cost of a request, over a device in memory. Also a smoke test: without
 //! `--bench` each case runs a few requests only.
 
 use std::cell::Cell;

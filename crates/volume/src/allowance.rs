@@ -1,11 +1,11 @@
-//! How many blocks some volumes may hold together: those of one tenant in one core.
+//! Limits the blocks that the volumes of one tenant hold together on one core.
 //!
-//! - A1: a write that adds blocks takes them from what is left before it does anything, and is refused if
-//!   that is too little. Nothing is taken for blocks that it replaces.
-//! - A2: what is left is counted anew by [`Allowance::set`] only, from what the volumes hold and what writes
-//!   under way will add. Between two counts nothing is given back.
-//! - A3: a write that is in the map and not answered yet is counted in both, and so for too much: what is
-//!   used never makes the limit more.
+//! - A1: a write that adds blocks takes them from what is left before it does anything, and is
+//!   refused if that is too little. Nothing is taken for blocks that it replaces.
+//! - A2: what is left is recomputed by [`Allowance::set`] only, from what the volumes hold and what
+//!   writes under way will add. Between two counts nothing is given back.
+//! - A3: a write that is in the map and not answered yet is counted in both, and so for too much:
+//!   what is used never makes the limit more.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use units::LbaRange;
 
 use crate::{Volume, VolumeError};
 
-/// What volumes may add, shared by them.
+/// Blocks that a group of volumes may still add; shared by them.
 #[derive(Debug)]
 pub struct Allowance {
     limit: Cell<u64>,
@@ -33,13 +33,13 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// How many blocks the volumes may hold. They may hold more already.
+    /// The most blocks that the volumes may hold. They may hold more already.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.limit.get()
     }
 
-    /// What the volumes hold, and will when the writes under way are done; `held` is what they hold now.
+    /// Blocks that the volumes hold (`held`), plus those that writes under way will add.
     #[must_use]
     pub fn used(&self, held: u64) -> u64 {
         held + self.under_way.get()
@@ -106,7 +106,7 @@ mod tests {
         let one = allowance.take(4).expect("six are left");
         assert!(allowance.take(3).is_none());
         let two = allowance.take(2).expect("two are left");
-        // Counted anew while both are under way: neither is held yet.
+        // Recomputed while both are under way: neither is held yet.
         allowance.set(10, 4);
         assert!(allowance.take(1).is_none());
         drop(one);

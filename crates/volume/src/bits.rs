@@ -41,7 +41,7 @@ impl Bits {
         was_set
     }
 
-    /// Whether any bit in `range` is set.
+    /// Returns whether any bit in `range` is set.
     #[inline]
     pub(crate) fn any(&self, range: Range<u32>) -> bool {
         words(range).any(|(word, mask)| self.0[word] & mask != 0)
@@ -87,7 +87,7 @@ impl Bits {
         were_clear.count_ones()
     }
 
-    /// Whether every bit that is set here is set there.
+    /// Returns whether every bit that is set here is set there.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0.iter()).all(|(ours, theirs)| ours & !theirs == 0)
     }

@@ -22,7 +22,7 @@ impl From<BufferSlice> for Blocks {
     }
 }
 
-/// Where two runs of bytes differ first.
+/// Returns the first offset at which two runs of bytes differ.
 fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     if a == b { None } else { a.iter().zip(b).position(|(a, b)| a != b) }
 }

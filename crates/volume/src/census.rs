@@ -1,9 +1,9 @@
-//! Which blocks are named, by all that can name one.
+//! The set of blocks that have an owner.
 //!
-//! - N1: a bit for each block of the extents in which something is named: 32 MiB for a TiB. Who names a block is asked
-//!   again, for those of which it matters.
-//! - N2: of blocks that are named twice, or that lie where nothing can be named, [`DOUBTS_MAX`] are remembered, and the
-//!   others counted.
+//! - N1: one bit for each block of the extents in which a block has an owner: 32 MiB per TiB. The
+//!   owners themselves are not kept; a second walk finds those of doubtful blocks.
+//! - N2: of blocks with two owners, or outside all extents, [`DOUBTS_MAX`] each are remembered and
+//!   the others are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,7 +58,7 @@ impl Census {
         }
     }
 
-    /// Whether something names the block, which lies in an extent.
+    /// Returns whether the block, which lies in an extent, has an owner.
     pub(crate) fn has(&self, pba: Pba) -> bool {
         let located = self.superblock.locate(pba);
         located.is_some_and(|(extent, bit)| {

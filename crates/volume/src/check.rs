@@ -15,17 +15,17 @@ use crate::shard::{Inner, ScrubStep, Shard, Structure};
 const OWNERS_MAX: usize = 8;
 /// Blocks whose owners are looked at from one word of progress to the next.
 const TOLD_EVERY: u64 = 1024;
-/// What a volume's descriptor counts.
+/// Name of the count that a volume's descriptor keeps.
 pub(crate) const MAPPED_BLOCKS: &str = "mapped blocks of a volume";
 
-/// Who names a block.
+/// The owner of a block.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Owner {
     /// A tenant's block.
     Data {
         /// Volume number.
         volume: u32,
-        /// Which block of it.
+        /// The block's address in the volume.
         lba: u64,
     },
     /// A node of a volume's map.
@@ -62,7 +62,7 @@ impl Owner {
 pub enum Finding {
     /// Two owners name the same block.
     Shared {
-        /// Which block.
+        /// The block.
         pba: Pba,
         /// The one.
         first: Owner,
@@ -71,47 +71,47 @@ pub enum Finding {
     },
     /// A block is named and its bitmap says that it is free.
     NotInUse {
-        /// Which block.
+        /// The block.
         pba: Pba,
-        /// Who names it.
+        /// Its owner.
         owner: Owner,
     },
     /// A block is named that lies in no extent of the shard.
     Outside {
-        /// Which block.
+        /// The block.
         pba: Pba,
-        /// Who names it.
+        /// Its owner.
         owner: Owner,
     },
-    /// A bitmap says that a block is in use, and nobody names it.
+    /// A bitmap says that a block is in use, but it has no owner.
     Leaked {
-        /// Which block.
+        /// The block.
         pba: Pba,
     },
-    /// Blocks in use that nobody names who could be read.
+    /// Blocks in use that only unreadable maps can account for.
     Unaccounted {
-        /// How many.
+        /// Their number.
         blocks: u64,
     },
     /// A count that is kept differs from what is there.
     Count {
-        /// Which count.
+        /// The count.
         what: &'static str,
-        /// What is kept.
+        /// The stored value.
         kept: u64,
-        /// What is there.
+        /// The counted value.
         found: u64,
     },
     /// A block does not match its checksum, or cannot be read.
     Unreadable(VolumeError),
     /// So many more, of kinds of which there are many.
     LeftOut {
-        /// How many.
+        /// Their number.
         findings: u64,
     },
 }
 
-/// What a check found.
+/// The outcome of a check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CheckReport {
     /// Blocks of tenants.
@@ -123,7 +123,7 @@ pub struct CheckReport {
 }
 
 impl Finding {
-    /// Where it is, if it is in one place.
+    /// Returns the location of the finding, if it has a single one.
     #[must_use]
     pub fn pba(&self) -> Option<Pba> {
         match self {
@@ -166,7 +166,7 @@ impl fmt::Display for Finding {
             Self::Outside { pba, owner } => {
                 write!(f, "{pba} is in no extent of the shard, but {owner:?} names it")
             }
-            Self::Leaked { pba } => write!(f, "{pba} is in use, but nobody names it"),
+            Self::Leaked { pba } => write!(f, "{pba} is in use, but has no owner"),
             Self::Unaccounted { blocks } => {
                 write!(f, "{blocks} blocks are in use which only unreadable maps can name")
             }
@@ -306,7 +306,7 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether each block that is named has one owner, lies in the shard, and is in use.
+    /// Checks that each owned block has one owner, lies in the shard and is in use.
     async fn check_owners(&self, mut census: Census, found: &mut Found) {
         let (mut outside, mut free) = (std::mem::take(&mut census.nowhere), Doubts::default());
         for pba in census.blocks() {
@@ -332,7 +332,7 @@ impl<D: Device> Inner<D> {
         again.await;
         found.left_out += twice.left_out + outside.left_out + free.left_out;
         for (pba, owners) in owners {
-            let (first, others) = owners.split_first().expect("who was met names it");
+            let (first, others) = owners.split_first().expect("each entry has an owner");
             for second in others {
                 let finding = Finding::Shared { pba, first: *first, second: *second };
                 found.push(second.volume(), finding);
@@ -346,7 +346,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Whether each volume has as many entries as it says.
+    /// Checks that each volume has as many entries as its descriptor says.
     fn check_entries(&self, counts: &BTreeMap<u32, u64>, found: &mut Found) {
         for state in self.states() {
             let kept = state.map.borrow().entries();

@@ -1,15 +1,20 @@
-//! The mark that the last claim of a device has left on it: which host of its cluster served it last.
+//! The mark that the last claim of a device left on it. It names the host of the cluster that
+//! served the device last.
 //!
-//! The directory says who serves a device, and may be restored from a backup that knows less than the device.
+//! The directory says which host serves a device, but may be restored from a backup that is older
+//! than the mark.
 //!
-//! - K1: a mark says something only of the device and the cluster that it names, which are those of the superblock. So it ends when
-//!   the device is formatted or leaves its cluster.
-//! - K2: of two copies the one with the higher number counts. They are written one after the other, with a flush behind each: whenever
-//!   the power goes, the mark is the one before or the new one. One copy is enough, where the place of the other takes no writes.
-//! - K3: no mark is replaced by one of a lower number, nor by another one of the same, as far as whoever writes can see: a
-//!   device has no compare-and-swap. What is there in the end is read back.
+//! - K1: a mark says something only of the device and the cluster that it names, which are those of
+//!   the superblock. So it ends when the device is formatted or leaves its cluster.
+//! - K2: of two copies the one with the higher number counts. They are written one after the other,
+//!   with a flush behind each: whenever the power goes, the mark is the one before or the new one.
+//!   One copy is enough, where the place of the other takes no writes.
+//! - K3: no mark is replaced by one of a lower number, nor by another one of the same, as far as
+//!   the writer can see: a device has no compare-and-swap. The writer reads the mark back at the
+//!   end.
 //!
-//! Copies that are damaged say nothing, as those of a device that was never marked: then the directory alone counts.
+//! Copies that are damaged say nothing, as those of a device that was never marked: then the
+//! directory alone counts.
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{ClaimMark, DecodeError, Superblock};
@@ -17,7 +22,7 @@ use units::Pba;
 
 use crate::copies::{self, Copy};
 
-/// What the mark of the device says whose superblock this is; `None` if there is none.
+/// Reads the mark of the device with this superblock; `None` if there is none.
 ///
 /// # Errors
 /// The device fails in another way than that it cannot read a block.

@@ -1,17 +1,21 @@
-//! To which cluster a device belongs, as its superblocks say.
+//! The cluster that a device belongs to, as recorded in its superblocks.
 //!
-//! Hosts of one cluster agree in a directory who serves a device. Who asks another directory, or none, would learn nothing
-//! of that; so the device itself says whose it is.
+//! The hosts of one cluster agree in a directory on the host that serves a device. A host that asks
+//! another directory, or none, would not see that agreement, so the device itself names its
+//! cluster.
 //!
-//! - C1: nothing of a device is served for a cluster before all copies of the superblock that are whole name it durably.
-//! - C2: of two copies the one that names a cluster counts. Until the last write is durable, a device thus belongs to the
-//!   cluster that it joins or leaves, and a power cut leaves it to nobody else.
-//! - C3: copies are written one after the other, with a flush behind each, and first those that are not whole: at any
-//!   moment one is whole.
+//! - C1: nothing of a device is served for a cluster before all copies of the superblock that are
+//!   whole name it durably.
+//! - C2: of two copies the one that names a cluster counts. Until the last write is durable, a
+//!   device thus belongs to the cluster that it joins or leaves, and a power cut gives it to no
+//!   other cluster.
+//! - C3: copies are written one after the other, with a flush behind each, and first those that are
+//!   not whole: at any moment one is whole.
 //! - C4: from one cluster to another a device comes by way of none only.
 //!
-//! A device has no compare-and-swap. Two clusters that join one that belongs to none in the same moment are told apart by
-//! what is read back in the end: but not if one of them waits, between its look and its write, until the other is done.
+//! A device has no compare-and-swap. Two clusters that join one that belongs to none in the same
+//! moment are told apart by what is read back in the end: but not if one of them waits, between its
+//! look and its write, until the other is done.
 
 use io_traits::{Device, DeviceError};
 use layout::Superblock;
@@ -34,8 +38,8 @@ pub async fn join_cluster<D: Device>(device: &D, cluster: Uuid) -> Result<Superb
     read_superblock(device).await
 }
 
-/// Makes a device one of no cluster; whoever asks for that knows that no host of its cluster serves it. Returns the cluster
-/// that it belonged to.
+/// Removes a device from its cluster. The caller must know that no host of the cluster serves it.
+/// Returns the cluster that it belonged to.
 ///
 /// # Errors
 /// It is not ours, or it cannot be read or written. It may then still belong to its cluster.

@@ -1,8 +1,9 @@
-//! What lies in the place of one of two copies of the same.
+//! Reads one of two copies of a block and judges it.
 //!
-//! - O1: it counts as zeroes when [`READS_ENOUGH`] reads gave them, and as damaged when so many gave anything else, whichever comes
-//!   first. So one read that fails, or fetches what lies elsewhere, makes no shard look as if it was never used, beside a
-//!   damaged copy neither: others would get its extents. Nor does it make what was never written look damaged.
+//! - O1: it counts as zeroes when [`READS_ENOUGH`] reads gave them, and as damaged when so many
+//!   gave anything else, whichever comes first. So one read that fails, or fetches what lies
+//!   elsewhere, makes no shard look as if it was never used, beside a damaged copy neither: others
+//!   would get its extents. Nor does it make what was never written look damaged.
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::DecodeError;
@@ -14,9 +15,9 @@ use crate::sabotage::{Sabotage, tries};
 /// Reads that decide what a place holds.
 const READS_ENOUGH: u32 = 3;
 
-/// What lies there.
+/// The judgement.
 pub(crate) enum Copy<T> {
-    /// What is meant to.
+    /// The expected content.
     Whole { value: T, block: BufferSlice },
     /// Zeroes: perhaps it was never written.
     Blank,

@@ -16,7 +16,7 @@ impl Changed {
         self.0.set(true);
     }
 
-    /// Whether the descriptor is out of date.
+    /// Returns whether the descriptor is out of date.
     pub(crate) fn is_marked(&self) -> bool {
         self.0.get()
     }

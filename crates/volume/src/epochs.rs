@@ -44,7 +44,7 @@ impl Epochs {
         self.first + self.epochs.len() as u64 - 1
     }
 
-    /// A read ends. Calls `release` for all that nobody can be reading any more.
+    /// Ends a read. Calls `release` for all blocks that no read can be using any more.
     pub(crate) fn end_read(&mut self, epoch: u64, release: impl FnMut(PbaRange)) {
         let index = usize::try_from(epoch - self.first).expect("epochs with readers are kept");
         self.epochs[index].readers -= 1;
@@ -53,7 +53,7 @@ impl Epochs {
         }
     }
 
-    /// Blocks are freed: no later read finds them. Calls `release` at once if nobody reads at all.
+    /// Frees blocks that no later read finds. Calls `release` at once if no read is under way.
     pub(crate) fn free(&mut self, run: PbaRange, mut release: impl FnMut(PbaRange)) {
         let unread = self.epochs.len() == 1 && self.epochs[0].readers == 0;
         if unread || broken(Sabotage::ReuseWhileRead) {

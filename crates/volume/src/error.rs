@@ -1,4 +1,4 @@
-//! What can go wrong, and what the caller can do about it.
+//! The errors of the engine, and what the caller can do about each.
 
 use io_traits::DeviceError;
 use layout::DecodeError;
@@ -43,11 +43,11 @@ pub enum VolumeError {
     Corrupt {
         /// The tenant's block.
         lba: Lba,
-        /// Where it lies.
+        /// Its location.
         pba: Pba,
-        /// What was written.
+        /// The checksum in the map.
         stored: u32,
-        /// What was read.
+        /// The checksum of the data read.
         computed: u32,
     },
     /// A node of the map is damaged: the blocks that it describes are lost.
@@ -55,7 +55,7 @@ pub enum VolumeError {
     CorruptMap {
         /// The block that was asked for.
         lba: Lba,
-        /// Where the node lies.
+        /// Location of the node.
         pba: Pba,
     },
     /// A volume with this identity is there already.
@@ -64,7 +64,8 @@ pub enum VolumeError {
     /// The volume was deleted.
     #[error("the volume was deleted")]
     Deleted,
-    /// A name of more than 255 bytes, a size beyond 2^51 blocks, or too much about who may open it.
+    /// A name of more than 255 bytes, a size beyond 2^51 blocks, or an access list that is too
+    /// long.
     #[error("the volume's name, size or access is out of bounds")]
     Spec,
     /// The device failed this request. The blocks hold what they held before.
@@ -96,8 +97,8 @@ pub enum JournalLoss {
     /// The device has no space for a checkpoint.
     #[error("there is no space for a checkpoint")]
     CheckpointSpace,
-    /// The device was opened anew: what was open of it is dead.
-    #[error("what was open of the device is dead")]
+    /// The device was reopened: handles from before fail.
+    #[error("the device was reopened, and this handle is no longer valid")]
     WayGone,
 }
 
@@ -155,11 +156,11 @@ pub enum OpenError {
     /// A block of the shard's own tables is damaged.
     #[error("shard {shard}: the {what} at {pba} is damaged: {error}")]
     Damaged {
-        /// Which shard.
+        /// The shard.
         shard: u16,
-        /// Which structure.
+        /// The structure.
         what: &'static str,
-        /// Where it lies.
+        /// Its location.
         pba: Pba,
         /// In what way.
         error: DecodeError,
@@ -167,7 +168,7 @@ pub enum OpenError {
     /// A journal record that must be there is not; what came after it would be lost.
     #[error("shard {shard}: journal record {sequence} is damaged")]
     Journal {
-        /// Which shard.
+        /// The shard.
         shard: u16,
         /// The missing record.
         sequence: u64,
@@ -175,24 +176,25 @@ pub enum OpenError {
     /// Two shards claim the same extent.
     #[error("extent {extent} is claimed by shards {first} and {second}")]
     DoubleOwner {
-        /// Which extent.
+        /// The extent.
         extent: u32,
-        /// Who claimed it first.
+        /// The shard that claimed it first.
         first: u16,
-        /// Who claims it too.
+        /// The shard that claims it too.
         second: u16,
     },
-    /// Maps name blocks in extents that are nobody's by a table of extents that was made anew from the same maps:
-    /// the device gives other bytes than before. That table must not be written.
+    /// A table of extents was rebuilt from the maps, and a second read of the same maps names
+    /// blocks in extents that the table does not own: reads of the device are inconsistent. That
+    /// table must not be written.
     #[error(
         "shard {0}: the device gives its maps once so and once otherwise; look at its health, then try again"
     )]
     Unsteady(u16),
-    /// Where a device went away, another one is now, or an older state of it.
+    /// The device at this address is another one, or an older state of the one that went away.
     #[error("this is not the device that went away, or not as it was")]
     OtherDevice,
-    /// While the shard was away somebody else started it, and maybe others. Which extents are whose is not known here any more: all
-    /// that has the device open lets go of it, and it is opened anew.
+    /// Another process started the shard meanwhile, and perhaps others, so the owners of extents
+    /// are not known here any more. All users of the device must close it, and it is opened again.
     #[error(
         "the device was served elsewhere meanwhile: start this server again, which reads all of it back"
     )]

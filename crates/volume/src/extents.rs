@@ -1,4 +1,4 @@
-//! Who owns which extent of a device, and what else its shards have to know of each other.
+//! The owner of each extent of a device, and other state that its shards share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use crate::OpenError;
 use crate::flushes::Flushes;
 use crate::pool::Returned;
 
-/// Such a part of all extents is to be nobody's, where several shards may come to need some; at least two.
+/// The part of all extents that is kept unowned while several shards may need some; at least two.
 const FREE_PART: u32 = 32;
 const FREE_MIN: u32 = 2;
 
@@ -28,7 +28,7 @@ pub struct ExtentAllocator {
 struct Owners {
     by_extent: Vec<Option<u16>>,
     free: u32,
-    /// Where the search for the next free extent begins.
+    /// The search for the next free extent begins here.
     next: u32,
     /// The shard that found none last.
     wanted_by: Option<u16>,
@@ -36,13 +36,14 @@ struct Owners {
     spare: BTreeMap<u16, u32>,
     /// Extents of shards that are being read back. Still theirs: the device may say so.
     disputed: BTreeSet<u32>,
-    /// Extents whose shard leaves them to whoever claims them (Y2 of `rollback.rs`).
+    /// Extents that their shard gives up to any shard that claims them (Y2 of `rollback.rs`).
     yielded: BTreeSet<u32>,
-    /// Extents that nobody owns, and that were given back before all that was in them was discarded.
+    /// Unowned extents that were given back before all of their content was discarded.
     stale: BTreeSet<u32>,
-    /// Shards read back from what no flush is known to cover. Without that they may own what seems to be nobody's.
+    /// Shards recovered from state that may not be durable. They may yet own extents that seem
+    /// unowned.
     unflushed: BTreeSet<u16>,
-    /// How often anyone asked or said something.
+    /// Number of calls.
     calls: u64,
 }
 
@@ -80,7 +81,7 @@ impl ExtentAllocator {
         }
     }
 
-    /// Extents that nobody owns.
+    /// Extents without an owner.
     #[must_use]
     pub fn unowned(&self) -> u32 {
         self.lock().free
@@ -97,8 +98,8 @@ impl ExtentAllocator {
         u64::from(owners.free) * whole - missing
     }
 
-    /// How often shards asked it for anything, or told it something: each time a core may have to wait for another. Not for
-    /// each request: what space a shard has, it hands out by itself. Flushes, which shards share, are not counted.
+    /// Number of calls by shards. Each may make a core wait for another, but requests make none: a
+    /// shard allocates from its own extents. Flushes, which shards share, are not counted.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.locked().calls
@@ -114,7 +115,8 @@ impl ExtentAllocator {
         self.lock().claim(extent, shard)
     }
 
-    /// As [`ExtentAllocator::claim`], of a shard that leaves the extent to whoever claims it, or has already (Y2 of `rollback.rs`).
+    /// As [`ExtentAllocator::claim`], for a shard that gives the extent up to any other shard that
+    /// claims it, or has claimed it already (Y2 of `rollback.rs`).
     pub(crate) fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let mut owners = self.lock();
         let owner = owners.by_extent.get(extent as usize).copied().flatten();
@@ -125,10 +127,10 @@ impl ExtentAllocator {
         Ok(())
     }
 
-    /// `shard` claimed the extent unless it was owned, and leaves it to nobody from now on (Y3).
+    /// Claims the extent for `shard` for good, after [`ExtentAllocator::claim_unless_owned`] (Y3).
     ///
     /// # Errors
-    /// It is another's.
+    /// Another shard owns it.
     pub(crate) fn insist(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let mut owners = self.lock();
         if owners.by_extent.get(extent as usize) == Some(&Some(shard)) {
@@ -179,7 +181,7 @@ impl ExtentAllocator {
         };
     }
 
-    /// Whether that goes for all shards: none is going to own more than it claims.
+    /// Returns whether that holds for all shards: none is going to own more than it claims.
     pub(crate) fn are_all_flushed(&self) -> bool {
         self.lock().unflushed.is_empty()
     }
@@ -192,7 +194,7 @@ impl ExtentAllocator {
             owned.map(|(extent, _)| extent).chain(owners.disputed.iter().copied()).collect();
     }
 
-    /// `shard` was read back and has durably begun anew: what it did not claim again is free.
+    /// `shard` was recovered and has a durable root: extents that it did not claim again are free.
     pub(crate) fn settle_dispute(&self, shard: u16) {
         let mut owners = self.lock();
         let disputed = std::mem::take(&mut owners.disputed);
@@ -209,7 +211,7 @@ impl ExtentAllocator {
         owners.wanted_by = None;
     }
 
-    /// Whether a shard other than `shard` has found no extent.
+    /// Returns whether a shard other than `shard` has found no extent.
     pub(crate) fn is_wanted_by_others(&self, shard: u16) -> bool {
         self.lock().wanted_by.is_some_and(|other| other != shard)
     }

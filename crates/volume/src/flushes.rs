@@ -1,13 +1,16 @@
-//! The flushes of a device, whichever of its shards asks: one after the other.
+//! Serializes the flushes of a device across its shards.
 //!
-//! A flush covers what all shards had written when it began, and one that fails concerns them all. A core hears of that when it
-//! comes to it, which may be late. So none begins before it is known what came of the one before:
+//! A flush covers all writes of all shards that completed before it began, and a failed one
+//! concerns all of them. A core may learn of a failure late. So no flush begins before the outcome
+//! of the previous one is known:
 //!
-//! - V1: one is under way at a time. Whoever asks meanwhile shares the next one with all others that do, and one of them makes it.
-//! - V2: what came of it is known to all at once. One that succeeded thus began when all failures before were known.
-//! - V3: one of which nobody says how it ended has failed.
+//! - V1: one flush is under way at a time. Tasks that ask meanwhile share the next one, and one of
+//!   them makes it.
+//! - V2: all tasks learn the outcome at once. So a flush that succeeded began when all failures
+//!   before it were known.
+//! - V3: a flush that is dropped without an outcome has failed.
 //!
-//! There is no I/O here: that is for whoever has the [`Turn`].
+//! This module does no I/O: the holder of the [`Turn`] does.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -36,12 +39,12 @@ impl Flushes {
         self.lock().begun + 1
     }
 
-    /// Whether the flush with this number has ended, well or not.
+    /// Returns whether the flush with this number has ended, well or not.
     pub(crate) fn has_ended(&self, number: u64) -> bool {
         self.lock().ended >= number
     }
 
-    /// How many have failed.
+    /// Number of flushes that failed.
     pub(crate) fn failures(&self) -> u64 {
         self.lock().failures
     }
@@ -78,7 +81,7 @@ pub(crate) struct Turn {
 }
 
 impl Turn {
-    /// What came of it.
+    /// Ends the flush with its outcome.
     pub(crate) fn end(mut self, succeeded: bool) {
         self.succeeded = succeeded;
     }
@@ -112,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Who asks, and how often it was woken.
+    /// A waker, and the number of times it was woken.
     fn asker() -> (Arc<Wakes>, Waker) {
         let wakes = Arc::<Wakes>::default();
         (wakes.clone(), Waker::from(wakes))
@@ -122,7 +125,8 @@ mod tests {
         flushes.poll_turn(number, &mut Context::from_waker(waker))
     }
 
-    /// V1: those who ask while one is under way get the next one together, and each is woken once, however often it looked.
+    /// V1: tasks that ask while a flush is under way share the next one, and each is woken once,
+    /// however often it polled.
     #[test]
     fn who_asks_meanwhile_shares_the_next_one() {
         let flushes = Flushes::default();
@@ -144,7 +148,8 @@ mod tests {
         assert_eq!((flushes.next(), flushes.failures()), (next + 1, 0));
     }
 
-    /// V2, V3: a failure is known before the next one begins, be it that nobody said how it ended.
+    /// V2, V3: a failure is known before the next flush begins, also if the turn was dropped
+    /// without an outcome.
     #[test]
     fn a_failure_is_known_before_the_next_one_begins() {
         let flushes = Flushes::default();

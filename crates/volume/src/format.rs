@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::FormatError;
 use crate::superblocks::{Copies, Copy};
 
-/// How a device is formatted.
+/// Options for formatting a device.
 #[derive(Clone, Copy, Debug)]
 pub struct FormatOptions {
     /// Identity of the device, drawn by the caller: never the same twice, since it tells records
@@ -16,7 +16,7 @@ pub struct FormatOptions {
     pub uuid: Uuid,
 }
 
-/// What lies on a device.
+/// The contents of a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Probe {
     /// All zeroes where it was looked: the first 128 KiB, the last block and 256 blocks in between.
@@ -31,9 +31,9 @@ pub enum Probe {
     /// Ours, and something else begins where it begins: someone has made the device theirs, or a write went astray. Nothing
     /// is to be written before it is known which.
     Overwritten {
-        /// What the start looks like.
+        /// The format that the start looks like.
         by: &'static str,
-        /// What the last superblock says, which is whole.
+        /// The last superblock, which is whole.
         superblock: Superblock,
     },
     /// Someone else's.
@@ -61,7 +61,7 @@ const SIGNATURES: [(&str, usize, &[u8]); 20] = [
     ("JFS file system", 0x8000, b"JFS1"),
     ("ReiserFS file system", 0x1_0034, b"ReIsEr"),
     ("btrfs file system", 0x1_0040, b"_BHRfS_M"),
-    // The last, since others' devices may have one for those who know nothing else.
+    // The last, since other formats may carry one for programs that know nothing else.
     ("MBR partition table", 510, b"\x55\xAA"),
 ];
 /// From this generation on zeroes in the place of a root are damage: else the power would have gone while
@@ -69,14 +69,14 @@ const SIGNATURES: [(&str, usize, &[u8]); 20] = [
 pub(crate) const ROOTS_WRITTEN: u64 = 16;
 /// Blocks read at the start, enough for every signature.
 const HEAD_BLOCKS: u64 = 32;
-/// Where a superblock has the device's identity.
+/// Position of the device's identity in a superblock.
 const UUID_AT: std::ops::Range<usize> = 16..32;
-/// What is known by no signature.
+/// Name for data without a known signature.
 const UNKNOWN: &str = "unknown data";
 /// Single blocks looked at in the rest of the device.
 const SAMPLES: u64 = 256;
 
-/// What others' device begins with `head`, of which the first blocks suffice.
+/// Returns the foreign format that a device beginning with `head` has. The first blocks suffice.
 pub(crate) fn foreign_signature(head: &[u8]) -> Option<&'static str> {
     let found = |(_, at, bytes): &&(&str, usize, &[u8])| {
         head.get(*at..).is_some_and(|head| head.starts_with(bytes))
@@ -97,7 +97,7 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
     }
     let copies = Copies::read(device).await?;
     match copies.head {
-        // If the device has shrunk, whoever opens it is told.
+        // If the device has shrunk, opening it reports that.
         Copy::Whole(head) => return Ok(Probe::Farflash(copies.counting().unwrap_or(head))),
         Copy::Damaged(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(version)),
         Copy::Damaged(error) if copies.head.is_sealed() => return Ok(Probe::Damaged(error)),
@@ -163,8 +163,8 @@ impl Head {
     }
 }
 
-/// Whether nobody else has made the start theirs of a device whose last superblock is whole: what is there of the first says
-/// the same, or what lies behind it, the roots of shards, is this device's, for the greater part.
+/// Returns whether the start of a device whose last superblock is whole was not overwritten: the
+/// rest of the first superblock agrees, or most of the shard roots behind it are this device's.
 async fn is_left_as_it_was<D: Device>(
     device: &D,
     head: &Head,
@@ -191,11 +191,12 @@ async fn is_left_as_it_was<D: Device>(
             }
         }
     }
-    // With no roots either way only a first block that is empty, or cannot be read, is nobody's.
+    // Without roots of either kind, only an empty or unreadable first block counts as not
+    // overwritten.
     Ok(ours > others || (others == 0 && is_zero(block)))
 }
 
-/// Whether all is zeroes where it is looked behind the start.
+/// Returns whether all samples behind the start are zeroes.
 async fn is_blank_in_samples<D: Device>(device: &D) -> Result<bool, DeviceError> {
     let blocks = device.geometry().blocks;
     let samples = SAMPLES.min(blocks);

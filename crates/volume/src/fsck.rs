@@ -1,18 +1,19 @@
-//! A device checked as a whole while nobody uses it, and repaired.
+//! Checks a whole device that is not in use, and repairs it.
 //!
-//! - F1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it misses.
+//! - F1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it
+//!   misses.
 //! - F2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
 //!   consent.
-//! - F3: space is made anew from what the maps name, and only when all of them were read: by whoever
-//!   makes it, since what could be read once may fail the next time. Else nothing that is in use
-//!   comes to be free.
-//! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it, so that
-//!   all else is checked, too.
-//! - F5: a damaged copy of a root, while its twin is older than the shard's newest, may be all that is left of a newer
-//!   one. It is written anew only when the shard was read back without it, and nothing was missing, or with consent:
-//!   until then a start sees that it may lack that root, and whoever gets the copy read by another way has lost nothing.
+//! - F3: space is rebuilt from the maps, and only if the rebuilding code itself read all of them,
+//!   since a second read may fail. Otherwise no block in use is freed.
+//! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it,
+//!   so that all else is checked, too.
+//! - F5: a damaged copy of a root, while its twin is older than the shard's newest, may be all that
+//!   is left of a newer one. It is rewritten only if the shard was read back without it, and
+//!   nothing was missing, or with consent: until then a start sees that it may lack that root, and
+//!   a later successful read of the copy still recovers it.
 //!
-//! `fault.rs`: what can be wrong, and what can be done about it.
+//! `fault.rs`: the problems and their repairs.
 
 mod fault;
 
@@ -30,14 +31,14 @@ use crate::{CheckReport, ExtentAllocator, Finding, OpenError, Recovered, Shard, 
 use crate::{active_shards, read_superblock};
 pub use fault::{Fault, Problem, Repair};
 
-/// How closely a device is checked.
+/// The depth of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct FsckOptions {
-    /// Whether the blocks of tenants are read, too, and not only what leads to them.
+    /// True if tenants' data is read, too, and not only the metadata that leads to it.
     pub read_data: bool,
 }
 
-/// What a check of a device found.
+/// The outcome of a check.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FsckReport {
     /// Shards that were ever used.
@@ -54,10 +55,10 @@ pub struct FsckReport {
     pub faults: Vec<Fault>,
 }
 
-/// What a repair did.
+/// The outcome of a repair.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Repaired {
-    /// Copies of superblocks and roots written anew.
+    /// Copies of superblocks and roots that were rewritten.
     pub copies: u64,
     /// Shards of which anything else was written.
     pub shards: u64,
@@ -69,10 +70,11 @@ pub struct Repaired {
     pub journals_cut: u64,
 }
 
-/// Checks a device that nobody uses (F1). `progress` is told blocks done and blocks to do.
+/// Checks a device that is not in use (F1). `progress` is told blocks done and blocks to do.
 ///
 /// # Errors
-/// It is not ours, no superblock is whole, or the device fails in another way than that it cannot read a block.
+/// It is not ours, no superblock is whole, or the device fails in another way than that it cannot
+/// read a block.
 pub async fn fsck<D: Device>(
     device: &D,
     options: FsckOptions,
@@ -114,13 +116,13 @@ pub async fn fsck<D: Device>(
     Ok(report)
 }
 
-/// Whether the journal of a shard that was read back goes on from what is not there.
+/// Returns whether the journal of a recovered shard continues from a root that is missing.
 fn misses_root<D: Device>(recovered: &[Recovered<D>], shard: Option<u16>) -> bool {
     let of_shard = recovered.iter().find(|it| Some(it.shard().index()) == shard);
     of_shard.is_some_and(|it| it.losses().iter().any(|loss| matches!(loss, Loss::Journal { .. })))
 }
 
-/// What was met while a shard was read back.
+/// Returns the faults met while a shard was recovered.
 fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
     let shard = recovered.shard();
     let mended = recovered.mended();
@@ -144,11 +146,11 @@ fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
 }
 
 /// Does what [`Problem::repair`] announces (F2). `consent`: whether data may be lost
-/// ([`Repair::loses_data`]). `progress` is told blocks done and blocks to do: all is looked at once more before it is
-/// written.
+/// ([`Repair::loses_data`]). `progress` is told blocks done and blocks to do: all is looked at once
+/// more before it is written.
 ///
 /// # Errors
-/// The device cannot be written, or a shard cannot be opened: copies were written anew before.
+/// The device cannot be written, or a shard cannot be opened: copies were rewritten before.
 pub async fn repair<D: Device>(
     device: &D,
     consent: bool,
@@ -163,7 +165,7 @@ pub async fn repair<D: Device>(
     rewrite_copies(device, &others, &mut repaired).await?;
     let mut report = FsckReport::default();
     let recovered = recover_all(device, superblock, consent, &mut report).await?;
-    // A shard that is not opened owns extents of which nobody knows.
+    // A shard that is not opened owns extents that are unknown here.
     for fault in report.faults {
         if let Problem::Unopened(error) = fault.problem {
             return Err(error);
@@ -199,7 +201,7 @@ async fn write_changed<D: Device>(
     Ok(())
 }
 
-/// Writes copies anew from their twins, durably, as far as these are whole.
+/// Rewrites copies durably from their twins, as far as these are whole.
 async fn rewrite_copies<D: Device>(
     device: &D,
     copies: &[&Twin],
@@ -259,16 +261,16 @@ struct Twin {
     /// `None` for the superblock.
     shard: Option<u16>,
     is_damaged: bool,
-    /// Whether it is all zeroes.
+    /// True if it is all zeroes.
     is_blank: bool,
-    /// Whether the device does not give it, which may pass.
+    /// True if the device does not give it, which may pass.
     is_unreadable: bool,
-    /// Whether it may have been a newer root than all that are whole (F5).
+    /// True if it may have been a newer root than all that are whole (F5).
     may_be_newest: bool,
-    /// Of a root that is whole.
+    /// Generation of a whole root.
     generation: Option<u64>,
     error: DecodeError,
-    /// What it should be, if the other copy is whole.
+    /// The expected content, if the other copy is whole.
     source: Option<BufferSlice>,
 }
 

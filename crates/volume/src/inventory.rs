@@ -1,12 +1,16 @@
-//! Which blocks are named, taken down one after the other while they change: the census of a shard that is in use.
+//! The census of a shard that is in use: its owned blocks, listed one by one while they change.
 //!
-//! - I1: it begins with all that is in use, which is *expected*. What is seen is expected no longer.
-//! - I2: a block that is freed leaves the inventory, whatever was known of it: who gets it next is another matter.
-//! - I3: a block that is seen again, or is still expected when all was seen, is a *doubt*: where trees change their shape
-//!   meanwhile, a node may be met twice, or not at all. Who names a doubt is asked once more.
+//! - I1: it begins with all that is in use, which is *expected*. What is seen is expected no
+//!   longer.
+//! - I2: a block that is freed leaves the inventory, whatever was known of it: its next owner does
+//!   not matter.
+//! - I3: a block that is seen again, or is still expected when all was seen, is a *doubt*: where
+//!   trees change their shape meanwhile, a node may be met twice, or not at all. The owners of a
+//!   doubt are looked up in a second walk.
 //! - I4: [`DOUBTS_MAX`] doubts are remembered. Further ones are left to the next inventory.
 //!
-//! Memory: 4 KiB for each extent in which something is seen, and as much for one that changes meanwhile.
+//! Memory: 4 KiB for each extent in which something is seen, and as much for one that changes
+//! meanwhile.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,7 +35,7 @@ pub(crate) enum Doubt {
     Unseen,
 }
 
-/// Those who name a doubt, each once.
+/// The owners of a doubt, each once.
 pub(crate) type Owners = SmallVec<[Owner; 2]>;
 
 /// The blocks that were in use at its beginning, and those seen since.
@@ -44,7 +48,7 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// Of what is in use now, by extent (I1).
+    /// Begins with the blocks that are in use now, by extent (I1).
     pub(crate) fn new(superblock: Superblock, in_use: BTreeMap<u32, Rc<Bits>>) -> Self {
         let (seen, doubts) = (BTreeMap::new(), BTreeMap::new());
         Self { superblock, expected: in_use, seen, doubts }
@@ -111,7 +115,7 @@ impl Inventory {
         !self.doubts.is_empty()
     }
 
-    /// Somebody names the block, which matters if it is a doubt.
+    /// Notes an owner of the block, which matters if the block is a doubt.
     pub(crate) fn note_owner(&mut self, pba: Pba, owner: Owner) {
         if let Some((_, owners)) = self.doubts.get_mut(&pba)
             && !owners.contains(&owner)

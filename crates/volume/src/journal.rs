@@ -31,7 +31,7 @@ pub(crate) struct InFlight {
     pub(crate) data_pending: u32,
 }
 
-/// Where a new record goes.
+/// The position of a new record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     start: u64,
@@ -43,7 +43,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether it is where the ring begins.
+    /// Returns whether the position is the start of the ring.
     pub(crate) fn is_at_start(&self) -> bool {
         self.at == 0
     }
@@ -66,7 +66,8 @@ pub(crate) struct Journal {
     holds: Vec<u64>,
     /// Last record whose data, and itself, are known to be on the media.
     pub(crate) flushed: u64,
-    /// What the last record that was made, or a durable checkpoint, says of data on the media.
+    /// The last position up to which a record or a durable checkpoint says that data is on the
+    /// media.
     advertised: u64,
     /// Last record with an operation in it.
     last_filled: u64,
@@ -118,7 +119,7 @@ impl Journal {
         self.area
     }
 
-    /// Whether nothing can be written any more.
+    /// Returns whether the journal can no longer be written.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.is_some()
     }
@@ -146,12 +147,12 @@ impl Journal {
         self.queue.is_empty() && self.in_flight.is_empty() && self.holds.is_empty()
     }
 
-    /// Whether recovery would compare data that is known to be on the media.
+    /// Returns whether recovery would compare data that is known to be on the media.
     pub(crate) fn is_settled_unknown(&self) -> bool {
         self.last_filled > self.advertised
     }
 
-    /// What the next record says of data on the media.
+    /// The position up to which the next record says that data is on the media.
     pub(crate) fn settled(&self) -> u64 {
         self.holds.iter().map(|hold| hold - 1).fold(self.applied, u64::min)
     }
@@ -204,7 +205,8 @@ impl Journal {
         !self.refused.is_empty() && self.refused.range(at..at + blocks).next().is_some()
     }
 
-    /// Where a record of `blocks` blocks would go; `None` until a checkpoint makes room.
+    /// Returns the position of the next record, of `blocks` blocks; `None` until a checkpoint makes
+    /// room.
     pub(crate) fn place(&self, blocks: u64) -> Option<Place> {
         let at = self.tail % self.area.blocks;
         let skip = if at + blocks > self.area.blocks { self.area.blocks - at } else { 0 };
@@ -285,7 +287,7 @@ impl Journal {
         self.holds.push(sequence);
     }
 
-    /// Whether a write that failed is not undone yet.
+    /// Returns whether a write that failed is not undone yet.
     pub(crate) fn has_holds(&self) -> bool {
         !self.holds.is_empty()
     }
@@ -296,8 +298,8 @@ impl Journal {
         }
     }
 
-    /// Where replay must begin if everything applied by now is in a checkpoint, and the position to
-    /// hand to [`Journal::truncate`] when that is durable.
+    /// The point where replay must begin if everything applied by now is in a checkpoint, and the
+    /// position to hand to [`Journal::truncate`] when that is durable.
     pub(crate) fn replay_point(&self) -> (ReplayPoint, u64) {
         let (sequence, start, previous_crc) = match self.in_flight.front() {
             Some(record) => (record.sequence, record.start, record.previous_crc),

@@ -4,9 +4,9 @@
 //! ```text
 //!  Volume ── read, write, unmap, compare …          one dVol
 //!    │
-//!  Shard ── space, journal, checkpoint              what one core owns of a device
+//!  Shard ── space, journal, checkpoint              the part of a device of one core
 //!    │
-//!  ExtentAllocator                                  who owns which extent; shared by the cores
+//!  ExtentAllocator                                  owners of extents; shared by the cores
 //!    │
 //!  io_traits::Device
 //! ```

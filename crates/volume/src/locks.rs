@@ -3,8 +3,8 @@
 //! - R1: held ranges are disjoint.
 //! - R2: first come, first served: a range waits for every earlier one that it overlaps, whether
 //!   held or waiting, and for no other.
-//! - R3: several ranges are locked together or not at all, so that nobody waits for one while he holds
-//!   another.
+//! - R3: several ranges are locked together or not at all, so that no task waits for one while it
+//!   holds another.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -41,7 +41,7 @@ fn overlap(a: &Ranges, b: &Ranges) -> bool {
 }
 
 impl RangeLocks {
-    /// Whether nothing that is held or waited for overlaps `range`.
+    /// Returns whether nothing that is held or waited for overlaps `range`.
     pub(crate) fn is_open(&self, range: LbaRange) -> bool {
         let ranges = Ranges::from_buf([(range.start.0, end_of(&range))]);
         let waits = self.waiters.iter().any(|waiter| overlap(&waiter.ranges, &ranges));
@@ -114,7 +114,7 @@ pub(crate) struct Lock {
     ticket: Option<u64>,
 }
 
-/// Locks `range` of whoever `locks` belongs to. An empty range is as good as its first block.
+/// Locks `range` in `locks`. An empty range locks its first block.
 pub(crate) fn lock(locks: &Rc<RefCell<RangeLocks>>, range: LbaRange) -> Lock {
     lock_all(locks, &[range])
 }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(locks.borrow().held.len(), 1, "the free one is not held meanwhile");
         let mut behind = pin!(lock(&locks, range(12, 1)));
         assert!(poll(behind.as_mut()).is_none(), "first come, first served");
-        drop(poll(pin!(lock(&locks, range(0, 5)))).expect("overlaps nobody"));
+        drop(poll(pin!(lock(&locks, range(0, 5)))).expect("overlaps no other range"));
         drop(middle);
         let both = poll(both.as_mut()).expect("free now");
         assert!(poll(behind.as_mut()).is_none());

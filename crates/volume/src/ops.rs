@@ -22,14 +22,14 @@ pub(crate) type OpId = usize;
 /// Checksums of the blocks of a write.
 pub(crate) type Crcs = SmallVec<[u32; 4]>;
 
-/// What an operation changes.
+/// The change that an operation makes.
 #[derive(Debug)]
 pub(crate) enum Change {
     Write {
         lba: Lba,
         runs: Runs,
         crcs: Crcs,
-        /// Of each block, one after the other.
+        /// The metadata of each block, one after the other.
         metadata: Box<[u8]>,
     },
     Unmap {
@@ -69,7 +69,7 @@ pub(crate) struct Op {
     pub(crate) guard: Option<RangeGuard>,
     /// Keeps what it changes in memory.
     pub(crate) claim: Option<Claim>,
-    /// Lets it add a dead range to the volume.
+    /// Lets it add a pending unmap to the volume.
     pub(crate) permit: Option<Permit>,
     /// Blocks set aside for the map nodes that it will make dirty.
     pub(crate) reserved_blocks: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Op {
     pub(crate) record: Option<u64>,
     pub(crate) outcome: Option<Result<(), VolumeError>>,
     pub(crate) waker: Option<Waker>,
-    /// Nobody waits for the outcome.
+    /// No task waits for the outcome.
     pub(crate) detached: bool,
 }
 

@@ -1,23 +1,24 @@
-//! What the caller chooses, and the figures that it gets.
+//! Options that the caller chooses, and figures that the engine reports.
 
 use units::{MetadataSize, Slo};
 use uuid::Uuid;
 
 pub use layout::WRITE_BLOCKS_MAX;
 
-/// How a shard runs.
+/// Options of a shard.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardOptions {
     /// Journal records that may be on their way to the device at once: 1 to 8.
     pub records_in_flight: usize,
-    /// Whether the device loses completed writes with the power until flushed; `None` asks the
-    /// device. Only an operator who knows better overrides it.
+    /// Says if the device loses completed writes with the power until flushed; `None` asks the
+    /// device. Only an operator with better knowledge overrides it.
     pub volatile_cache: Option<bool>,
     /// Bytes of memory that the maps of the shard's volumes may take; `None`: as much as they need. Less
     /// than a single request needs is exceeded by that request.
     pub map_memory: Option<u64>,
-    /// A number that no tenant can know, drawn by the caller. A shard that has none takes it for life: blocks that a tenant made
-    /// do not pass for records of its journal. Where nobody could mean harm it is 0, and there is none.
+    /// A number that no tenant can know, drawn by the caller. A shard without one adopts it for
+    /// life: blocks that a tenant forges then do not pass for records of its journal. 0 means none,
+    /// where no tenant is hostile.
     pub secret: u64,
 }
 
@@ -38,20 +39,20 @@ pub struct VolumeSpec {
     pub blocks: u64,
 }
 
-/// What a volume is created with, besides its name and size. The first two the engine keeps for others, who
-/// hold the volume to that.
+/// The terms of a new volume, besides its name and size. The engine only stores the first two; its
+/// callers enforce them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Terms {
-    /// What it is promised.
+    /// The service level objective.
     pub slo: Slo,
-    /// Who may open it: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine does not look into.
+    /// The access list: at most [`layout::ACCESS_BYTES_MAX`] bytes, opaque to the engine.
     pub access: Vec<u8>,
     /// Metadata of each block, for life.
     pub metadata: MetadataSize,
 }
 
 impl From<Slo> for Terms {
-    /// A promise, and nothing about who may open it.
+    /// Terms with an objective and without an access list.
     fn from(slo: Slo) -> Self {
         Self { slo, ..Self::default() }
     }
@@ -74,7 +75,7 @@ pub struct Capacity {
     pub metadata: u64,
 }
 
-/// What the maps of a shard's volumes take.
+/// Memory that the maps of a shard's volumes take.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct MapMemory {
     /// Bytes of memory that they may take; `None`: as much as they need.
@@ -93,7 +94,8 @@ pub struct MapMemory {
     pub evictions: u64,
 }
 
-/// What a volume has done since its shard was first opened: it goes on when that has returned after a failure.
+/// Counters of a volume since its shard was first opened. They continue when the shard returns
+/// after a failure.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct VolumeStats {
     /// Reads that succeeded, and comparisons, whatever these found.

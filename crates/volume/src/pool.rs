@@ -1,4 +1,4 @@
-//! The blocks of a shard's extents: which are in use, and by whom.
+//! The blocks of a shard's extents and their use.
 //!
 //! Each extent has two bitmaps:
 //! - `committed`: blocks that the durable state names, as far as applied: what a checkpoint writes.
@@ -6,8 +6,9 @@
 //!   reused yet. A block is handed out only if it is not busy.
 //!
 //! - S1: a committed block is busy.
-//! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the journal,
-//!   so that blocks of requests cut short by a crash are free again without anyone looking for them.
+//! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the
+//!   journal, so that blocks of requests cut short by a crash are free again without a search for
+//!   them.
 
 mod alloc;
 mod discard_map;
@@ -52,18 +53,17 @@ pub(crate) struct Extent {
     busy: Bits,
     committed: Rc<Bits>,
     free: u32,
-    /// Whether `committed` differs from what the last snapshot had.
+    /// True if `committed` differs from what the last snapshot had.
     changed: bool,
-    /// Where the last checkpoint's bitmap lies.
+    /// Location of the last checkpoint's bitmap.
     on_disk: Option<Mapping>,
-    /// What that says.
+    /// Contents of the last checkpoint's bitmap.
     durable: Rc<Bits>,
     /// Free blocks that are to be discarded.
     stale: DiscardMap,
-    /// Whether no record can still be on its way that claims the extent: only then may it be given
-    /// back.
+    /// True if no record in flight can still claim the extent: only then may it be given back.
     owned_durably: bool,
-    /// Whether it is in `Pool::empty`.
+    /// True if it is in `Pool::empty`.
     is_listed: bool,
 }
 
@@ -101,7 +101,7 @@ impl Extent {
         self.free == self.blocks - BITMAP_SLOTS
     }
 
-    /// Whether most of it is free, so that it had better be left to become empty.
+    /// Returns whether most of the extent is free, so that it is left to become empty.
     fn is_emptying(&self) -> bool {
         self.free > self.blocks / 2
     }
@@ -113,25 +113,26 @@ pub(crate) struct Pool {
     /// By extent number.
     extents: Vec<Option<Box<Extent>>>,
     owned: Vec<u32>,
-    /// Where small requests and the engine's own go on, and where large ones do.
+    /// Positions where allocation continues: for small requests and the engine's own, and for large
+    /// ones.
     cursor: Cursor,
     large_cursor: Cursor,
-    /// What goes before these.
+    /// Blocks freed lately, which are taken first.
     recent: Recent,
     /// Extents that were empty at some time since a large request last began with one.
     empty: Vec<u32>,
     /// Extents in which there may be something to discard, and where the search in one goes on.
     unsearched: VecDeque<u32>,
     searched: Option<(u32, u32)>,
-    /// Whether the device is told what is free.
+    /// True if the device is told what is free.
     discards: bool,
     free: Free,
     committed: u64,
     /// Blocks that are not handed out, whatever they are.
     banned: BTreeSet<Pba>,
-    /// Those of them that nobody has: they would be free.
+    /// Banned blocks that are not in use and would otherwise be free.
     withheld: BTreeSet<Pba>,
-    /// Is told what is no longer in use, as long as somebody has it.
+    /// An inventory in progress, which is told of freed blocks while it exists.
     inventory: Option<Weak<RefCell<Inventory>>>,
 }
 
@@ -175,7 +176,7 @@ impl Pool {
         self.extents.get(extent as usize).is_some_and(Option::is_some)
     }
 
-    /// Whether nothing is in an extent but its bitmaps.
+    /// Returns whether nothing is in an extent but its bitmaps.
     pub(crate) fn is_empty(&self, index: u32) -> bool {
         self.extent(index).is_empty()
     }
@@ -212,7 +213,7 @@ impl Pool {
         Some((self.extents[index as usize].as_deref_mut()?, bit))
     }
 
-    /// Whether all of `range` lies in one extent of the pool.
+    /// Returns whether all of `range` lies in one extent of the pool.
     pub(crate) fn contains(&self, range: PbaRange) -> bool {
         if range.blocks == 0 {
             return false;
@@ -226,7 +227,7 @@ impl Pool {
         }
     }
 
-    /// Whether the durable state names the block.
+    /// Returns whether the block is part of the durable state.
     pub(crate) fn is_committed(&mut self, pba: Pba) -> bool {
         self.locate(pba).is_some_and(|(extent, bit)| extent.committed.get(bit))
     }
@@ -298,7 +299,7 @@ impl Pool {
         }
     }
 
-    /// Takes a banned block, if nobody has it.
+    /// Withholds a banned block, if it is not in use.
     fn withhold(&mut self, pba: Pba) {
         let Some((index, bit)) = self.superblock.locate(pba) else { return };
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return };
@@ -309,14 +310,14 @@ impl Pool {
         }
     }
 
-    /// Nothing is banned any more, and what nobody has is free.
+    /// Lifts all bans: withheld blocks are free.
     pub(crate) fn release_quarantine(&mut self) {
         self.banned.clear();
         let withheld = std::mem::take(&mut self.withheld);
         withheld.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
     }
 
-    /// Blocks that nobody has and nobody gets.
+    /// Blocks that are neither in use nor handed out.
     pub(crate) fn withheld(&self) -> u64 {
         self.withheld.len() as u64
     }

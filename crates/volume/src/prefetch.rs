@@ -1,10 +1,11 @@
-//! Reads of blocks that need not be waited for, in steps.
+//! Reads of blocks that are available without waiting, in stages.
 //!
-//! A read of one block waits for memory several times: for the leaf of the map, the keys there if they have gaps, its
-//! entry, the block; each time also for the walk through page tables that leads there, which in a virtual machine is longer still. Who has several
-//! such reads takes each step for all of them, so that the processor waits for all at once:
-//! [`Volume::prefetch_stage1`], [`Volume::prefetch_stage2`], [`Volume::prefetch_stage3`], [`Volume::locate`],
-//! [`Located::pin`], [`Volume::read_pinned`].
+//! A read of one block waits for memory several times: for the leaf of the map, the keys there if
+//! they have gaps, its entry, the block; each time also for the walk through page tables that leads
+//! there, which in a virtual machine is longer still. A caller with several such reads takes each
+//! step for all of them, so that the processor waits for all at once: [`Volume::prefetch_stage1`],
+//! [`Volume::prefetch_stage2`], [`Volume::prefetch_stage3`], [`Volume::locate`], [`Located::pin`],
+//! [`Volume::read_pinned`].
 
 use std::rc::Rc;
 
@@ -80,7 +81,7 @@ impl<D: Device> Volume<D> {
     /// Corrupt.
     pub fn read_pinned(&self, pinned: Pinned) -> Result<ReadData, VolumeError> {
         let Pinned { lba, mapping, block } = pinned;
-        // One that was found and not lent is looked up again by who reads it.
+        // A block that was located but not pinned is looked up again by its reader.
         self.inner().note_hit();
         self.counted_read(self.inner().checked(self.state(), lba, mapping, block), 1)
     }

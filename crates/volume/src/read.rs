@@ -1,7 +1,8 @@
-//! What a read returns.
+//! Reads, and the checks of their data.
 //!
-//! A block that is not what it should be is read once more, by itself, before that is an error and counts: the read may have
-//! gone astray, and the block be sound. Only where it lies in memory, and nothing was read, the first look decides.
+//! A block that is not what it should be is read once more, by itself, before that is an error and
+//! counts: the read may have gone astray, and the block be sound. Only where it lies in memory, and
+//! nothing was read, the first look decides.
 
 mod again;
 mod ahead;
@@ -79,7 +80,7 @@ enum Piece {
     Run(PbaRange),
 }
 
-/// Where a read may have its blocks from.
+/// The sources that a read may take its blocks from.
 #[derive(Clone, Copy)]
 pub(crate) enum Source {
     /// The device, as it is now.
@@ -90,17 +91,18 @@ pub(crate) enum Source {
 
 type Pieces = SmallVec<[Piece; 4]>;
 
-/// What a map says of a range.
+/// The map's answer for a range.
 #[derive(Default)]
 struct Found {
     pieces: Pieces,
-    /// Of each block; of unwritten ones, nothing in particular.
+    /// The checksum of each block; unspecified for unwritten blocks.
     crcs: SmallVec<[u32; 4]>,
     metadata: Vec<u8>,
 }
 
 impl Found {
-    /// Whether the same blocks lie in the same places, by both. What they are has a part in that: a place may be used again.
+    /// Returns whether both have the same blocks in the same places, with the same checksums: a
+    /// place may be reused.
     fn is_where(&self, other: &Self) -> bool {
         self.pieces == other.pieces && self.crcs == other.crcs
     }
@@ -158,7 +160,7 @@ impl<D: Device> Inner<D> {
         Ok(data)
     }
 
-    /// What a read of the block at `lba` returns that was found to be `block`.
+    /// Checks `block`, which was read for `lba`, and returns it as the data of a read.
     pub(crate) fn checked(
         &self,
         state: &VolumeState,
@@ -239,7 +241,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Notes that a block is damaged. The error that it is to whoever reads it.
+    /// Notes that a block is damaged. Returns the error for its reader.
     fn found_damaged(&self, state: &VolumeState, wrong: &Wrong) -> VolumeError {
         let Wrong { lba, mapping: Mapping { pba, crc: stored }, computed } = *wrong;
         let error = self.excused(VolumeError::Corrupt { lba, pba, stored, computed });
@@ -248,8 +250,8 @@ impl<D: Device> Inner<D> {
     }
 }
 
-/// What a read of the blocks from `start` on returns, which were `found`, and of which each run was `read`; and which of
-/// them are not what they should be.
+/// Checks the blocks from `start` on, which the map gave as `found` and whose runs gave `read`.
+/// Returns the data, and the blocks that do not match.
 fn check_all(
     start: Lba,
     found: Found,
@@ -308,14 +310,14 @@ fn runs_of(pieces: &Pieces) -> Vec<PbaRange> {
     pieces.iter().filter_map(run).collect()
 }
 
-/// Where the blocks of `range` lie, their checksums and metadata: at this instant, in one step.
+/// Looks up the locations, checksums and metadata of the blocks in `range`, in one step.
 fn look_up(state: &VolumeState, range: LbaRange) -> Result<Found, Missing> {
     let mut found = Found::default();
     let each = state.metadata.bytes();
     let mut next = range.start.0;
     let (mut at, end) = (range.start, range.end());
     while at < end {
-        // What is dead is not looked up: its part of the map may even be damaged.
+        // A pending unmap is not looked up: its part of the map may even be damaged.
         let pending = state.pending_unmap_in(LbaRange::new(at, end.0 - at.0));
         let pending = pending.filter(|_| !broken(Sabotage::ReadDead));
         let live_end = pending.map_or(end, |pending| pending.start);

@@ -32,7 +32,7 @@ pub enum Sabotage {
     SkipReadChecksum,
     /// A freed block is handed out while it is being read.
     ReuseWhileRead,
-    /// A block that is looked at where it lies is reused as if nobody did.
+    /// A lent block is reused as if it had no reader.
     PinWithoutRead,
     /// K2: nodes of the last checkpoint are free before the next is durable.
     ReuseNodes,
@@ -84,7 +84,7 @@ pub enum Sabotage {
     MiscompareWrites,
     /// The last block of a write of several does not get into the map.
     ShortApply,
-    /// What a shrunken volume loses is there again when it grows.
+    /// Blocks that a shrunken volume loses are there again when it grows.
     ShrinkKeepsBlocks,
     /// Reads see what was deallocated and is not reclaimed.
     ReadDead,
@@ -106,13 +106,13 @@ pub enum Sabotage {
     CompareDataOnly,
     /// Replay gives the blocks of a write no metadata.
     ReplayDropsMetadata,
-    /// F3: a repair leaves some blocks that maps name out of the bitmaps that it makes anew.
+    /// F3: a repair leaves some blocks that maps name out of the bitmaps that it rebuilds.
     RepairFreesNamed,
     /// F2: with a volume that is lost, those behind it go.
     RepairForgetsVolume,
-    /// F2: of the copies that are damaged, only the first is written anew.
+    /// F2: of the copies that are damaged, only the first is rewritten.
     RepairOneCopy,
-    /// What a repair writes anew of copies is not flushed.
+    /// Copies that a repair rewrites are not flushed.
     RepairSkipsFlush,
     /// A damaged bitmap is made what the checkpoint before says, and not what the maps do.
     MendFromOldBitmap,
@@ -128,7 +128,7 @@ pub enum Sabotage {
     CheckpointGetsNoPardon,
     /// F4: what gives back as much as it takes is not given what was refused.
     OverwriteGetsNoPardon,
-    /// T3: what could not be discarded stays with nobody.
+    /// T3: blocks that could not be discarded are leaked.
     LoseUndiscarded,
     /// A start takes what a read gives for what lies there.
     RecoverByOneRead,
@@ -164,9 +164,9 @@ pub enum Sabotage {
     UnmarkLate,
     /// A checkpoint writes no descriptor of a volume whose map has not changed.
     KeepOldDescriptor,
-    /// Of several ranges that are deallocated together the record names the first.
+    /// The record of a deallocation of several ranges names only the first.
     RecordFirstRange,
-    /// M4: whoever waits for a node that someone else reads is not told that it is there.
+    /// M4: a task that waits for a node that another task reads is not woken when it is loaded.
     LoseWaiter,
     /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
     RunForgetsParent,
@@ -202,7 +202,7 @@ pub enum Sabotage {
     DrainKeepsBase,
     /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
     SweepForgetsParent,
-    /// Whoever goes from leaf to leaf leaves out the rest of a tree behind an inner node.
+    /// A walk from leaf to leaf leaves out the rest of a tree behind an inner node.
     SiteForgetsParent,
     /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
     VacateForgetsAbsent,
@@ -226,20 +226,21 @@ pub fn sabotage(which: Option<Sabotage>) {
     CHOSEN.set(which);
 }
 
-/// Whether this promise is broken.
+/// Returns whether this promise is broken.
 #[cfg(any(test, feature = "sabotage"))]
 pub(crate) fn broken(which: Sabotage) -> bool {
     CHOSEN.get() == Some(which)
 }
 
-/// Whether this promise is broken.
+/// Returns whether this promise is broken.
 #[cfg(not(any(test, feature = "sabotage")))]
 #[inline(always)]
 pub(crate) const fn broken(_: Sabotage) -> bool {
     false
 }
 
-/// How often something is read before it counts as damaged: `count` times, or once where that is broken.
+/// Returns the number of reads before something counts as damaged: `count`, or one where that is
+/// broken.
 #[inline]
 pub(crate) fn tries(count: u32, if_not: Sabotage) -> u32 {
     if broken(if_not) { 1 } else { count }

@@ -57,7 +57,7 @@ impl Drop for Pin {
     }
 }
 
-/// What a shard keeps of a volume.
+/// The state of a volume in its shard.
 pub(crate) struct VolumeState {
     pub(crate) number: u32,
     pub(crate) uuid: Uuid,
@@ -66,7 +66,7 @@ pub(crate) struct VolumeState {
     /// Metadata of each block.
     pub(crate) metadata: MetadataSize,
     pub(crate) slo: Described<Slo>,
-    /// Who may open it; opaque here.
+    /// The access list; opaque here.
     access: RefCell<Rc<[u8]>>,
     pub(crate) map: RefCell<Map>,
     pub(crate) locks: Rc<RefCell<RangeLocks>>,
@@ -74,14 +74,14 @@ pub(crate) struct VolumeState {
     pub(crate) pins: Rc<Pins>,
     /// Deallocated ranges that the map still names: they read as zeroes. They are disjoint.
     pending_unmaps: RefCell<Vec<PendingUnmap>>,
-    /// Bounds the dead ranges, those to come included.
+    /// Bounds the pending unmaps, those to come included.
     pub(crate) pending_unmap_permits: Semaphore,
-    /// What it may add, if that is bounded by more than its size.
+    /// The allowance that bounds its growth besides its size, if any.
     pub(crate) allowance: RefCell<Option<Rc<Allowance>>>,
     pub(crate) deleted: Described<bool>,
-    /// Whether the last checkpoint's descriptor is out of date, besides the map.
+    /// Set if the last checkpoint's descriptor is out of date, besides the map.
     changed: Changed,
-    /// Where the last checkpoint's descriptor lies.
+    /// Location of the last checkpoint's descriptor.
     pub(crate) descriptor: Cell<Option<Pba>>,
     pub(crate) stats: Cell<VolumeStats>,
 }
@@ -138,18 +138,18 @@ impl VolumeState {
         state
     }
 
-    /// Who may open it.
+    /// Returns the access list.
     pub(crate) fn access(&self) -> Rc<[u8]> {
         self.access.borrow().clone()
     }
 
-    /// Changes who may open it.
+    /// Replaces the access list.
     pub(crate) fn set_access(&self, access: Rc<[u8]>) {
         self.access.replace(access);
         self.changed.mark();
     }
 
-    /// Whether the last checkpoint's descriptor is out of date.
+    /// Returns the note that the last checkpoint's descriptor is out of date.
     pub(crate) fn changed(&self) -> &Changed {
         &self.changed
     }
@@ -192,24 +192,24 @@ impl VolumeState {
         self.stats.set(stats);
     }
 
-    /// Whether the map still names anything that was deallocated.
+    /// Returns whether the map still has entries of deallocated blocks.
     pub(crate) fn has_pending_unmaps(&self) -> bool {
         !self.pending_unmaps.borrow().is_empty()
     }
 
-    /// Whether the block was deallocated, whatever the map says.
+    /// Returns whether the block is deallocated, whatever the map says.
     pub(crate) fn is_unmap_pending(&self, lba: Lba) -> bool {
         self.pending_unmaps.borrow().iter().any(|pending| pending.range.contains(lba))
     }
 
-    /// Where the block at `lba` lies, if it was written.
+    /// Returns the mapping of the block at `lba`, if it was written.
     pub(crate) fn mapping_of(&self, lba: Lba) -> Result<Option<Mapping>, Missing> {
-        // What is dead is not looked up: its part of the map may even be damaged.
+        // A pending unmap is not looked up: its part of the map may even be damaged.
         let pending = self.is_unmap_pending(lba) && !broken(Sabotage::ReadDead);
         if pending { Ok(None) } else { self.map.borrow().get(lba.0) }
     }
 
-    /// Whether every block of `range` is dead.
+    /// Returns whether every block of `range` has a pending unmap.
     pub(crate) fn is_unmap_pending_for_all(&self, range: LbaRange) -> bool {
         let pending = self.pending_unmaps.borrow();
         let mut parts: Vec<LbaRange> = pending.iter().map(|pending| pending.range).collect();
@@ -223,7 +223,7 @@ impl VolumeState {
         at >= range.end()
     }
 
-    /// The first part of `range` that is dead.
+    /// The first part of `range` with a pending unmap.
     pub(crate) fn pending_unmap_in(&self, range: LbaRange) -> Option<LbaRange> {
         let pending = self.pending_unmaps.borrow();
         let overlaps =
@@ -233,14 +233,14 @@ impl VolumeState {
         Some(LbaRange::new(start, first.end().min(range.end()).0 - start.0))
     }
 
-    /// The shortest dead range that can be taken out of the map.
+    /// The shortest pending unmap that can be taken out of the map.
     pub(crate) fn shortest_pending_unmap(&self) -> Option<LbaRange> {
         let pending = self.pending_unmaps.borrow();
         let open = pending.iter().filter(|pending| !pending.stuck).map(|pending| pending.range);
         open.min_by_key(|range| range.blocks)
     }
 
-    /// The range is deallocated, with `permit` for one dead range more.
+    /// The range is deallocated, with `permit` for one pending unmap more.
     pub(crate) fn defer_unmap(&self, range: LbaRange, permit: Option<Permit>) {
         self.ahead.borrow_mut().forget(range);
         let mut pending = self.pending_unmaps.borrow_mut();
@@ -263,13 +263,13 @@ impl VolumeState {
         pending.push(PendingUnmap { range, stuck: false, _permit: permit });
     }
 
-    /// Whether [`VolumeState::clear_unmap`] would leave one dead range more.
+    /// Returns whether [`VolumeState::clear_unmap`] would leave one pending unmap more.
     pub(crate) fn splits(&self, range: LbaRange) -> bool {
         let pending = self.pending_unmaps.borrow();
         pending.iter().any(|d| d.range.start < range.start && range.end() < d.range.end())
     }
 
-    /// The map no longer names anything of `range`. Uses `permit` if that splits a dead range.
+    /// The map no longer names anything of `range`. Uses `permit` if that splits a pending unmap.
     pub(crate) fn clear_unmap(&self, range: LbaRange, permit: &mut Option<Permit>) {
         let mut pending = self.pending_unmaps.borrow_mut();
         let mut upper = None;
@@ -298,7 +298,7 @@ impl VolumeState {
         }
     }
 
-    /// The map is damaged where the dead range at `start` begins, and up to `end`.
+    /// The map is damaged where the pending unmap at `start` begins, and up to `end`.
     pub(crate) fn set_stuck(&self, start: Lba, end: Lba) {
         let mut pending = self.pending_unmaps.borrow_mut();
         let Some(found) = pending.iter_mut().find(|pending| pending.range.start == start) else {
@@ -314,7 +314,7 @@ impl VolumeState {
         }
     }
 
-    /// What a checkpoint writes, but for the map's root.
+    /// Makes the descriptor that a checkpoint writes, with the given map root.
     pub(crate) fn describe(&self, map: Option<Mapping>, mapped: u64) -> Descriptor {
         Descriptor {
             number: self.number,

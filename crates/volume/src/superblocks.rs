@@ -1,12 +1,14 @@
-//! The two superblocks of a device, and which of them counts.
+//! Reads the two superblocks of a device and chooses between them.
 //!
 //! - B1: a place is read again before it counts as damaged or unreadable (O1 of `copies.rs`).
-//! - B2: the first one counts wherever it is sealed, with what the last one says of a cluster (C2). What it says and this
-//!   program does not understand counts, too: then the last one was left behind by whoever wrote the first.
-//! - B3: the last one counts alone only where it lies in the last block of the device that it describes. Else it was left
-//!   behind by a format of another size.
-//! - B4: a copy is written anew only where nothing sealed lies and nothing that others would know as theirs, and only as its
-//!   twin is on the device. So nothing that a copy says of a cluster is ever taken back.
+//! - B2: the first one counts wherever it is sealed, with what the last one says of a cluster (C2).
+//!   What it says and this program does not understand counts, too: then the last one was left
+//!   behind by the program that wrote the first.
+//! - B3: the last one counts alone only where it lies in the last block of the device that it
+//!   describes. Else it was left behind by a format of another size.
+//! - B4: a copy is rewritten only where nothing sealed lies and nothing that others would know as
+//!   theirs, and only as its twin is on the device. So nothing that a copy says of a cluster is
+//!   ever taken back.
 
 use std::cell::Cell;
 
@@ -18,7 +20,7 @@ use crate::OpenError;
 use crate::copies;
 use crate::format::foreign_signature;
 
-/// What lies in the place of a superblock.
+/// The content of a superblock's place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Copy {
     Whole(Superblock),
@@ -35,7 +37,7 @@ impl Copy {
         }
     }
 
-    /// Whether it is as someone wrote it, understood or not.
+    /// Returns whether the copy is as a program wrote it, understood or not.
     pub(crate) fn is_sealed(&self) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -75,10 +77,10 @@ impl Copies {
         self.tail.whole().filter(|tail| tail.blocks == self.blocks)
     }
 
-    /// What counts (B2, B3).
+    /// Returns the superblock that counts (B2, B3).
     ///
     /// # Errors
-    /// Neither does, or the device has shrunk.
+    /// Neither copy counts, or the device has shrunk.
     pub(crate) fn counting(&self) -> Result<Superblock, OpenError> {
         match (self.head, self.tail) {
             (Copy::Whole(head), _) if head.blocks > self.blocks => {
@@ -98,7 +100,7 @@ impl Copies {
         }
     }
 
-    /// Where no whole superblock lies, though the other one is whole.
+    /// Returns the place without a whole superblock, if the other one is whole.
     pub(crate) fn damaged(&self) -> Option<Pba> {
         match (self.head.whole(), self.tail.whole()) {
             (Some(_), None) => Some(self.places[1]),
@@ -108,7 +110,7 @@ impl Copies {
     }
 }
 
-/// What lies at `place` (B1).
+/// Reads the copy at `place` (B1).
 ///
 /// # Errors
 /// The device fails in another way than that it cannot read the block.
@@ -130,7 +132,7 @@ pub(crate) async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy,
     })
 }
 
-/// Whether what is not understood is as someone wrote it.
+/// Returns whether a block that is not understood is as a program wrote it.
 fn is_sealed(error: DecodeError) -> bool {
     matches!(error, DecodeError::Version(_) | DecodeError::Field(_))
 }
@@ -144,8 +146,8 @@ pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenEr
     Copies::read(device).await?.counting()
 }
 
-/// Writes the copy anew that is not whole, if there is one, from its twin (B4), which is `known` but for the cluster.
-/// Returns whether it was written: it is for the caller to flush.
+/// Rewrites the copy that is not whole, if there is one, from its twin (B4), which is `known`
+/// except for the cluster. Returns whether it was written: it is for the caller to flush.
 ///
 /// # Errors
 /// The device fails.

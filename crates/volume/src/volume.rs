@@ -17,7 +17,7 @@ use crate::shard::{Inner, Shard, SpaceEffect, SpaceRequest};
 use crate::state::VolumeState;
 use crate::{CompareError, CutOff, ReadData, VolumeError, VolumeStats, WRITE_BLOCKS_MAX};
 
-/// What changes of terms lock: behind all blocks, so that no request waits for them.
+/// The range that changes of terms lock: behind all blocks, so that no request waits for them.
 const TERMS: LbaRange = LbaRange::new(Lba(u64::MAX - 1), 1);
 
 /// A thin volume. A cheap handle; clones are the same volume.
@@ -70,13 +70,13 @@ impl<D: Device> Volume<D> {
         self.state.blocks.get()
     }
 
-    /// What each block has beside its data.
+    /// Returns the metadata size of each block.
     #[must_use]
     pub fn metadata_size(&self) -> MetadataSize {
         self.state.metadata
     }
 
-    /// Where the keys of each node of its map in memory begin, each with the level of the node.
+    /// Returns the first key of each node of the map in memory, with the level of the node.
     #[cfg(feature = "small-nodes")]
     #[must_use]
     pub fn node_bounds(&self) -> Vec<(u8, u64)> {
@@ -89,19 +89,19 @@ impl<D: Device> Volume<D> {
         self.state.map.borrow().entries()
     }
 
-    /// What it is promised.
+    /// Returns the service level objective.
     #[must_use]
     pub fn slo(&self) -> Slo {
         self.state.slo.get()
     }
 
-    /// Who may open it, as [`Volume::set_access`] was told.
+    /// Returns the access list, as set by [`Volume::set_access`].
     #[must_use]
     pub fn access(&self) -> Rc<[u8]> {
         self.state.access()
     }
 
-    /// What it has done.
+    /// Returns the volume's counters.
     #[must_use]
     pub fn stats(&self) -> VolumeStats {
         let damaged_blocks = self.inner().damaged_blocks(self.state.uuid);
@@ -299,7 +299,7 @@ impl<D: Device> Volume<D> {
         outcome
     }
 
-    /// Whether a write of `range`, whose map is loaded, adds blocks.
+    /// Returns the space effect of a write of `range`, whose map is loaded.
     fn effect(&self, range: LbaRange) -> SpaceEffect {
         if self.added(range) > 0 { SpaceEffect::Growing } else { SpaceEffect::Replacing }
     }
@@ -396,8 +396,8 @@ impl<D: Device> Volume<D> {
         self.submit_terms(op, Sabotage::AckSloEarly).await
     }
 
-    /// Changes who may open the volume: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the engine
-    /// keeps and does not look into.
+    /// Changes the access list of the volume: at most [`layout::ACCESS_BYTES_MAX`] bytes, which the
+    /// engine keeps and does not look into.
     ///
     /// # Errors
     /// Too many bytes, the volume is deleted, or the journal is lost.

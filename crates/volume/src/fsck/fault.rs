@@ -1,4 +1,4 @@
-//! What can be wrong with a device, and what can be done about it.
+//! The problems that a device can have, and their repairs.
 
 use std::fmt;
 
@@ -13,32 +13,32 @@ use crate::{Finding, OpenError, VolumeError};
 /// Something that is not as it should be.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fault {
-    /// Where, as far as there is one place.
+    /// Its location, if it has a single one.
     pub pba: Option<Pba>,
     /// In which shard.
     pub shard: Option<u16>,
     /// In which volume.
     pub volume: Option<(Uuid, String)>,
-    /// What it is.
+    /// The problem.
     pub problem: Problem,
 }
 
-/// What is not as it should be.
+/// A problem.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Problem {
     /// One of the two superblocks is damaged.
     Superblock(DecodeError),
     /// A copy of a shard's root is damaged. `twin`: the other one is whole.
     Root {
-        /// Whether the other copy is whole.
+        /// True if the other copy is whole.
         twin: bool,
     },
-    /// A copy of a shard's root cannot be read, and the journal goes on from a newer root than all others: that is lost if nobody
-    /// gets it read (F5).
+    /// A copy of a shard's root cannot be read, and the journal continues from a newer root than
+    /// all others. That root is lost unless the copy can be read later (F5).
     NewestRoot,
     /// A bitmap is damaged; what it said follows from the maps.
     Bitmap {
-        /// Of which extent.
+        /// The extent.
         extent: u32,
     },
     /// The table of the shard's extents is damaged; what it said follows from the maps.
@@ -51,20 +51,20 @@ pub enum Problem {
     Check(Finding),
 }
 
-/// What can be done about a problem.
+/// A repair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Repair {
-    /// Write the superblock anew from its other copy.
+    /// Rewrite the superblock from its other copy.
     Superblock,
-    /// Write the root's copy anew from the other one.
+    /// Rewrite the root's copy from the other one.
     Root,
     /// Give the root up that cannot be read, and go on from the one before. Needs consent.
     GoBack,
-    /// Make the bitmaps anew from the maps.
+    /// Rebuild the bitmaps from the maps.
     Bitmaps,
-    /// Make the table of extents, and the bitmaps, anew from the maps.
+    /// Rebuild the table of extents, and the bitmaps, from the maps.
     Extents,
-    /// Count the mapped blocks of the volume anew.
+    /// Recount the mapped blocks of the volume.
     Counts,
     /// Take the unreadable node out of the map: what it described reads as zeroes afterwards. Needs
     /// consent.
@@ -76,7 +76,7 @@ pub enum Repair {
 }
 
 impl Repair {
-    /// Whether it loses what hosts have written, and so needs consent.
+    /// Returns whether the repair loses data that hosts have written, and so needs consent.
     #[must_use]
     pub fn loses_data(self) -> bool {
         match self {
@@ -87,7 +87,7 @@ impl Repair {
 }
 
 impl Problem {
-    /// What [`repair`](super::repair) would do about it.
+    /// Returns the repair that [`repair`](super::repair) would make.
     #[must_use]
     pub fn repair(&self) -> Option<Repair> {
         match self {
@@ -110,8 +110,9 @@ impl Problem {
         }
     }
 
-    /// Whether more than a tenant's block is concerned, and nothing can be done about it. A root goes with the next checkpoint but
-    /// one; a shard that has no other is a problem of its own.
+    /// Returns whether more than a tenant's block is damaged and no repair exists. A damaged root
+    /// is overwritten by the next checkpoint but one; a shard without another root is a problem of
+    /// its own.
     #[must_use]
     pub fn is_beyond_repair(&self) -> bool {
         let is_other = matches!(
@@ -129,7 +130,7 @@ impl fmt::Display for Problem {
             Self::Root { twin: true } => write!(f, "a copy of the root is damaged"),
             Self::Root { .. } => write!(
                 f,
-                "both copies of a root are damaged: a server goes on from the other root, and writes this one anew"
+                "both copies of a root are damaged: a server goes on from the other root, and rewrites this one"
             ),
             Self::NewestRoot => {
                 write!(f, "the newest root cannot be read: copied to a sound device it may be")
@@ -146,14 +147,14 @@ impl fmt::Display for Problem {
 impl fmt::Display for Repair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Superblock => "write the superblock anew from its other copy",
-            Self::Root => "write the copy of the root anew from the other one",
+            Self::Superblock => "rewrite the superblock from its other copy",
+            Self::Root => "rewrite the copy of the root from the other one",
             Self::GoBack => {
                 "give it up and go on from the root before: later changes are lost then"
             }
-            Self::Bitmaps => "make the bitmaps anew from the maps",
-            Self::Extents => "make the table of extents and the bitmaps anew from the maps",
-            Self::Counts => "count the mapped blocks of the volume anew",
+            Self::Bitmaps => "rebuild the bitmaps from the maps",
+            Self::Extents => "rebuild the table of extents and the bitmaps from the maps",
+            Self::Counts => "recount the mapped blocks of the volume",
             Self::GiveUpNode => {
                 "take the unreadable node out of the map: its blocks read as zeroes then"
             }

@@ -1,7 +1,7 @@
-//! How many entries a node takes: as many as a block has room for.
+//! The capacity of nodes: as many entries as fit into a block.
 //!
-//! Tests may have nodes take fewer (`small-nodes`), so that small trees have many levels. What lies on the device is the same
-//! format then: a node need not be full.
+//! Tests may have nodes take fewer (`small-nodes`), so that small trees have many levels. What lies
+//! on the device is the same format then: a node need not be full.
 
 #[cfg(any(test, feature = "small-nodes"))]
 #[cfg_attr(
@@ -23,7 +23,7 @@ pub(crate) const fn inner_capacity() -> usize {
 #[cfg(not(any(test, feature = "small-nodes")))]
 pub(crate) use layout::leaf_capacity;
 
-/// Whether nodes take fewer entries than they have room for.
+/// Returns whether nodes take fewer entries than they have room for.
 #[inline(always)]
 pub(crate) fn is_small() -> bool {
     inner_capacity() < layout::INNER_CAPACITY
@@ -39,7 +39,7 @@ mod small {
 
     use units::MetadataSize;
 
-    /// How many entries nodes take.
+    /// The capacity of nodes, in entries.
     #[derive(Clone, Copy, Debug, Eq, PartialEq)]
     pub struct NodeCapacity {
         /// Entries of a leaf with the narrowest keys; with wider ones it takes fewer.

@@ -4,7 +4,7 @@ use layout::Mapping;
 
 use super::{Body, Child, Leaf, Missing, Node};
 
-/// What `key` leads to.
+/// Returns the mapping of `key`.
 pub(super) fn look_up(
     child: &Child,
     key: u64,
@@ -26,7 +26,7 @@ pub(super) fn look_up(
     }
 }
 
-/// What `look` says of the leaf for `key`, if that is in memory.
+/// Applies `look` to the leaf for `key`, if it is in memory.
 pub(super) fn with_leaf<T>(child: &Child, key: u64, look: impl FnOnce(&Leaf) -> T) -> Option<T> {
     with_leaf_node(child, key, |node| match &node.body {
         Body::Leaf(leaf) => look(leaf),
@@ -34,8 +34,8 @@ pub(super) fn with_leaf<T>(child: &Child, key: u64, look: impl FnOnce(&Leaf) -> 
     })
 }
 
-/// What `look` says of the node of the leaf for `key`, if that is in memory. Unless it is the root, it was not looked at
-/// before.
+/// Applies `look` to the node of the leaf for `key`, if it is in memory. Unless it is the root, the
+/// node was not accessed before.
 pub(super) fn with_leaf_node<T>(
     child: &Child,
     key: u64,

@@ -36,7 +36,7 @@ impl Sweep {
         self.freed >= self.wanted || self.steps > 2 * STEPS_MAX
     }
 
-    /// Where the node can be read back from, if it is to go.
+    /// Returns the child to keep in place of the node, if the node is to be evicted.
     fn takes(&mut self, node: &Rc<Node>, pinned: impl FnOnce() -> bool) -> Option<Child> {
         let gone = match node.stored_at() {
             Some(place) => Child::on_disk(place),

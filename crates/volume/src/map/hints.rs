@@ -1,4 +1,4 @@
-//! What the processor may fetch before it is asked for.
+//! Prefetch hints to the processor.
 
 use super::Map;
 use super::descent::{with_leaf, with_leaf_node};

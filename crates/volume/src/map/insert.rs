@@ -1,4 +1,4 @@
-//! What puts entries into a map, and splits nodes that are full.
+//! Inserts entries into a map, and splits full nodes.
 
 use std::rc::Rc;
 
@@ -56,7 +56,7 @@ impl Map {
 }
 
 impl Map {
-    /// Makes the nodes dirty that lead to `key`, as far as they are in memory: the next snapshot has them written anew.
+    /// Makes the nodes in memory that lead to `key` dirty, so that the next snapshot rewrites them.
     pub(crate) fn rewrite(&mut self, key: u64) {
         let mut next = self.root.as_mut().and_then(Child::node_mut);
         while let Some(node) = next {
@@ -108,8 +108,9 @@ fn insert_below(
     }
 }
 
-/// Where the leaf that is to take `key` is full, moves entries between it and a neighbour that has room.
-/// Leaves are thus fuller than if each full one were split. Returns which leaf takes the key then.
+/// Moves entries between the leaf that is to take `key`, if it is full, and a neighbour with room.
+/// Leaves are thus fuller than if each full one were split. Returns the index of the leaf that
+/// takes the key then.
 ///
 /// What goes in at either end of a leaf goes in in order, and is for [`Leaf::split`] to deal with.
 fn share(inner: &mut Inner, index: usize, key: u64, counters: &Rc<NodeCounters>) -> usize {

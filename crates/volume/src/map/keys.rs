@@ -11,9 +11,9 @@ pub(super) enum Keys {
     /// One after the other from the leaf's base on: the rule, since most volumes are filled densely
     /// somewhere. There is nothing to search.
     Dense { base: u64 },
-    /// Where they lie at most 65 535 apart.
+    /// Keys that span at most 65 535.
     Narrow(Offsets<u16>),
-    /// Where they lie less than 2^32 apart, as they do unless a volume of many TiB is nearly empty.
+    /// Keys that span less than 2^32, as they do unless a volume of many TiB is nearly empty.
     Wide(Offsets<u32>),
     /// The keys themselves.
     Far(Vec<u64>),
@@ -96,7 +96,8 @@ impl Keys {
         }
     }
 
-    /// How many from the one at `index` on, which is `key`, follow each other without a gap; at most `most`.
+    /// Counts the keys that follow each other without a gap from `index` on, where `key` is; at
+    /// most `most`.
     pub(super) fn count_in_order(&self, index: usize, key: u64, most: usize) -> usize {
         match self {
             Self::Dense { .. } => most,
@@ -115,7 +116,7 @@ impl Keys {
         true
     }
 
-    /// Where `key` is among these, which are `len`, or where it would go.
+    /// Finds `key` among the first `len` keys, or the index where it would go.
     #[inline]
     pub(super) fn search(&self, key: u64, len: usize) -> Result<usize, usize> {
         match self {

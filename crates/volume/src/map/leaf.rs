@@ -26,7 +26,7 @@ const _: () = {
 const fn bytes_max(metadata: MetadataSize) -> usize {
     let entry = size_of::<PackedMapping>() + metadata.bytes();
     let fixed = if metadata.is_none() { 0 } else { size_of::<Metadata>() };
-    // Room for entries stays from when keys were narrow; that for keys is made anew with each form.
+    // Room for entries stays from when keys were narrow; room for keys is allocated with each form.
     let keys = max(
         layout::leaf_capacity(4, metadata) * size_of::<u32>(),
         layout::leaf_capacity(7, metadata) * size_of::<u64>(),
@@ -50,7 +50,7 @@ pub(crate) struct Leaf {
     metadata: Option<Box<Metadata>>,
 }
 
-/// What became of an insertion.
+/// The outcome of an insertion.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Inserted {
     /// The key was there; this is what it led to.
@@ -61,7 +61,7 @@ pub(crate) enum Inserted {
     Full,
 }
 
-/// What a leaf took of a run: first such keys as were there, or else such as were not.
+/// The part of a run that a leaf took: keys that were present, or else keys that were not.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct RunPart {
     pub(crate) replaced: usize,
@@ -85,7 +85,7 @@ impl Leaf {
         Self { keys: Keys::compact(&keys), mappings, metadata: Metadata::new(size, metadata) }
     }
 
-    /// What each block has.
+    /// The metadata size of each block.
     pub(crate) fn metadata_size(&self) -> MetadataSize {
         self.metadata.as_ref().map_or(MetadataSize::None, |metadata| metadata.size)
     }
@@ -101,12 +101,12 @@ impl Leaf {
         self.metadata.as_ref().map_or(&[], |metadata| &metadata.bytes)
     }
 
-    /// Whether it should merge with a neighbour: it is less than half full.
+    /// Returns whether the leaf should merge with a neighbour: it is less than half full.
     pub(crate) fn is_low(&self) -> bool {
         self.len() < self.capacity_with(None) / 2
     }
 
-    /// How many entries it may have, with `key` among them (L1).
+    /// Returns the number of entries that the leaf may have, with `key` among them (L1).
     fn capacity_with(&self, key: Option<u64>) -> usize {
         let ends =
             if self.is_empty() { None } else { Some((self.key(0), self.key(self.len() - 1))) };
@@ -167,7 +167,7 @@ impl Leaf {
         }
     }
 
-    /// Where the blocks lie that come right before `range`, begin it, and come right behind it.
+    /// Returns the locations of the blocks right before `range`, at its start and right behind it.
     pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
         let found = self.search(range.start.0);
         let (index, entries) = match found {
@@ -186,7 +186,7 @@ impl Leaf {
         }
     }
 
-    /// Where `key` is, or where it would go.
+    /// Finds `key`, or the index where it would go.
     #[inline]
     pub(crate) fn search(&self, key: u64) -> Result<usize, usize> {
         self.keys.search(key, self.len())
@@ -265,7 +265,7 @@ impl Leaf {
         RunPart { replaced: count, added: 0 }
     }
 
-    /// Whether `key` comes right behind the last of keys that lie in order.
+    /// Returns whether `key` comes right behind the last of keys that lie in order.
     fn is_appended_by(&self, key: u64) -> bool {
         matches!(self.keys, Keys::Dense { base } if !self.is_empty() && key == base + self.len() as u64)
     }

@@ -44,7 +44,7 @@ pub(crate) use site::LeafBody;
 use crate::pool::Neighbours;
 use crate::sabotage::{Sabotage, broken};
 
-/// Which tree, and what its leaves hold.
+/// The identity of a tree and the kind of its leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Tree {
     /// Volume number, or which table.
@@ -63,7 +63,7 @@ impl From<u32> for Tree {
 /// A node that must be loaded before the question can be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Missing {
-    /// Where it lies.
+    /// Its location.
     pub(crate) pointer: Mapping,
     /// A key that leads to it.
     pub(crate) key: u64,
@@ -80,9 +80,9 @@ pub(crate) struct Map {
     retired: Vec<Rc<NodeLocation>>,
     counters: Rc<NodeCounters>,
     entries: u64,
-    /// Of somebody who counts them.
+    /// A count of entries that is in progress.
     count: Option<Count>,
-    /// Whether nodes may be missing: only if some are on the device alone, or were.
+    /// True if nodes may be missing: some are on the device alone, or were.
     may_miss: bool,
 }
 
@@ -170,7 +170,7 @@ impl Map {
         }
     }
 
-    /// What `key` leads to.
+    /// Returns the mapping of `key`.
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Result<Option<Mapping>, Missing> {
         match &self.root {
@@ -179,7 +179,7 @@ impl Map {
         }
     }
 
-    /// Where the blocks around `range` lie, as far as one leaf in memory says.
+    /// Returns the locations of the blocks around `range`, as far as one leaf in memory has them.
     pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
         let leaf = |leaf: &Leaf| leaf.neighbours(range);
         let found = self.root.as_ref().and_then(|root| with_leaf(root, range.start.0, leaf));
@@ -225,7 +225,7 @@ impl Map {
         Ok(found)
     }
 
-    /// Whether every node is in memory that a change of `start..end` touches.
+    /// Checks that every node that a change of `start..end` touches is in memory.
     pub(crate) fn touch(&self, start: u64, end: u64) -> Result<(), Missing> {
         self.walk_leaves(start, end, |_| false).map(drop)
     }
@@ -243,7 +243,7 @@ impl Map {
         }
     }
 
-    /// How many nodes in memory lead to the keys in `ranges`, which are disjoint and ascend.
+    /// Counts the nodes in memory that lead to the keys in `ranges`, which are disjoint and ascend.
     pub(crate) fn nodes_of(&self, ranges: &[LbaRange]) -> u64 {
         self.root.as_ref().map_or(0, |root| nodes_of(root, (0, u64::MAX), ranges))
     }
@@ -308,7 +308,7 @@ impl Map {
         }
     }
 
-    /// Whether a loaded node holds only keys that its place may hold.
+    /// Returns whether a loaded node holds only keys that its place may hold.
     pub(crate) fn fits(&self, missing: Missing, node: &Node) -> bool {
         let Some((low, high)) = self.bounds(missing) else { return true };
         let ends = match &node.body {
@@ -318,8 +318,8 @@ impl Map {
         ends.is_some_and(|(first, last)| low <= first && last < high)
     }
 
-    /// Takes out a node that cannot be read, and with it all that it leads to: whose blocks these
-    /// are, nobody can say any more.
+    /// Removes a node that cannot be read, with all that it leads to: the owners of those blocks
+    /// are lost.
     pub(crate) fn give_up(&mut self, missing: Missing) {
         self.count = None;
         situation(Situation::NodeGivenUp);
@@ -333,7 +333,7 @@ impl Map {
         self.shrink_root();
     }
 
-    /// Puts a loaded node where it is missing. Whoever comes second finds nothing to do.
+    /// Attaches a loaded node where it is missing. Does nothing if it was attached already.
     pub(crate) fn attach(&mut self, missing: Missing, node: Node) {
         fn below(child: &mut Child, missing: Missing, node: Node) {
             match child {
@@ -354,7 +354,7 @@ impl Map {
         }
     }
 
-    /// Whether the node is still missing: a failed load only matters if so.
+    /// Returns whether the node is still missing: a failed load only matters if so.
     pub(crate) fn is_missing(&self, missing: Missing) -> bool {
         matches!(self.get(missing.key), Err(still) if still.pointer == missing.pointer)
     }
@@ -423,7 +423,7 @@ impl Map {
         }
     }
 
-    /// Where the keys of each node in memory begin, with its level.
+    /// Returns the first key of each node in memory, with its level.
     #[cfg(feature = "small-nodes")]
     pub(crate) fn node_bounds(&self) -> Vec<(u8, u64)> {
         fn below(child: &Child, low: u64, out: &mut Vec<(u8, u64)>) {

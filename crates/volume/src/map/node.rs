@@ -1,16 +1,16 @@
 //! Nodes in memory: shared between the live tree and the snapshot that a checkpoint writes.
 //!
-//! - D1: a node with a place is on the device as it is in memory, and so is everything below it.
-//!   A node without is dirty, and so is everything above it.
-//! - D2: only a node that nobody else holds is changed in place; else the path to it is copied.
-//! - D3: copies of a node share its [`Home`], which knows where the last version written lies, so
-//!   that whoever writes the next one gives that place back.
+//! - D1: a node with a place is on the device as it is in memory, and so is everything below it. A
+//!   node without is dirty, and so is everything above it.
+//! - D2: only a node with a single reference is changed in place; else the path to it is copied.
+//! - D3: copies of a node share its [`NodeLocation`], the location of the last version written, so
+//!   that the writer of the next version frees it.
 //! - D4: what was loaded of a tree for a request stays so while the request is under way (E2), and
-//!   with it the answer for every key that the loaded part answers. A child that goes leaves its keys
-//!   to a neighbour only if that is loaded down to the leaf; else an absent child keeps its place. On
-//!   the device there are no absent children: a neighbour answers.
-//! - D5: an older version of a node keeps only those of its children in memory that are dirty, so that
-//!   a checkpoint holds nothing that could be evicted.
+//!   with it the answer for every key that the loaded part answers. A child that goes leaves its
+//!   keys to a neighbour only if that is loaded down to the leaf; else an absent child keeps its
+//!   place. On the device there are no absent children: a neighbour answers.
+//! - D5: an older version of a node keeps only those of its children in memory that are dirty, so
+//!   that a checkpoint holds nothing that could be evicted.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -34,7 +34,7 @@ const OVERHEAD_BYTES: usize =
 pub(crate) const NODE_BYTES_MAX: u64 =
     (OVERHEAD_BYTES + INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>())) as u64;
 
-/// Where the last version of a node lies, shared by its versions (D3).
+/// The location of the last version of a node, shared by its versions (D3).
 #[derive(Debug, Default)]
 pub(crate) struct NodeLocation(pub(crate) Cell<Option<Pba>>);
 
@@ -107,9 +107,9 @@ pub(crate) struct Node {
     pub(crate) location: Rc<NodeLocation>,
     /// Pointer to this version on the device, once it is there (D1).
     pub(crate) placed: Cell<Option<Mapping>>,
-    /// Whether it can be read there: from when the write is over.
+    /// True if the node can be read there: from when the write is over.
     stored: Cell<bool>,
-    /// Whether someone looked at it since the clock's hand came by.
+    /// True if the node was accessed since the clock's hand passed it.
     recent: Cell<bool>,
     charge: Charge,
     pub(crate) body: Body,
@@ -126,15 +126,15 @@ pub(crate) enum Body {
 pub(crate) struct Inner {
     pub(crate) level: u8,
     pub(crate) keys: Vec<u64>,
-    /// Who only looks at a tree may still bring a child in, or have it go.
+    /// A `RefCell`, since lookups may load or evict a child, too.
     pub(crate) children: RefCell<Vec<Child>>,
 }
 
-/// What an inner node leads to.
+/// A child of an inner node.
 #[derive(Clone, Debug)]
 pub(crate) enum Child {
     InMemory(Rc<Node>),
-    /// Where to load it from.
+    /// On the device only, at this location.
     OnDisk(PackedMapping),
     /// Without any keys (D4).
     Absent,
@@ -167,7 +167,7 @@ impl Child {
         }
     }
 
-    /// Where to load it from, if it is missing.
+    /// Returns the location to load the child from, if it is missing.
     pub(crate) fn missing(&self) -> Option<Mapping> {
         match self {
             Self::OnDisk(pointer) => Some((*pointer).into()),
@@ -175,7 +175,7 @@ impl Child {
         }
     }
 
-    /// Whether the way down to the last leaf, or to the first, is loaded.
+    /// Returns whether the way down to the last leaf, or to the first, is loaded.
     fn edge_is_loaded(&self, last: bool) -> bool {
         let Some(node) = self.node() else { return self.is_absent() };
         let Body::Inner(inner) = &node.body else { return true };
@@ -256,7 +256,7 @@ impl Node {
         }
     }
 
-    /// Whether someone looked at it since this was last asked.
+    /// Returns whether the node was accessed since the last call.
     pub(crate) fn take_recent(&self) -> bool {
         self.recent.replace(false)
     }
@@ -267,7 +267,7 @@ impl Node {
         self.charge.change(OVERHEAD_BYTES + self.body.len_bytes());
     }
 
-    /// Where it can be read back from as it is, if anywhere (E1).
+    /// Returns the location that the node can be read from as it is, if any (E1).
     pub(crate) fn stored_at(&self) -> Option<Mapping> {
         self.placed.get().filter(|_| self.stored.get())
     }
@@ -343,7 +343,7 @@ impl Node {
         }
     }
 
-    /// Whether a change of it makes nothing dirty that is not.
+    /// Returns whether a change of it makes nothing dirty that is not.
     pub(crate) fn is_free_to_change(this: &Rc<Self>) -> bool {
         this.placed.get().is_none() && Rc::strong_count(this) == 1
     }
@@ -415,7 +415,7 @@ impl Inner {
         (low, self.keys.get(index + 1).map_or(high, |next| next + over))
     }
 
-    /// Which child `key` belongs to.
+    /// Returns the index of the child that `key` belongs to.
     #[inline]
     pub(crate) fn find(&self, key: u64) -> usize {
         let key = if broken(Sabotage::FindMissesBound) { key.saturating_sub(1) } else { key };
@@ -491,7 +491,7 @@ impl Inner {
     }
 }
 
-/// Whether a node is taken that its pointer does not mean, where that is broken.
+/// Returns whether a mutant accepts a node that its pointer does not mean.
 fn is_taken_stale(block: &[u8], tree: Tree) -> bool {
     if tree.number >= VOLUME_TREE {
         return broken(Sabotage::TakeStaleTable);

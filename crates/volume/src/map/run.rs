@@ -1,4 +1,4 @@
-//! What puts the blocks of one write into a map: a leaf at a time, instead of a way down for each of them.
+//! Inserts the blocks of one write into a map, a leaf at a time instead of one descent per block.
 
 use layout::Mapping;
 use situations::{Situation, situation_if};
@@ -13,9 +13,9 @@ use crate::sabotage::{Sabotage, broken};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
     pub(crate) start: Pba,
-    /// Of each block.
+    /// The checksum of each block.
     pub(crate) crcs: &'a [u32],
-    /// Of each block, one after the other.
+    /// The metadata of each block, one after the other.
     pub(crate) metadata: &'a [u8],
 }
 
@@ -29,7 +29,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether blocks from `key` on go to keys from `end` on, too.
+    /// Returns whether blocks from `key` on go to keys from `end` on, too.
     fn ends_behind(self, key: u64, end: u64) -> bool {
         self.crcs.len() as u64 > end - key
     }

@@ -1,4 +1,4 @@
-//! Where the nodes of a map lie on the device, for whoever reads them there.
+//! The locations of a map's nodes on the device, for tasks that read them there.
 
 use layout::Mapping;
 use units::Pba;
@@ -9,16 +9,16 @@ use crate::sabotage::{Sabotage, broken};
 
 /// A leaf, and the nodes on the way to it.
 pub(crate) struct LeafSite {
-    /// Where the keys of the next leaf begin.
+    /// The first key of the next leaf.
     pub(crate) end: u64,
     /// Nodes in memory that are met for the first time here, and lie on the device as they are.
     pub(crate) pointers: Vec<Mapping>,
-    /// Where the last versions of nodes in memory lie that are met for the first time here.
-    pub(crate) homes: Vec<Pba>,
+    /// Locations of the last versions of nodes in memory that are met for the first time here.
+    pub(crate) locations: Vec<Pba>,
     pub(crate) leaf: LeafBody,
 }
 
-/// What is known of a leaf.
+/// The state of a leaf.
 pub(crate) enum LeafBody {
     Absent,
     InMemory(Vec<(u64, Mapping)>),
@@ -28,8 +28,8 @@ pub(crate) enum LeafBody {
 impl Map {
     /// The leaf that has the keys from `at` on. Inner nodes are loaded for that, the leaf is not.
     pub(crate) fn leaf_at(&self, at: u64) -> Result<LeafSite, Missing> {
-        let (pointers, homes, leaf) = (Vec::new(), Vec::new(), LeafBody::Absent);
-        let mut site = LeafSite { end: u64::MAX, pointers, homes, leaf };
+        let (pointers, locations, leaf) = (Vec::new(), Vec::new(), LeafBody::Absent);
+        let mut site = LeafSite { end: u64::MAX, pointers, locations, leaf };
         let Some(mut child) = self.root.clone() else { return Ok(site) };
         let (mut low, mut level) = (0, None);
         loop {
@@ -48,7 +48,7 @@ impl Map {
             };
             if met {
                 site.pointers.extend(node.placed.get());
-                site.homes.extend(node.location.0.get());
+                site.locations.extend(node.location.0.get());
             }
             match &node.body {
                 Body::Leaf(leaf) => {
@@ -70,7 +70,7 @@ impl Map {
         }
     }
 
-    /// Where the last versions of nodes lie that left the tree.
+    /// Returns the locations of the last versions of nodes that left the tree.
     pub(crate) fn retired_places(&self) -> impl Iterator<Item = Pba> {
         self.retired.iter().filter_map(|location| location.0.get())
     }

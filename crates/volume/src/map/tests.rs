@@ -160,7 +160,7 @@ struct Disk {
 }
 
 impl Disk {
-    /// Writes the tree out and opens it anew, with nothing loaded.
+    /// Writes the tree out and reopens it, with nothing loaded.
     fn reopen(&mut self, mut map: Map) -> Map {
         map.take_old_places(|_| {});
         let from = self.next;
@@ -267,7 +267,7 @@ fn a_node_that_goes_while_it_is_being_written_gives_its_place_back() {
     assert_eq!(places, [Pba(77)]);
 }
 
-/// What is counted as in memory is what the nodes take, and all of it is given back.
+/// The count of memory equals what the nodes take, and all of it is given back.
 #[test]
 fn the_memory_of_nodes_is_counted() {
     fn below(child: &Child) -> u64 {

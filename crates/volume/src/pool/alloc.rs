@@ -1,12 +1,13 @@
-//! Which free blocks are handed out.
+//! Chooses the free blocks that are handed out.
 //!
-//! - H1: small requests fill the holes that others left. Large ones go on behind the last large one,
-//!   where small ones do not go while there is room elsewhere: so what is written in order lies together,
-//!   and is read with few device requests.
+//! - H1: small requests fill the holes that others left. Large ones go on behind the last large
+//!   one, where small ones do not go while there is room elsewhere: so what is written in order
+//!   lies together, and is read with few device requests.
 //! - H2: each search is bounded, and the next large one goes on where the last one stopped.
-//! - H3: whoever finds no run takes the blocks in pieces: while blocks are free, they can be had.
-//! - H4, small requests take what was freed lately before they go on: in `recent.rs`. H5, what is overwritten stays
-//!   near its neighbours: in `near.rs`.
+//! - H3: a request without a matching run takes the blocks in pieces: as long as blocks are free,
+//!   it gets them.
+//! - H4, small requests take what was freed lately before they go on: in `recent.rs`. H5, what is
+//!   overwritten stays near its neighbours: in `near.rs`.
 
 use layout::BITMAP_SLOTS;
 use smallvec::SmallVec;
@@ -24,7 +25,7 @@ const EXTENT_ATTEMPTS: usize = 4;
 const LARGE_RUN_ATTEMPTS: usize = 256;
 const LARGE_EXTENT_ATTEMPTS: usize = 16;
 
-/// Where to look for free blocks next.
+/// The position where the next search for free blocks begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     /// Place in `Pool::owned`.
@@ -222,7 +223,7 @@ mod tests {
         pool
     }
 
-    /// Of each extent, every other block is free.
+    /// Makes a pool with every other block of each extent free.
     fn scattered(extents: u32) -> Pool {
         let mut pool = pool(extents);
         let free = u32::try_from(pool.free()).expect("few");

@@ -1,9 +1,9 @@
-//! Free blocks of which the device does not know yet that they are: what is left to discard.
+//! Free blocks that the device does not know to be free yet, and that are still to be discarded.
 //!
 //! - U1: a stale block is free, and was not discarded since something may have been written to it.
-//!   Where nobody knows, as after a restart, all that is free is taken for it.
-//! - U2: an extent is looked at only if something changed in it that may make a run of stale blocks, and
-//!   then waits in a row for it. So where nothing was freed nothing is looked at.
+//!   Where that is unknown, as after a restart, all free blocks count as stale.
+//! - U2: an extent is looked at only if something changed in it that may make a run of stale
+//!   blocks, and then waits in a row for it. So where nothing was freed nothing is looked at.
 //! - U3: one step looks at a bounded number of runs, however large the pool is.
 
 use layout::BITMAP_SLOTS;
@@ -15,7 +15,7 @@ use crate::bits::Bits;
 /// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
 /// and they are soon used again.
 pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
-/// What one step looks at (U3): some ten microseconds.
+/// Runs and extents that one step looks at (U3): some ten microseconds.
 const RUNS_PER_STEP: usize = 512;
 const EXTENTS_PER_STEP: usize = 8;
 
@@ -24,9 +24,9 @@ const EXTENTS_PER_STEP: usize = 8;
 pub(super) struct DiscardMap {
     bits: Bits,
     count: u32,
-    /// Whether this is to be found out: all that is free is stale.
+    /// True if the stale blocks are yet to be found: all that is free is stale.
     is_unknown: bool,
-    /// Whether the extent waits to be looked at.
+    /// True if the extent waits to be looked at.
     is_queued: bool,
 }
 
@@ -55,7 +55,7 @@ impl DiscardMap {
     }
 }
 
-/// What a step of the search came to.
+/// The outcome of a search step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Search {
     /// These blocks are taken, and to be discarded.
@@ -67,7 +67,7 @@ pub(crate) enum Search {
 }
 
 impl Extent {
-    /// Whether there may be something to discard.
+    /// Returns whether the extent may contain blocks to discard.
     pub(super) fn is_to_be_discarded(&self) -> bool {
         let least = if self.is_empty() { 1 } else { RUN_BLOCKS_MIN };
         self.stale.is_unknown || self.stale.count >= least
@@ -105,7 +105,8 @@ impl Extent {
         Err(self.blocks)
     }
 
-    /// Where what is stale from `start` on ends, with all that follows less than `gap` blocks behind.
+    /// Returns the end of the stale run from `start` on, with all that follows less than `gap`
+    /// blocks behind.
     fn stale_end(&self, start: u32, limit: u32, gap: u32) -> u32 {
         let mut end = self.stale.bits.next(false, start, limit);
         loop {
@@ -119,12 +120,12 @@ impl Extent {
 }
 
 impl Pool {
-    /// Whether the device is told what is free.
+    /// Enables or disables discarding.
     pub(crate) fn set_discards(&mut self, discards: bool) {
         self.discards = discards;
     }
 
-    /// Something may be left in what is free of the extent: nobody knows (U1).
+    /// Marks all free blocks of the extent as stale, as their state is unknown (U1).
     pub(crate) fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {
             extent.stale.is_unknown = true;
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(search_all(&mut pool), (1, vec![]), "what was discarded is no news");
     }
 
-    /// What is free now and not in the last checkpoint is looked at when there is another one.
+    /// A run that is free now but not in the last checkpoint is found after the next checkpoint.
     #[test]
     fn a_run_is_found_when_a_checkpoint_no_longer_has_it() {
         let mut pool = full_pool(2);
@@ -268,7 +269,7 @@ mod tests {
         pool.set_on_disk(1, place, &Rc::new(Bits::zeroes()));
         let found = search_all(&mut pool).1;
         assert_eq!(found, [PbaRange::new(place.pba.plus(290), 120)]);
-        assert_eq!(pool.alloc_large(120), None, "nobody gets it meanwhile");
+        assert_eq!(pool.alloc_large(120), None, "it is not handed out meanwhile");
         pool.release_taken(found[0], false);
         assert_eq!(pool.alloc_large(120), Some(PbaRange::new(Pba(place.pba.0 + 290), 120)));
     }

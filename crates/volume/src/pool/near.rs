@@ -1,14 +1,15 @@
-//! Where an overwritten block goes: near the blocks that come before and behind it.
+//! Places an overwritten block near the blocks before and behind it.
 //!
-//! A volume that was written in order lies in order, and would be all over the device after random overwriting if
-//! each block went wherever something is free. Whoever reads it in order would pay for that with a device request
-//! for each block.
+//! A volume that was written in order lies in order, and would be all over the device after random
+//! overwriting if each block went wherever something is free. A sequential read would then need a
+//! device request for each block.
 //!
-//! - H5: extents are cut into groups of [`GROUP_BLOCKS`]. A small write goes to the group in which the blocks before
-//!   and behind it lie, if they lie in the same one; else it stays in its own. The first such write to a
-//!   group that is full goes elsewhere, and what it leaves free is for the next: a group keeps what was freed in it
-//!   as long as nothing else of it is free, and there is a free block for each group: a thirty-second part.
-//!   A block that went elsewhere comes back when it is written again.
+//! - H5: extents are cut into groups of [`GROUP_BLOCKS`]. A small write goes to the group in which
+//!   the blocks before and behind it lie, if they lie in the same one; else it stays in its own.
+//!   The first such write to a group that is full goes elsewhere, and what it leaves free is for
+//!   the next: a group keeps what was freed in it as long as nothing else of it is free, and there
+//!   is a free block for each group: a thirty-second part. A block that went elsewhere comes back
+//!   when it is written again.
 
 use layout::BITMAP_SLOTS;
 use units::{Pba, PbaRange};
@@ -18,7 +19,7 @@ use super::{Extent, LARGE_BLOCKS, Pool};
 /// As many as a read of 128 KiB, with which volumes are read in order, has.
 const GROUP_BLOCKS: u32 = 32;
 
-/// Where the blocks around a small write lie, and those that it takes the place of.
+/// The locations of the blocks around a small write, and of those that it replaces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Neighbours {
     pub(crate) before: Option<Pba>,
@@ -92,8 +93,9 @@ impl Pool {
         self.owned.len() as u64 * u64::from(self.superblock.extent_blocks / GROUP_BLOCKS)
     }
 
-    /// Whether what was just freed is all that is free in its group, which keeps it (H5). Else, how many blocks right
-    /// before it are free in the group, which may have been kept until now.
+    /// Returns `None` if the blocks just freed are all that is free in their group, which keeps
+    /// them (H5). Otherwise returns how many blocks right before them are free in the group, which
+    /// may have been kept until now.
     pub(super) fn free_before(&self, freed: PbaRange) -> Option<u64> {
         if self.free() < self.groups() {
             return Some(0);

@@ -1,11 +1,13 @@
-//! What was freed lately, which small requests and checkpoints take before anything else.
+//! Blocks freed lately, which small requests and checkpoints take first.
 //!
-//! - H4: blocks freed lately go before those that the cursors come to: what is overwritten again and again
-//!   stays on blocks that the device has already, and is not all over it. But a block goes only if it
-//!   is free still, not ahead of where large requests go on (H1), and not of an extent of which most is free:
-//!   that one is left to become empty, unless small requests are filling it anyway.
+//! - H4: blocks freed lately go before those that the cursors come to: what is overwritten again
+//!   and again stays on blocks that the device has already, and is not all over it. But a block
+//!   goes only if it is free still, not ahead of where large requests go on (H1), and not of an
+//!   extent of which most is free: that one is left to become empty, unless small requests are
+//!   filling it anyway.
 //!
-//! What is remembered is a hint: the bitmaps say what is free, and what is forgotten the cursors find.
+//! What is remembered is a hint: the bitmaps say what is free, and what is forgotten the cursors
+//! find.
 
 use std::collections::VecDeque;
 
@@ -120,7 +122,8 @@ impl Pool {
         (blocks > 0).then_some(free)
     }
 
-    /// Whether small requests may take blocks of the extent up to `end` that were freed (H4).
+    /// Returns whether small requests may take blocks of the extent up to `end` that were freed
+    /// (H4).
     pub(super) fn is_for_small(&self, index: u32, end: u32) -> bool {
         let is_at = |place: usize| self.owned.get(place) == Some(&index);
         if is_at(self.large_cursor.place) && self.owned.len() > 1 {

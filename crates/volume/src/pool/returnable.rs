@@ -1,12 +1,13 @@
-//! Which extents a pool gives back.
+//! Chooses the extents that a pool gives back.
 //!
-//! - G1: what is empty and still to be discarded stays: whoever owns it can use it, and after a restart its
-//!   owner knows that something may be left in it. It goes when it was discarded, or when others run short.
+//! - G1: an empty extent that is still to be discarded stays: its owner can use it, and after a
+//!   restart knows that data may be left in it. It goes when it was discarded, or when others run
+//!   short.
 //! - G2: an extent whose claim is in a record on its way stays: replay would claim it.
 
 use super::{Extent, Pool};
 
-/// What a pool may give back.
+/// The extents that a pool may give back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReturnableExtents {
     /// Blocks that stay free.
@@ -21,7 +22,7 @@ pub(crate) struct ReturnableExtents {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Returned {
     pub(crate) extent: u32,
-    /// Whether something may be left in it to be discarded.
+    /// True if something may be left in it to be discarded.
     pub(crate) is_stale: bool,
 }
 
@@ -93,7 +94,7 @@ impl Pool {
 }
 
 impl Extent {
-    /// Whether it could go (G2).
+    /// Returns whether it could go (G2).
     fn is_spare(&self) -> bool {
         self.is_empty() && self.owned_durably
     }

@@ -1,4 +1,4 @@
-//! How many blocks are free, and how many of them lie scattered.
+//! Counts of free blocks, and of those that lie scattered.
 
 use super::{Extent, Pool};
 
@@ -64,8 +64,8 @@ impl Pool {
         self.free.all - self.free.scattered
     }
 
-    /// Where small requests go on behind the extent at `place`: what groups keep is left to them as long as there is
-    /// a roomy extent not far.
+    /// Returns the place where small requests continue behind the extent at `place`. Free blocks
+    /// that groups keep are left to them as long as a roomy extent is near.
     pub(super) fn next_place(&self, place: usize) -> usize {
         let next = |step: usize| (place + step) % self.owned.len();
         let is_roomy = |place: &usize| self.extent(self.owned[*place]).is_roomy();

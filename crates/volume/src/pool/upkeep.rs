@@ -1,4 +1,4 @@
-//! What is done to bitmaps besides handing blocks out: making them anew, and checking them.
+//! Rebuilds and checks bitmaps.
 
 use std::cell::RefCell;
 use std::rc::{Rc, Weak};
@@ -11,7 +11,7 @@ use super::{Extent, Pool};
 use crate::inventory::Inventory;
 
 impl Pool {
-    /// Where the bitmaps of the last checkpoint lie.
+    /// Returns the locations of the last checkpoint's bitmaps.
     pub(crate) fn bitmaps(&self) -> impl Iterator<Item = Mapping> {
         self.extents.iter().flatten().filter_map(|extent| extent.on_disk)
     }
@@ -23,7 +23,7 @@ impl Pool {
         }
     }
 
-    /// Makes the bitmaps anew: `used` is all that is in use.
+    /// Rebuilds the bitmaps: `used` is all that is in use.
     pub(crate) fn rebuild(&mut self, used: impl Iterator<Item = Pba>) {
         let (mut free, mut committed) = (Free::default(), 0);
         for extent in self.extents.iter_mut().flatten() {
@@ -55,7 +55,7 @@ impl Pool {
         inventory
     }
 
-    /// Whether this is the inventory that is told.
+    /// Returns whether this inventory is the one in progress.
     pub(crate) fn has_inventory(&self, inventory: &Rc<RefCell<Inventory>>) -> bool {
         self.inventory
             .as_ref()
@@ -70,7 +70,7 @@ impl Pool {
         }
     }
 
-    /// A block that is named is in use from now on, unless somebody just got it.
+    /// Marks an owned block as in use, unless it was just handed out.
     pub(crate) fn keep(&mut self, pba: Pba) {
         if self.locate(pba).is_some_and(|(extent, bit)| !extent.busy.get(bit)) {
             self.commit(PbaRange::new(pba, 1));

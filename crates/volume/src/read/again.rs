@@ -1,6 +1,7 @@
-//! Reading once more what is not what it should be.
+//! Reads blocks again that do not match.
 //!
-//! Whoever asks holds the read guard of the first read: the block is still the one that the map led to.
+//! The caller holds the read guard of the first read: the block is still the one that the map
+//! named.
 
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::Mapping;
@@ -20,10 +21,10 @@ pub(super) struct Wrong {
     pub(super) computed: u32,
 }
 
-/// Where a block is in what was read.
+/// The position of a block in the data read.
 pub(super) struct Place {
     pub(super) piece: usize,
-    /// Which of its blocks.
+    /// The index of the block in the piece.
     pub(super) index: usize,
 }
 

@@ -1,13 +1,14 @@
-//! Reading ahead of whoever reads a volume in order.
+//! Reads ahead of sequential readers of a volume.
 //!
-//! A drive is idle while what it gave is checked and sent, if hosts have then all that they asked for: they take turns. So what
-//! will be asked for next is asked of the drive before.
+//! Without it a drive is idle while its data is checked and sent, as the host and the drive take
+//! turns. So the next blocks are requested from the drive in advance.
 //!
-//! - H1: what was read ahead is returned only if no change of the map touched its blocks since, and the map says of them what
-//!   it said then: a read that begins now would find the same blocks.
-//! - H2: what goes wrong with it is nobody's error: whoever asks for the blocks reads them himself.
-//! - H3: it takes no more than [`PIECES_MAX`] and [`BLOCKS_MAX`] of a shard, and is dropped when nobody comes for it for a while.
-//!   What is read in vain is a quarter at most of what a reader has read in order since (`streams.rs`).
+//! - H1: what was read ahead is returned only if no change of the map touched its blocks since, and
+//!   the map says of them what it said then: a read that begins now would find the same blocks.
+//! - H2: a failed prefetch is no error: the reader of the blocks reads them itself.
+//! - H3: it takes no more than [`PIECES_MAX`] and [`BLOCKS_MAX`] of a shard, and is dropped if it
+//!   is not used for a while. What is read in vain is a quarter at most of what a reader has read
+//!   in order since (`streams.rs`).
 //!
 //! Only drives are read ahead of: a device in memory is looked at where it lies.
 
@@ -37,7 +38,7 @@ const BLOCKS_MAX: u64 = 2048;
 /// A request that takes the drive more reads than this is not read ahead.
 const READS_MAX: usize = 4;
 
-/// What a shard may still read ahead.
+/// The prefetch budget of a shard.
 pub(crate) struct Room {
     pieces: Cell<u32>,
     blocks: Cell<u64>,
@@ -50,7 +51,7 @@ impl Room {
         (!device.pins()).then(|| Rc::new(room))
     }
 
-    /// Whether anything was read ahead that nobody came for yet.
+    /// Returns whether prefetched data waits for its reader.
     pub(crate) fn is_in_use(&self) -> bool {
         self.pieces.get() < PIECES_MAX
     }
@@ -83,10 +84,10 @@ enum Runs {
     Coming(Pin<Box<dyn Future<Output = Vec<Fetched>>>>),
 }
 
-/// What was read ahead for one request.
+/// Data prefetched for one request.
 struct Piece {
     range: LbaRange,
-    /// What the map said of it.
+    /// The map's answer at that time.
     found: Found,
     runs: Runs,
     /// Times that [`Ahead::age`] has passed it by.
@@ -94,7 +95,7 @@ struct Piece {
     _share: Share,
 }
 
-/// What was read ahead of the readers of a volume.
+/// Data prefetched for the readers of a volume.
 #[derive(Default)]
 pub(crate) struct Ahead {
     streams: Streams,
@@ -111,7 +112,7 @@ impl Ahead {
         }
     }
 
-    /// Some time has passed: drops what nobody came for since the time before.
+    /// Drops the data that was not used since the previous call. Called once in a while.
     pub(crate) fn age(&mut self) {
         self.pieces.iter_mut().for_each(|piece| piece.age += 1);
         self.drop_if(|piece| piece.age > 1);
@@ -122,7 +123,8 @@ impl Ahead {
         self.drop_if(|_| true);
     }
 
-    /// What was read in vain: readers begin anew, so that it stays a part of what they read (H3).
+    /// Drops prefetched data that is useless. Readers start over, so that the waste stays a part of
+    /// what they read (H3).
     fn drop_if(&mut self, is_in_vain: impl Fn(&Piece) -> bool) {
         let before = self.pieces.len();
         self.pieces.retain(|piece| !is_in_vain(piece));
@@ -131,7 +133,7 @@ impl Ahead {
         }
     }
 
-    /// What was read ahead for a request of which the map says `found`.
+    /// Takes the data prefetched for a request for which the map says `found`.
     fn take(&mut self, range: LbaRange, found: &Found) -> Option<Runs> {
         let Some(place) = self.pieces.iter().position(|piece| piece.range == range) else {
             // Another length than was foreseen.
@@ -196,7 +198,7 @@ impl<D: Device> Inner<D> {
         let share = room.take(blocks)?;
         let mut coming: Pin<Box<dyn Future<Output = _>>> =
             Box::pin(fetch_runs(self.device.clone(), runs));
-        // Whoever comes for it polls it anew. Until then nobody need know how far it is.
+        // Its reader polls it again. Until then no task needs to know its progress.
         let runs = match coming.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(runs) => Runs::Done(runs),
             Poll::Pending => Runs::Coming(coming),

@@ -1,15 +1,15 @@
-//! Which device requests the runs of a read are fetched by.
+//! Chooses the device requests that fetch the runs of a read.
 //!
-//! A request costs a device as much as several blocks do, so runs that lie close to each other are fetched
-//! together, with what lies between.
+//! A request costs a device as much as several blocks do, so runs that lie close to each other are
+//! fetched together, with what lies between.
 //!
-//! - J1: between two runs there are at most [`GAP_BLOCKS_MAX`] blocks, and in a span no more that nobody asked for
-//!   than were asked for: a read takes at most twice its memory. In memory that is looked at where it lies, there are none: who
-//!   writes there meanwhile would be refused.
-//! - J2: what lies between is nobody's business: it may be another tenant's, or be written meanwhile. Each run is
-//!   a slice of its own, and no more of the span is handed on.
-//! - J3: where the device fails a span, each of its runs is read alone: an error is one only of the blocks that
-//!   it concerns.
+//! - J1: between two runs there are at most [`GAP_BLOCKS_MAX`] blocks, and in a span no more
+//!   unrequested blocks than requested ones: a read takes at most twice its memory. On a device in
+//!   memory that lends its blocks there are no gaps: a writer to a lent gap would be refused.
+//! - J2: blocks in a gap are not used: they may be another tenant's, or be written meanwhile. Each
+//!   run is a slice of its own, and no more of the span is handed on.
+//! - J3: where the device fails a span, each of its runs is read alone: an error is one only of the
+//!   blocks that it concerns.
 
 use std::rc::Rc;
 
@@ -20,8 +20,8 @@ use units::PbaRange;
 use crate::io::join_all;
 use crate::shard::Inner;
 
-/// What a drive reads in little more time than a request of its own takes: an NVMe drive with 80 000 requests and
-/// 3 GB a second reads nine blocks meanwhile.
+/// The most blocks that a drive reads in little more time than a separate request takes: an NVMe
+/// drive with 80 000 requests and 3 GB a second reads nine blocks in that time.
 const GAP_BLOCKS_MAX: u64 = 8;
 
 /// A run, as the device gave it.
@@ -31,7 +31,7 @@ pub(super) type Fetched = Result<BufferSlice, DeviceError>;
 #[derive(Debug)]
 struct Span {
     range: PbaRange,
-    /// Which of the runs, by number.
+    /// Indices of the runs.
     runs: SmallVec<[usize; 4]>,
     /// Blocks that were asked for.
     wanted: u64,

@@ -1,12 +1,16 @@
-//! Whether each block that is named has one owner and is in use, each that is in use is named, and counts are right:
-//! found out while the shard is in use, at the end of a scrub.
+//! Checks at the end of a scrub, while the shard is in use, that each owned block has one owner and
+//! is in use, that each block in use has an owner, and that counts are right.
 //!
 //! - A1: a leaf is taken down at one instant: what it names then is in use then, without exception.
-//! - A2: what is freed before its turn is not met, and what is freed behind it leaves the inventory.
-//! - A3: what then is in doubt (`inventory.rs`) is asked for a second time: only who was met names it.
-//! - A4: a block that is named and free is in use from then on, so that nobody else gets it. Nothing else is changed:
-//!   whose a block is that two name, nobody can tell, and what nobody names is left to `fsck`.
-//! - A5: where anything cannot be read, what it names is unknown: no block is said to have no owner then.
+//! - A2: what is freed before its turn is not met, and what is freed behind it leaves the
+//!   inventory.
+//! - A3: what then is in doubt (`inventory.rs`) is asked for a second time: only owners found then
+//!   count.
+//! - A4: a block that is named and free is in use from then on, so that it is not handed out.
+//!   Nothing else is changed: the right owner of a block with two owners is unknown, and blocks
+//!   without an owner are left to `fsck`.
+//! - A5: where anything cannot be read, what it names is unknown: no block is said to have no owner
+//!   then.
 //! - A6: of two scrubs at once the one that came to this later goes on, and answers for both.
 
 use std::cell::RefCell;
@@ -25,19 +29,20 @@ use crate::inventory::{Doubt, Inventory, Owners};
 use crate::map::LeafBody;
 use crate::state::VolumeState;
 
-/// What a leaf is worth to whoever paces a scrub, in blocks read: some ten microseconds of the processor.
+/// The cost of a leaf for the pacing of a scrub, in blocks read: some ten microseconds of the
+/// processor.
 const LEAF_BLOCKS: u64 = 32;
 /// Extents looked at in one step: 4 KiB each.
 const EXTENTS_PER_STEP: usize = 32;
 /// A leaf that comes into memory and goes again while it is read, so often.
 const TRIES_MAX: u32 = 8;
 
-/// How far the accounts of a shard are checked.
+/// Progress of the check of a shard's accounts.
 #[derive(Debug)]
 pub(super) struct Accounts {
     inventory: Rc<RefCell<Inventory>>,
     stage: Stage,
-    /// Whether all that names blocks was read (A5).
+    /// True if all owners of blocks were read (A5).
     is_complete: bool,
 }
 
@@ -59,7 +64,7 @@ struct Place {
     at: u64,
 }
 
-/// What came of a leaf.
+/// The outcome of a leaf.
 enum Leaf {
     /// So many entries from where it was asked for, and where to go on.
     Seen { entries: u64, end: u64 },
@@ -200,7 +205,8 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Notes who of the leaf of the keys from `at` on names what is in doubt. Returns where to go on.
+    /// Notes the owners of doubtful blocks in the leaf of the keys from `at` on. Returns the key to
+    /// continue at.
     async fn ask_leaf(
         &self,
         state: &VolumeState,
@@ -273,7 +279,7 @@ impl<D: Device> Inner<D> {
                     }
                 },
             };
-            site.homes.into_iter().for_each(|pba| visit(pba, Owner::Node { volume }));
+            site.locations.into_iter().for_each(|pba| visit(pba, Owner::Node { volume }));
             for (lba, mapping) in &entries {
                 visit(mapping.pba, Owner::Data { volume, lba: *lba });
             }
@@ -306,7 +312,7 @@ impl<D: Device> Inner<D> {
         Some(from)
     }
 
-    /// What is left of the doubts when all that name a block were asked (A3).
+    /// Judges the doubts that are left when all owners were asked (A3).
     fn judge(
         &self,
         doubts: impl IntoIterator<Item = (Pba, (Doubt, Owners))>,
@@ -340,7 +346,7 @@ impl<D: Device> Inner<D> {
         step.damaged.extend(told);
     }
 
-    /// Whether a map may lead to the block.
+    /// Returns whether a map may lead to the block.
     fn may_be_named(&self, pba: Pba) -> bool {
         let journal = self.journal_area();
         let range = PbaRange::new(pba, 1);
@@ -357,7 +363,7 @@ impl<D: Device> Inner<D> {
         self.for_each_table_place(|pba| visit(pba, Owner::Table));
     }
 
-    /// Where nodes lie that have left their trees, until the next checkpoint.
+    /// Visits the locations of nodes that have left their trees, until the next checkpoint.
     fn for_each_retired(&self, mut visit: impl FnMut(Pba)) {
         for state in self.states() {
             state.map.borrow().retired_places().for_each(&mut visit);

@@ -1,4 +1,4 @@
-//! How a durable operation takes effect, and how a failed one is undone. C1 to C4 are in `commit.rs`.
+//! Applies durable operations, and undoes failed ones. C1 to C4 are in `commit.rs`.
 
 use std::rc::Rc;
 
@@ -125,7 +125,7 @@ impl<D: Device> Inner<D> {
     /// The range reads as zeroes from now on; its blocks come back in the background.
     fn defer_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
         let permit = self.ops.borrow_mut()[id].permit.take();
-        assert!(permit.is_some(), "the number of dead ranges is bounded");
+        assert!(permit.is_some(), "the number of pending unmaps is bounded");
         situation(Situation::RangeIsDead);
         state.defer_unmap(range, permit);
         self.reclaim(state);

@@ -1,4 +1,5 @@
-//! What lies behind the end that a volume is to have: counted, so that whoever cuts it off is told how much it was.
+//! Counts the blocks behind the new end of a volume, so that the caller that shrinks it learns how
+//! much is lost.
 
 use io_traits::Device;
 use local_sync::yield_now;
@@ -8,16 +9,17 @@ use super::Inner;
 use crate::map::{LeafBody, Missing};
 use crate::state::VolumeState;
 
-/// Leaves looked at: those of 5 GiB that were written in order. More would keep whoever asked waiting, for a number that he
-/// need not know to the block.
+/// The most leaves looked at: those of 5 GiB written in order. More would delay the caller for a
+/// number that need not be exact.
 const LEAVES_MAX: u32 = 4096;
 
-/// What was written behind the new end of a volume that was made smaller, and is gone.
+/// Written blocks behind the new end of a volume that was shrunk; they are gone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CutOff {
     /// Blocks that held data.
     pub blocks: u64,
-    /// Whether these are all. There may be more where the map is very large, or a part of it cannot be read.
+    /// True if these are all. There may be more where the map is very large, or a part of it cannot
+    /// be read.
     pub is_all: bool,
 }
 

@@ -70,7 +70,7 @@ impl From<DeviceError> for CheckpointError {
     }
 }
 
-/// What only checkpoints change.
+/// State that only checkpoints change.
 pub(super) struct Tables {
     pub(super) generation: u64,
     /// Extent number to bitmap.
@@ -157,7 +157,7 @@ impl<D: Device> Inner<D> {
             if discarding && discarder.as_mut().poll(context).is_ready() {
                 discarding = false;
             }
-            // A reclaimer that still waits for space is dropped with the range dead, as it is in
+            // A reclaimer that still waits for space is dropped with its unmap pending, as it is in
             // the last checkpoint.
             checkpointer.as_mut().poll(context)
         })
@@ -184,7 +184,7 @@ impl<D: Device> Inner<D> {
             let last = self.stopping.get() && self.committer_ended.get();
             let lost = self.journal.borrow().is_lost();
             if !lost && (last || self.asked.get() > self.done.get()) {
-                // A failure is told to everyone who waits: the journal is lost then.
+                // Waiters learn of a failure: the journal is lost then.
                 let _ = self.take_checkpoint().await;
             }
             if last {
@@ -435,8 +435,9 @@ impl<D: Device> Inner<D> {
         self.insist(|| self.device.write(pba, data.clone())).await
     }
 
-    /// Writes what comes to nothing else until the root of a checkpoint is durable: a failure
-    /// is tried again, soon at first, then with each tick, for as long as the shard runs and nobody waits (F1).
+    /// Makes a write that can only help once the root of a checkpoint is durable. A failure is
+    /// tried again, soon at first, then with each tick, for as long as the shard runs and no task
+    /// waits (F1).
     pub(super) async fn insist<F>(&self, write: impl Fn() -> F) -> Result<(), DeviceError>
     where
         F: Future<Output = Result<(), DeviceError>>,

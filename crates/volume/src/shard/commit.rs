@@ -83,7 +83,7 @@ impl<D: Device> Inner<D> {
         Submitted { inner: self, id, slots, error: None, finished: false }
     }
 
-    /// Whether what is queued can become durable.
+    /// Returns whether what is queued can become durable.
     fn takes_records(&self) -> bool {
         !self.journal.borrow().is_lost() && !self.committer_ended.get()
     }
@@ -362,7 +362,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// The operation is over: whoever waits for it or for its range goes on.
+    /// Ends the operation: tasks that wait for it or for its range continue.
     pub(super) fn finish(&self, id: OpId, outcome: Result<(), VolumeError>) {
         let (permit, guard, claim, waker) = {
             let mut ops = self.ops.borrow_mut();
@@ -402,7 +402,7 @@ impl<D: Device> Inner<D> {
         self.tell_of_loss();
     }
 
-    /// C4: everyone who waits for the journal is told, and nothing is queued any more.
+    /// C4: tells all tasks that wait for the journal, and queues nothing more.
     fn tell_of_loss(&self) {
         {
             let mut journal = self.journal.borrow_mut();

@@ -1,5 +1,5 @@
-//! Which writes of the journal's last records reached the media: their data is compared with its checksums (P2, P3, P7 of
-//! `replay.rs`).
+//! Finds out which writes of the journal's last records reached the media by comparing their data
+//! with its checksums (P2, P3, P7 of `replay.rs`).
 
 use std::collections::BTreeMap;
 
@@ -142,8 +142,9 @@ async fn data_matches<D: Device>(
     Ok(true)
 }
 
-/// Whether all blocks from `start` on that can be read are those. The others may be: perhaps the write was acknowledged, and
-/// then whoever reads it must learn that it is lost, and not get what was there before.
+/// Returns whether all blocks from `start` on that can be read are those. The others may be:
+/// perhaps the write was acknowledged, and then its reader must get an error, and not the data from
+/// before.
 async fn readable_match<D: Device>(
     inner: &Inner<D>,
     start: Pba,
@@ -159,9 +160,9 @@ async fn readable_match<D: Device>(
     Ok(true)
 }
 
-/// Whether the blocks from `start` on have these checksums. What differs is read again before it counts: skipping a write that
-/// was acknowledged could not be made good. Reads that fail say nothing either way, and are made good by others: a write that was
-/// not acknowledged would else take the place of what was.
+/// Returns whether the blocks from `start` on have these checksums. A mismatch is read again before
+/// it counts: skipping an acknowledged write cannot be undone. A failed read is no evidence and is
+/// tried again: otherwise a write that was not acknowledged would replace the data from before.
 async fn are_there<D: Device>(
     inner: &Inner<D>,
     start: Pba,
@@ -189,7 +190,7 @@ async fn are_there<D: Device>(
     }
 }
 
-/// Whether each block has its checksum.
+/// Returns whether each block has its checksum.
 fn are(data: &Buffer, crcs: &[u32]) -> bool {
     let found = data.as_bytes().chunks_exact(BLOCK_SIZE).map(checksum::crc32c);
     found.eq(crcs.iter().copied())

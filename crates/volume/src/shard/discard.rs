@@ -1,13 +1,12 @@
 //! Telling the device which blocks are free, in the background.
 //!
-//! - T1: a block is discarded only if neither the last durable root nor the present has it in use, and
-//!   no read can have found it. Nobody gets it meanwhile.
-//! - T2: so many blocks for each tick, and none while free ones are few: requests
-//!   come first.
+//! - T1: a block is discarded only if neither the last durable root nor the present has it in use,
+//!   and no read can have found it. It is not handed out meanwhile.
+//! - T2: so many blocks for each tick, and none while free ones are few: requests come first.
 //! - T3: what could not be discarded is tried again, ever more seldom while the device fails.
-//! - T4: extents that are empty stay with the shard until they are discarded, if they are not needed
-//!   elsewhere before. What is free in a shard's extents at its start is discarded once more: so nothing
-//!   is forgotten at a restart but what was given back undiscarded.
+//! - T4: extents that are empty stay with the shard until they are discarded, if they are not
+//!   needed elsewhere before. What is free in a shard's extents at its start is discarded once
+//!   more: so nothing is forgotten at a restart but what was given back undiscarded.
 
 use io_traits::{Device, DeviceError};
 use local_sync::yield_now;
@@ -41,7 +40,7 @@ impl<D: Device> Inner<D> {
                 }
             }
             let discarded = self.discard_some().await;
-            // Who told it to stop meanwhile was not heard.
+            // A request to stop was not noticed meanwhile.
             if self.is_discarder_done() {
                 return;
             }
@@ -57,7 +56,7 @@ impl<D: Device> Inner<D> {
         self.stopping.get() || self.journal.borrow().is_lost()
     }
 
-    /// What one tick allows.
+    /// Discards as much as one tick allows.
     async fn discard_some(&self) -> Result<(), DeviceError> {
         let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
         while left > 0 && steps > 0 && !self.is_discarder_done() {

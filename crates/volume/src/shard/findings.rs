@@ -1,12 +1,14 @@
-//! Damage that was found, by whoever it was: counted once for each place, and told once.
+//! Damage found by any path: counted once for each place, and reported once.
 //!
-//! - D1: a place counts when it is first found to be damaged, however often it is read later, and by a
-//!   request, a scrub or a start. For a volume that includes its data and its map.
-//! - D2: it is handed out once to whoever keeps the log, however many hosts read it again and again.
-//! - D3: a shard remembers so many places. Further ones are neither counted nor told: who has met those has
-//!   long been told enough.
-//! - D4: what was found, or refused, and what volumes have counted outlives a failure of the shard and its return.
-//! - D5: a volume that a return costs is told by its name, and is not taken for one that was deleted.
+//! - D1: a place counts when it is first found to be damaged, however often it is read later, and
+//!   by a request, a scrub or a start. For a volume that includes its data and its map.
+//! - D2: it is handed out once, for the log, however many hosts read it again and again.
+//! - D3: a shard remembers so many places. Further ones are neither counted nor reported: the
+//!   operator has plenty of reports by then.
+//! - D4: what was found, or refused, and what volumes have counted outlives a failure of the shard
+//!   and its return.
+//! - D5: a volume that a return costs is told by its name, and is not taken for one that was
+//!   deleted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,13 +36,13 @@ struct Place {
     lba: Option<Lba>,
 }
 
-/// What a shard has found.
+/// The findings of a shard.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     places: RefCell<BTreeSet<Place>>,
-    /// How many there are of each volume, and of none.
+    /// Their number by volume, and without one.
     counts: RefCell<BTreeMap<Option<Uuid>, u64>>,
-    /// Those that nobody was told of (D2).
+    /// Findings that were not handed out yet (D2).
     untold: RefCell<Vec<Damaged>>,
     /// Requests that the device failed.
     device_errors: Cell<u64>,
@@ -69,7 +71,7 @@ impl Findings {
         }
     }
 
-    /// Notes a block that no volume has, of which whoever opens the shard tells by itself.
+    /// Notes a block of no volume that the code that opens the shard reports by itself.
     pub(super) fn note_told(&self, pba: Pba) {
         self.count(Place { pba, volume: None, lba: None });
     }
@@ -106,7 +108,7 @@ impl<D: Device> Inner<D> {
         self.findings.note(&Damaged { pba, structure, volume, lba: Some(lba) });
     }
 
-    /// Notes the superblock that is damaged, if one is: until it is written anew the device rests on the other one alone.
+    /// Notes a damaged superblock: until it is rewritten the device depends on the other one alone.
     pub(super) async fn note_superblocks(&self) -> Result<(), DeviceError> {
         if let Some(pba) = Copies::read(&self.device).await?.damaged() {
             let structure = Structure::Superblock;
@@ -149,7 +151,7 @@ impl<D: Device> Shard<D> {
         self.inner.findings.lost.borrow().clone()
     }
 
-    /// Damaged blocks of which nobody was told so far (D2).
+    /// Takes the damaged blocks that were not reported so far (D2).
     #[must_use]
     pub fn take_findings(&self) -> Vec<Damaged> {
         self.inner.findings.untold.take()

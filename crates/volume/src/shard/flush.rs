@@ -1,4 +1,4 @@
-//! What a flush is worth, and how a shard comes by one.
+//! Flushes of a shard, and the conclusions drawn from their outcomes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -48,7 +48,7 @@ pub(super) struct Flusher {
     turn: Option<Turn>,
     /// The number of a flush, and the last record that it covers. No more than the one under way and the next.
     asked: VecDeque<(u64, u64)>,
-    /// What the device said of the last one that this shard made, if it failed.
+    /// The error of this shard's last flush, if it failed.
     error: Option<DeviceError>,
 }
 
@@ -57,7 +57,7 @@ impl Flusher {
         Self { slot, turn: None, asked: VecDeque::new(), error: None }
     }
 
-    /// Whether it has nothing on its way, and waits for nothing.
+    /// Returns whether it has nothing on its way, and waits for nothing.
     pub(super) fn is_idle(&self) -> bool {
         self.turn.is_none() && self.asked.is_empty()
     }
@@ -81,7 +81,8 @@ impl<D: Device> Inner<D> {
         self.flushes_are_sound()
     }
 
-    /// What flushes are worth that have ended: nothing if one of the device has failed since this shard was read back (C5).
+    /// Judges flushes that have ended: they count for nothing if one of the device has failed since
+    /// this shard was recovered (C5).
     fn flushes_are_sound(&self) -> Result<(), FlushError> {
         let has_failed = self.extents.flushes().failures() != self.flush_failures;
         if has_failed && !broken(Sabotage::FlushAlone) { Err(FlushError::Others) } else { Ok(()) }
@@ -122,7 +123,7 @@ impl<D: Device> Inner<D> {
         true
     }
 
-    /// Takes note of flushes that have ended, whoever made them.
+    /// Takes note of flushes that have ended, of this shard or others.
     fn take_flushed(&self, flusher: &mut Flusher) -> bool {
         let flushes = self.extents.flushes();
         let mut progress = false;

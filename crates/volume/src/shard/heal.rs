@@ -1,9 +1,10 @@
-//! What a scrub finds damaged and memory has whole is written anew, before memory is lost.
+//! Rewrites blocks that a scrub finds damaged and memory has whole, before memory is lost.
 //!
-//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint puts it elsewhere (K2). But a
-//!   superblock has no other place: it is written anew there, as its twin is on the device (B4).
-//! - G2: this decides nothing: what memory has is what every answer has come from since the start. What only the device
-//!   had stays as it is, an error for its reader.
+//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint
+//!   puts it elsewhere (K2). But a superblock has no other place: it is rewritten in place, as its
+//!   twin is on the device (B4).
+//! - G2: this decides nothing: what memory has is what every answer has come from since the start.
+//!   What only the device had stays as it is, an error for its reader.
 
 use std::rc::Rc;
 
@@ -18,7 +19,8 @@ use crate::state::VolumeState;
 use crate::superblocks;
 
 impl<D: Device> Inner<D> {
-    /// Has what was found damaged written anew, if it is in memory. Nobody holds back what is to be freed meanwhile.
+    /// Rewrites damaged blocks that are whole in memory. No task delays the release of blocks
+    /// meanwhile.
     pub(super) async fn heal(&self, damaged: &[Damaged]) {
         let mut wanted = false;
         for Damaged { pba, structure, volume, lba } in damaged {
@@ -58,7 +60,8 @@ impl<D: Device> Inner<D> {
         })
     }
 
-    /// A descriptor is written anew by itself, a node with all that it leads to: descriptors or bitmaps.
+    /// Rewrites a descriptor by itself, or a node with all that it leads to: descriptors or
+    /// bitmaps.
     async fn heal_table(&self, pba: Pba) -> bool {
         if self.no_checkpoint(0).await.is_err() {
             return false;

@@ -1,13 +1,14 @@
-//! What is damaged and follows from nothing else: how much goes with it.
+//! Damage that cannot be rebuilt from other data, and what is lost with it.
 //!
-//! - Q1: a damaged descriptor costs its volume and nothing else. The shard is opened without it; its blocks
-//!   stay in use, and records of the journal that concern it are passed over. If there were any, what leads to
-//!   the descriptor is spoilt, so that an older state of the volume never comes back.
-//! - Q2: what costs acknowledged changes of volumes that are there keeps the shard from being opened, unless
-//!   whoever opens it consents: a repair. That is a damaged record of the journal, a damaged node of the
-//!   volume table, and a damaged node of a map that records lead to.
-//! - Q3: of a journal that is cut off, all that is left is taken to be on the media. What is not is then an
-//!   error for its reader, and not an older state.
+//! - Q1: a damaged descriptor costs its volume and nothing else. The shard is opened without it;
+//!   its blocks stay in use, and records of the journal that concern it are passed over. If there
+//!   were any, what leads to the descriptor is spoilt, so that an older state of the volume never
+//!   comes back.
+//! - Q2: what costs acknowledged changes of volumes that are there keeps the shard from being
+//!   opened, unless the caller consents, as a repair does. That is a damaged record of the journal,
+//!   a damaged node of the volume table, and a damaged node of a map that records lead to.
+//! - Q3: of a journal that is cut off, all that is left is taken to be on the media. What is not is
+//!   then an error for its reader, and not an older state.
 
 use std::fmt;
 
@@ -20,41 +21,41 @@ use super::Inner;
 use crate::state::VolumeState;
 use crate::{OpenError, VolumeError};
 
-/// What cannot be had any more.
+/// Lost data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Loss {
     /// A volume: its descriptor is damaged.
     Volume {
         /// Its number.
         number: u32,
-        /// Where the descriptor lies.
+        /// Location of the descriptor.
         pba: Pba,
     },
     /// The volumes of a damaged node of the volume table.
     Volumes {
-        /// Where the node lies.
+        /// Location of the node.
         pba: Pba,
     },
-    /// What a damaged node of a volume's map describes, to which the journal leads.
+    /// The part of a volume's map below a damaged node to which the journal leads.
     Node {
         /// Number of the volume.
         volume: u32,
         /// A block that the node describes, or would.
         lba: Lba,
-        /// Where the node lies.
+        /// Location of the node.
         pba: Pba,
     },
     /// The changes from a damaged record of the journal on.
     Journal {
         /// The record.
         sequence: u64,
-        /// Where it should be.
+        /// Its expected location.
         pba: Pba,
     },
 }
 
 impl Loss {
-    /// Where the damage is.
+    /// Returns the location of the damage.
     #[must_use]
     pub fn pba(&self) -> Pba {
         match self {
@@ -65,7 +66,7 @@ impl Loss {
         }
     }
 
-    /// Whether blocks stay in use of which nobody knows whose they are.
+    /// Returns whether blocks of unknown owners stay in use.
     fn hides_blocks(&self) -> bool {
         !matches!(self, Self::Journal { .. })
     }
@@ -89,7 +90,7 @@ impl fmt::Display for Loss {
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether blocks are in use of which nobody can say whose they are.
+    /// Returns whether blocks of unknown owners are in use.
     pub(crate) fn hides_blocks(&self) -> bool {
         self.losses.borrow().iter().any(Loss::hides_blocks)
     }
@@ -99,7 +100,7 @@ impl<D: Device> Inner<D> {
         self.losses.borrow_mut().push(loss);
     }
 
-    /// Whether a record concerns a volume that is lost, and is passed over (Q1).
+    /// Returns whether a record concerns a volume that is lost, and is passed over (Q1).
     pub(super) fn passes_over(&self, number: u32) -> bool {
         let is_lost = self.losses.borrow().iter().any(|loss| match loss {
             Loss::Volume { number: lost, .. } => *lost == number,

@@ -1,4 +1,4 @@
-//! What follows from something else, made anew when it is damaged.
+//! Rebuilds damaged structures that follow from other data.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,22 +20,23 @@ use crate::{OpenError, VolumeError};
 /// Damage that was found and cost nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mended {
-    /// No copy of a root is whole. If it was the newest one, the shard went back to the one before, from which the journal led
-    /// to all that was acknowledged; what the device has taken back or reused since is an error for who reads it.
+    /// No copy of a root is whole. If it was the newest one, the shard went back to the one before,
+    /// from which the journal led to all that was acknowledged; data that the device has lost or
+    /// reused since is an error for its reader.
     Root {
-        /// Where the first copy lies.
+        /// Location of the first copy.
         pba: Pba,
     },
-    /// A bitmap was made anew from the maps.
+    /// A bitmap was rebuilt from the maps.
     Bitmap {
-        /// Of which extent.
+        /// The extent.
         extent: u32,
-        /// Where it lay.
+        /// Its former location.
         pba: Pba,
     },
-    /// The table of the shard's extents was made anew from the maps, and their bitmaps with it.
+    /// The table of the shard's extents was rebuilt from the maps, and their bitmaps with it.
     Extents {
-        /// Where the damaged node of the table lay.
+        /// Former location of the damaged node of the table.
         pba: Pba,
     },
 }
@@ -51,19 +52,20 @@ impl fmt::Display for Mended {
             Self::Bitmap { extent, pba } => {
                 write!(
                     f,
-                    "the bitmap of extent {extent} at {pba} is damaged: made anew from the maps"
+                    "the bitmap of extent {extent} at {pba} is damaged: rebuilt from the maps"
                 )
             }
             Self::Extents { pba } => {
-                write!(f, "the table of extents at {pba} is damaged: made anew from the maps")
+                write!(f, "the table of extents at {pba} is damaged: rebuilt from the maps")
             }
         }
     }
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether the maps say all that is in use, but for what is given up. A node that the device fails
-    /// to give is no damage: it may be there later, and then names what it always did.
+    /// Checks that the maps account for all blocks in use, except for what is given up. A node that
+    /// the device fails to read is no damage: a later read may succeed, and then the node names the
+    /// same blocks as before.
     fn check_all_named(&self, unread: &[Unread], or: OpenError) -> Result<(), OpenError> {
         for unread in unread {
             if let VolumeError::Device(error) = unread.error {
@@ -74,9 +76,9 @@ impl<D: Device> Inner<D> {
         if all || self.recovery_mode.allow_data_loss.get() { Ok(()) } else { Err(or) }
     }
 
-    /// Makes bitmaps of the last checkpoint anew, before the journal is replayed. All maps are read
-    /// for that: they alone know what was in use. If one of them is damaged, too, the shard is not
-    /// opened.
+    /// Rebuilds bitmaps of the last checkpoint before the journal is replayed. All maps are read
+    /// for that: they alone know the blocks in use. If one of them is damaged, too, the shard is
+    /// not opened.
     pub(super) async fn mend_bitmaps(
         &self,
         damaged: &[(u32, Pba)],
@@ -140,14 +142,14 @@ impl<D: Device> Inner<D> {
         let (Mended::Root { pba } | Mended::Bitmap { pba, .. } | Mended::Extents { pba }) = mended;
         situation(match mended {
             Mended::Root { .. } => Situation::RootSlotIsLost,
-            Mended::Bitmap { .. } => Situation::BitmapMadeAnew,
-            Mended::Extents { .. } => Situation::ExtentTableMadeAnew,
+            Mended::Bitmap { .. } => Situation::BitmapRebuilt,
+            Mended::Extents { .. } => Situation::ExtentTableRebuilt,
         });
         self.findings.note_told(pba);
         self.mended.borrow_mut().push(mended);
     }
 
-    /// What the slots say that the checkpoint before used: for a mutant.
+    /// Returns the blocks that the checkpoint before used, by the slots: for a mutant.
     async fn used_before(&self, damaged: &[(u32, Pba)]) -> BTreeMap<u32, Bits> {
         let mut used = BTreeMap::new();
         for &(extent, pba) in damaged {
@@ -160,9 +162,9 @@ impl<D: Device> Inner<D> {
         used
     }
 
-    /// Makes the table of extents anew, of which the node at `damaged` is damaged: the shard's extents are
-    /// those in which something is named. One that had nothing in it is nobody's now, unless the journal
-    /// leads to it. As with bitmaps, all maps are read for that.
+    /// Rebuilds the table of extents, whose node at `damaged` is damaged: the shard's extents are
+    /// those that contain an owned block. An extent without one has no owner now, unless the
+    /// journal leads to it. As with bitmaps, all maps are read for that.
     pub(super) async fn mend_extents(
         &self,
         damaged: Pba,
@@ -207,13 +209,13 @@ impl<D: Device> Inner<D> {
 
 /// For a check of the whole device, while nothing is under way.
 impl<D: Device> Inner<D> {
-    /// Whether a block lies in an extent of the shard.
+    /// Returns whether a block lies in an extent of the shard.
     pub(crate) fn owns_block(&self, pba: Pba) -> bool {
         let found = self.superblock.locate(pba);
         found.is_some_and(|(extent, _)| self.pool.borrow().owns(extent))
     }
 
-    /// Whether the durable state says that it is in use.
+    /// Returns whether the block is in use in the durable state.
     pub(crate) fn is_in_use(&self, pba: Pba) -> bool {
         self.pool.borrow_mut().is_committed(pba)
     }
@@ -233,7 +235,7 @@ impl<D: Device> Shard<D> {
         Some((state.uuid, state.name.clone()))
     }
 
-    /// Whether blocks are in use of which nobody can say whose they are.
+    /// Returns whether blocks of unknown owners are in use.
     pub(crate) fn hides_blocks(&self) -> bool {
         self.inner.hides_blocks()
     }
@@ -254,8 +256,8 @@ impl<D: Device> Shard<D> {
         given_up
     }
 
-    /// Makes all bitmaps anew from what is named. `keeps`: what nobody names stays in use; so it does
-    /// where a map cannot be read (F3). Returns whether anything changed.
+    /// Rebuilds all bitmaps from the owned blocks. `keeps`: blocks without an owner stay in use;
+    /// they do so too where a map cannot be read (F3). Returns whether anything changed.
     pub(crate) async fn rebuild_space(&self, keeps: bool) -> bool {
         let mut used = Census::new(self.inner.superblock);
         let frees = |pba: Pba, owner| {
@@ -277,7 +279,7 @@ impl<D: Device> Shard<D> {
         true
     }
 
-    /// Counts anew how many blocks of each volume are mapped. Returns whether a count was wrong.
+    /// Recounts the mapped blocks of each volume. Returns whether a count was wrong.
     pub(crate) async fn recount(&self) -> bool {
         let (inner, mut changed) = (&self.inner, false);
         for state in inner.states() {

@@ -1,20 +1,22 @@
-//! What one core owns of a device: extents, a journal, volumes.
+//! The part of a device that one core owns: extents, a journal, volumes.
 //!
-//! - `volumes.rs`: how volumes come and go.
-//! - `commit.rs`: how a change becomes durable, `flush.rs`: what a flush says of it. `apply.rs`: how it takes effect.
-//! - `space.rs`: who may take blocks, and when to wait for some.
-//! - `checkpoint.rs`: how the state moves from the journal into maps and tables on the device.
-//! - `refused.rs`: what to do while the device takes no checkpoint, and where else to write.
-//! - `discard.rs`: how the device learns which blocks are free.
-//! - `reclaim.rs`: how large deallocations give their space back.
-//! - `paging.rs`: how much of the maps is in memory.
-//! - `walk.rs`: all that a map names. `beyond.rs`: how much a smaller size cuts off.
-//! - `recovery.rs`: how all is read back, from what `roots.rs` finds. `start.rs`: how it is then taken into use. `reopen.rs`:
-//!   the same in a process that goes on.
-//!   `compare.rs`: which of the last writes count. `repersist.rs`: what is made durable of that first.
-//!   `rollback.rs`: what is left to other shards by one that goes back to an older root.
-//! - `mend.rs`, `losses.rs`: what happens to damage that is met there. `findings.rs`: what is known of all damage.
-//!   `scrub.rs`: how it is looked for, `accounts.rs`: whether it fits together, `heal.rs`: what is written anew then.
+//! - `volumes.rs`: creates and deletes volumes.
+//! - `commit.rs`: makes changes durable; `flush.rs`: flushes for that; `apply.rs`: applies them.
+//! - `space.rs`: reserves blocks, and waits for free ones.
+//! - `checkpoint.rs`: moves the state from the journal into maps and tables on the device.
+//! - `refused.rs`: handles a device that refuses checkpoints, and chooses other places to write.
+//! - `discard.rs`: tells the device which blocks are free.
+//! - `reclaim.rs`: frees the space of large deallocations.
+//! - `paging.rs`: bounds the memory of the maps.
+//! - `walk.rs`: visits all that a map names. `beyond.rs`: counts the blocks that a smaller size
+//!   cuts off.
+//! - `recovery.rs`: recovers a shard from what `roots.rs` finds. `start.rs`: takes it into use.
+//!   `reopen.rs`: does both again in the running process. `compare.rs`: finds out which of the last
+//!   writes count. `repersist.rs`: makes recovered state durable first. `rollback.rs`: gives up
+//!   extents after rolling back to an older root.
+//! - `mend.rs`, `losses.rs`: handle damage met in recovery. `findings.rs`: records all known
+//!   damage. `scrub.rs`: looks for it, `accounts.rs`: checks consistency, `heal.rs`: rewrites
+//!   damaged blocks.
 
 mod accounts;
 mod apply;
@@ -89,19 +91,21 @@ pub(crate) use space::{SpaceEffect, SpaceRequest};
 pub use start::Recovered;
 use waiting::Waiting;
 
-/// What one core owns of a device: extents, a journal, volumes. A cheap handle; clones are the same.
+/// The part of a device that one core owns: extents, a journal, volumes. A cheap handle; clones
+/// share the shard.
 pub struct Shard<D: Device> {
     pub(crate) inner: Rc<Inner<D>>,
 }
 
-/// How a shard is read back.
+/// The mode of a recovery.
 #[derive(Default)]
 struct RecoveryMode {
-    /// Whether recovery may go on without what is damaged (Q2).
+    /// True if recovery may go on without what is damaged (Q2).
     allow_data_loss: Cell<bool>,
     /// Extents are claimed as they are found in use: the table of them is damaged.
     rebuild_extents: Cell<bool>,
-    /// Whether extents in which nothing is are left to whoever claims them: a newer root may be lost (Y2).
+    /// True if extents without a block in use go to any shard that claims them: a newer root may be
+    /// lost (Y2).
     root_rolled_back: Cell<bool>,
 }
 
@@ -110,7 +114,7 @@ pub(crate) struct Inner<D: Device> {
     pub(crate) superblock: Superblock,
     index: u16,
     options: ShardOptions,
-    /// Whether a completed write needs a flush to be durable.
+    /// True if a completed write needs a flush to be durable.
     volatile: bool,
     /// For what is read ahead; none where that is of no use.
     ahead: Option<Rc<Room>>,
@@ -134,18 +138,18 @@ pub(crate) struct Inner<D: Device> {
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,
-    /// What its records carry (J7 of `layout`).
+    /// The secret that its records carry (J7 of `layout`).
     secret: Cell<u64>,
     /// The last start that an attempt to bring this shard back may have written (R2 of `reopen.rs`).
     started_again: Cell<u64>,
-    /// Volumes with dead ranges that the reclaimer is to take out of their maps.
+    /// Volumes with pending unmaps that the reclaimer is to take out of their maps.
     reclaims: RefCell<VecDeque<Rc<VolumeState>>>,
     /// Blocks that no map names any more, for the next checkpoint to release.
     reclaimed: RefCell<Reclaimed>,
     idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
     detached_writes: RefCell<Vec<DetachedWrite>>,
     committer: RefCell<Option<Waker>>,
-    /// Whether the committer was woken since it last ran.
+    /// True if the committer was woken since it last ran.
     committer_woken: Cell<bool>,
     /// Something for the checkpointer or the reclaimer to look at.
     background: Notify,
@@ -157,7 +161,7 @@ pub(crate) struct Inner<D: Device> {
     checkpointed: Notify,
     /// Some time has passed: what failed may be tried again.
     ticked: Notify,
-    /// Whether the background loop has begun: before, failures end the start of the shard.
+    /// True if the background loop has begun: before, failures end the start of the shard.
     running: Cell<bool>,
     /// Blocks of the checkpoint before that the running one will free.
     superseded: Cell<u64>,
@@ -179,16 +183,16 @@ pub(crate) struct Inner<D: Device> {
     extents_exhausted: Cell<bool>,
     /// Free blocks are being discarded, and come back.
     discarding: Cell<bool>,
-    /// What was found damaged, and what the device failed.
+    /// Damage found, and errors of the device.
     findings: Rc<Findings>,
     /// Damage that recovery did without.
     mended: RefCell<Vec<Mended>>,
-    /// Whether recovery found records to replay.
+    /// True if recovery found records to replay.
     replayed: Cell<bool>,
-    /// What recovery rests on, until a start has made it durable.
+    /// State that recovery relies on, until a start has made it durable.
     unflushed: RefCell<Option<Unflushed>>,
     recovery_mode: RecoveryMode,
-    /// What it did go on without.
+    /// Damage that recovery accepted as lost.
     losses: RefCell<Vec<Loss>>,
     /// Lost volumes that records of the journal concern.
     passed_over: RefCell<BTreeSet<u32>>,
@@ -208,7 +212,7 @@ impl<D: Device> Clone for Shard<D> {
 }
 
 impl<D: Device> Shard<D> {
-    /// Which of the device's shards this is.
+    /// Returns the index of the shard on its device.
     #[must_use]
     pub fn index(&self) -> u16 {
         self.inner.index
@@ -231,10 +235,9 @@ impl<D: Device> Shard<D> {
         self.inner.run_background().await;
     }
 
-    /// What is to be done now and then, and needs a clock, which the engine has not: the caller calls
-    /// this a few times a second. It has the journal say that all data is on the media, once no
-    /// request is under way, so that recovery need not read it; and lets the background try again
-    /// what the device failed.
+    /// Does periodic work. The caller calls this a few times a second, as the engine has no clock.
+    /// It has the journal say that all data is on the media, once no request is under way, so that
+    /// recovery need not read it; and lets the background try again what the device failed.
     pub fn settle(&self) {
         let inner = &self.inner;
         inner.share_extents();
@@ -250,7 +253,7 @@ impl<D: Device> Shard<D> {
         }
     }
 
-    /// Lets go of what was read ahead, for whoever does not [settle](Shard::settle) for a while.
+    /// Drops prefetched data, for a caller that does not [settle](Shard::settle) for a while.
     pub fn forget_read_ahead(&self) {
         self.inner.change_ahead(Ahead::clear);
     }
@@ -285,15 +288,16 @@ impl<D: Device> Shard<D> {
         if inner.journal.borrow().is_lost() { Err(VolumeError::JournalLost) } else { Ok(()) }
     }
 
-    /// How full the journal is, from 0 to 1. A checkpoint begins when it is half full; when it is full,
-    /// changes wait for one.
+    /// Returns the fill level of the journal, from 0 to 1. A checkpoint begins when it is half
+    /// full; when it is full, changes wait for one.
     #[must_use]
     pub fn journal_used(&self) -> f64 {
         let journal = self.inner.journal.borrow();
         journal.used() as f64 / journal.area().blocks as f64
     }
 
-    /// Whether what the device has taken is durable only after a flush, so that writes wait for one.
+    /// Returns whether data that the device has taken is durable only after a flush, so that writes
+    /// wait for one.
     #[must_use]
     pub fn flushes(&self) -> bool {
         self.inner.volatile
@@ -301,7 +305,7 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether changes are still taken.
+    /// Returns whether changes are still taken.
     pub(crate) fn check_open(&self) -> Result<(), VolumeError> {
         if self.journal.borrow().is_lost() {
             return Err(VolumeError::JournalLost);
@@ -372,7 +376,7 @@ impl<D: Device> Inner<D> {
         self.pool.borrow().for_each_committed(visit);
     }
 
-    /// What is counted, as kept and as found.
+    /// Returns counts: name, stored value and recomputed value.
     pub(crate) fn counts(&self) -> [(&'static str, u64, u64); 7] {
         let pool = self.pool.borrow();
         let (committed, free) = pool.recount();
@@ -392,7 +396,7 @@ impl<D: Device> Inner<D> {
     }
 }
 
-/// Operations that nobody waits for.
+/// Makes an operation that no task waits for.
 fn detached(change: Change) -> Op {
     let mut op = Op::new(change, None);
     op.detached = true;

@@ -1,15 +1,17 @@
-//! The memory of maps: what comes in, what goes, who waits.
+//! Bounds the memory of maps: loads and evicts nodes, and makes requests wait.
 //!
-//! Nodes are brought in when they are missed. Where there is a limit, others go for them (`evict.rs`).
-//! - M1: nodes in memory, with those that changes under way may add, take no more than the limit. Half
-//!   of it is for what cannot go: dirty nodes, those that the running checkpoint writes, and what
-//!   changes under way may make dirty. A quarter is for what reads bring in at once.
-//! - M2: a request that needs more than its part has it when it is alone there, so that every request
-//!   gets on, whatever the limit is.
-//! - M3: a change claims its nodes before it brings any in, a read its part, and neither claims twice:
-//!   nobody who waits holds what others wait for. The reclaimer waits for checkpoints only.
-//! - M4: a node is read once for all who miss it, and once more if what came is not that. One that is damaged is an error to
-//!   these and nobody else.
+//! Nodes are brought in when they are missed. Where there is a limit, others go for them
+//! (`evict.rs`).
+//! - M1: nodes in memory, with those that changes under way may add, take no more than the limit.
+//!   Half of it is for what cannot go: dirty nodes, those that the running checkpoint writes, and
+//!   what changes under way may make dirty. A quarter is for what reads bring in at once.
+//! - M2: a request that needs more than its part has it when it is alone there, so that every
+//!   request gets on, whatever the limit is.
+//! - M3: a change claims its nodes before it brings any in, a read its part, and neither claims
+//!   twice: no waiting task holds memory that others wait for. The reclaimer waits for checkpoints
+//!   only.
+//! - M4: a node is read once for all tasks that miss it, and once more if the data does not match.
+//!   A damaged node is an error for these tasks only.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -34,10 +36,10 @@ const PATH_NODES: u64 = 5;
 /// Attempts to read a node that someone waits for, before it counts as damaged.
 const NODE_LOAD_TRIES: u32 = 2;
 
-/// What a shard knows of the memory of its maps.
+/// The memory of a shard's maps.
 pub(super) struct Paging {
     limit: Option<u64>,
-    /// Where the clock's hand is: volume and key.
+    /// Position of the clock's hand: volume and key.
     hand: Cell<(u32, u64)>,
     /// Nodes being read (M4).
     incoming: RefCell<Vec<Rc<Incoming>>>,
@@ -95,7 +97,8 @@ impl Paging {
         }
     }
 
-    /// Whether changes wait for memory that none of those under way will give back, but only a checkpoint.
+    /// Returns whether changes wait for memory that none of those under way will give back, but
+    /// only a checkpoint.
     pub(super) fn is_stuck(&self) -> bool {
         self.waiting.get() > 0 && self.claimed.get() == 0
     }
@@ -150,7 +153,7 @@ impl<D: Device> Visit<'_, D> {
 }
 
 impl<D: Device> Shard<D> {
-    /// What the maps of its volumes take.
+    /// Returns the memory that the maps of the shard's volumes take.
     #[must_use]
     pub fn map_memory(&self) -> MapMemory {
         let inner = &self.inner;
@@ -170,7 +173,7 @@ impl<D: Device> Shard<D> {
     }
 }
 
-/// Counts whoever waits.
+/// Counts a waiting task.
 struct Waiting<'a>(&'a Cell<u32>);
 
 impl Drop for Waiting<'_> {
@@ -180,7 +183,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether nodes may go.
+    /// Returns whether nodes may go.
     #[inline]
     pub(crate) fn is_paged(&self) -> bool {
         self.paging.limit.is_some()
@@ -243,7 +246,8 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Whether `nodes` more may become dirty (M1, M2). A checkpoint begins before they may not.
+    /// Returns whether `nodes` more may become dirty (M1, M2). A checkpoint begins before they may
+    /// not.
     fn may_claim(&self, nodes: u64, reclaims: bool) -> bool {
         let Some(limit) = self.paging.limit else { return true };
         let most = limit / NODE_BYTES_MAX / 2;
@@ -290,8 +294,8 @@ impl<D: Device> Inner<D> {
         self.paging.evictions.set(self.paging.evictions.get() + sweep.nodes);
     }
 
-    /// Reads a node that a volume's map misses, or waits for whoever reads it already (M4). The
-    /// caller looks again.
+    /// Reads a node that a volume's map misses, or waits for the task that already reads it (M4).
+    /// The caller looks it up again.
     pub(crate) async fn load(
         &self,
         state: &VolumeState,

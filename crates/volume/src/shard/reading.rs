@@ -22,7 +22,7 @@ impl<D: Device> Inner<D> {
         ReadGuard { epoch: self.epochs.borrow_mut().begin_read(), inner: self.clone() }
     }
 
-    /// Whether the device lies in memory, and lends it. Then nothing is read ahead.
+    /// Returns whether the device lies in memory, and lends it. Then nothing is read ahead.
     pub(crate) fn is_lent(&self) -> bool {
         self.ahead.is_none()
     }
@@ -50,7 +50,7 @@ impl<D: Device> ReadGuard<D, Rc<Inner<D>>> {
     /// The blocks in `range`, to which the map led when the read began, where they lie: if the device lends them. The
     /// read goes on until the last slice is dropped.
     pub(crate) fn pin(self, range: PbaRange) -> Result<BufferSlice, Self> {
-        // After its end, a successor may own the blocks, and does not know who reads here.
+        // After its end, a successor may own the blocks, and does not know of this shard's readers.
         if self.inner.ended.get() {
             return Err(self);
         }
@@ -78,7 +78,7 @@ impl<D: Device, R: Deref<Target = Inner<D>>> Drop for ReadGuard<D, R> {
     }
 }
 
-/// Blocks of the device that somebody looks at. They are let go before they may be reused.
+/// Blocks of the device that are lent to a reader. They are released before they may be reused.
 struct Pinned<D: Device> {
     blocks: BufferSlice,
     _reading: ReadGuard<D, Rc<Inner<D>>>,

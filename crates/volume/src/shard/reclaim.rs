@@ -1,14 +1,14 @@
 //! Large deallocations: their blocks come back in the background, leaf by leaf.
 //!
-//! From the moment a deallocation takes effect its range is *dead*: it reads as zeroes, whatever the
-//! map still says. Dead ranges are part of a checkpoint, so that a crash in between loses nothing.
+//! From the moment a deallocation takes effect its range is a *pending unmap*: it reads as zeroes, whatever the
+//! map still says. Pending unmaps are part of a checkpoint, so that a crash in between loses nothing.
 //!
 //! - Q1: a reclaimed block is reused when a root is durable whose map does not name it. Replay thus
 //!   need not know how far the reclaiming had come when a record was made.
-//! - Q2: a write into a dead range takes what the map says of its own blocks out first, under its own
-//!   range lock. Entries leave the map and the range stops being dead in one step.
-//! - Q3: what cannot be taken out now stays dead and is tried again. Of a damaged node all of whose
-//!   keys are dead, the blocks that it named are lost; no other data is.
+//! - Q2: a write into a pending unmap takes what the map says of its own blocks out first, under its own
+//!   range lock. Entries leave the map and the unmap stops being pending in one step.
+//! - Q3: what cannot be taken out now stays pending and is tried again. Of a damaged node all of whose
+//!   keys are unmapped, the blocks that it named are lost; no other data is.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -46,7 +46,7 @@ impl Reclaimed {
 }
 
 impl<D: Device> Inner<D> {
-    /// The volume has dead ranges, or was deleted.
+    /// The volume has pending unmaps, or was deleted.
     pub(super) fn reclaim(&self, state: &Rc<VolumeState>) {
         let mut reclaims = self.reclaims.borrow_mut();
         if !reclaims.iter().any(|queued| Rc::ptr_eq(queued, state)) {
@@ -113,7 +113,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// A place among the dead ranges of a volume. There may be none before some are reclaimed, which a
+    /// A place among the pending unmaps of a volume. There may be none before some are reclaimed, which a
     /// lost journal puts an end to.
     pub(crate) async fn pending_unmap_permit(
         &self,
@@ -129,7 +129,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Takes whatever is dead in `range` out of the map. The caller has locked the range (Q2).
+    /// Takes the pending unmaps in `range` out of the map. The caller has locked the range (Q2).
     pub(crate) async fn finish_unmap(
         &self,
         state: &VolumeState,
@@ -142,13 +142,13 @@ impl<D: Device> Inner<D> {
                 permit = Some(self.pending_unmap_permit(state).await?);
                 continue;
             }
-            // By itself: a write that meets nothing dead need not have room for it.
+            // By itself: a write that meets no pending unmap need not have room for it.
             Box::pin(self.finish_unmap_step(state, piece, &mut permit)).await?;
         }
         Ok(())
     }
 
-    /// Takes the first entries of a dead range out of the map, those of one leaf.
+    /// Takes the first entries of a pending unmap out of the map, those of one leaf.
     async fn finish_unmap_step(
         &self,
         state: &VolumeState,
@@ -187,7 +187,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// A node cannot be loaded. If it is damaged and all of its keys are dead, it goes (Q3).
+    /// A node cannot be loaded. If it is damaged and all of its keys are unmapped, it goes (Q3).
     fn give_up(
         &self,
         state: &VolumeState,

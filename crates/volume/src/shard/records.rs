@@ -16,7 +16,7 @@ use crate::sabotage::{Sabotage, broken, tries};
 
 /// Attempts to read a record before the journal ends there.
 const RECORD_READ_TRIES: u32 = 3;
-/// What Linux calls an I/O error.
+/// `EIO` of Linux.
 const EIO: i32 = 5;
 
 /// A record, and where it lies.
@@ -35,7 +35,7 @@ pub(super) struct Reader<'a, D: Device> {
     unreadable: Vec<u64>,
     /// Blocks to read at once.
     ahead: u64,
-    /// What the next record must be.
+    /// The expected position of the next record.
     pub(super) at: ReplayPoint,
 }
 
@@ -69,7 +69,8 @@ impl<'a, D: Device> Reader<'a, D> {
     async fn continuation(&mut self) -> Result<Option<Placed>, OpenError> {
         let position = u64::from(self.at.position);
         let mut found = None;
-        // Only what does not fit before the end lies at the start: else nobody asks for that, which may be unreadable.
+        // Only a record that does not fit before the end lies at the start: otherwise the start,
+        // which may be unreadable, is not read.
         let may_wrap = position + u64::from(RECORD_BLOCKS_MAX) > self.root.journal.blocks;
         for start in std::iter::once(position).chain(may_wrap.then_some(0)) {
             if start >= self.root.journal.blocks {
@@ -105,7 +106,7 @@ impl<'a, D: Device> Reader<'a, D> {
         OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 
-    /// Whether the shard made it, and not a tenant (J7).
+    /// Returns whether the shard made it, and not a tenant (J7).
     fn is_ours(&self, record: &Record) -> bool {
         let head = &record.head;
         let has_secret = self.root.secret == 0 || head.secret == self.root.secret;
@@ -192,8 +193,9 @@ impl<'a, D: Device> Reader<'a, D> {
         Ok(())
     }
 
-    /// The highest generation and incarnation of any record, valid or not, or of the root. Behind a cut
-    /// the journal begins anew above both, so that what is left there is older than all that follows.
+    /// The highest generation and incarnation of any record, valid or not, or of the root. Behind a
+    /// cut the journal starts over above both, so that what is left there is older than all that
+    /// follows.
     pub(super) async fn newest(&mut self) -> Result<Newest, OpenError> {
         let Root { generation, incarnation, .. } = *self.root;
         let mut newest = Newest { generation, incarnation };

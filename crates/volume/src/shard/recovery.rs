@@ -35,7 +35,8 @@ use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;
-/// Attempts to read a bitmap before it is made anew, and a descriptor before its volume counts as lost.
+/// Attempts to read a bitmap before it is rebuilt, and a descriptor before its volume counts as
+/// lost.
 const BLOCK_READ_TRIES: u32 = 3;
 
 impl<D: Device> Shard<D> {
@@ -77,13 +78,14 @@ impl<D: Device> Shard<D> {
         Ok(Self::read_back(Rc::new(inner)).await?.until_repersisted())
     }
 
-    /// How often it was taken into use, this time and returns after a failure included.
+    /// Returns how often the shard was taken into use, including this time and returns after a
+    /// failure.
     #[must_use]
     pub fn starts(&self) -> u64 {
         self.inner.journal.borrow().incarnation
     }
 
-    /// Whether it was not shut down before this start: there were changes to replay.
+    /// Returns whether it was not shut down before this start: there were changes to replay.
     #[must_use]
     pub fn was_cut_off(&self) -> bool {
         self.inner.replayed.get()
@@ -113,7 +115,7 @@ impl<D: Device> Shard<D> {
     }
 }
 
-/// What a shard of `device` allocates from, with nothing in it.
+/// Makes the empty pool of a shard of `device`.
 fn pool_of<D: Device>(device: &D, superblock: Superblock) -> Pool {
     let mut pool = Pool::new(superblock);
     pool.set_discards(device.geometry().discards);
@@ -396,7 +398,7 @@ impl<D: Device> Inner<D> {
         OpenError::Damaged { shard: self.index, what, pba, error }
     }
 
-    /// What the last run had not reclaimed goes on in the background.
+    /// Resumes in the background what the last run had not reclaimed.
     pub(super) fn resume_reclaims(&self) {
         for state in self.volumes.borrow().values() {
             if state.deleted.get() || state.has_pending_unmaps() {

@@ -15,8 +15,9 @@ const WORDS_PER_STEP: u64 = 512;
 const WORD_BLOCKS: u64 = u64::BITS as u64;
 
 impl<D: Device> Inner<D> {
-    /// Blocks are no longer named by any map: they are reused as soon as nobody reads them. Those that lie together
-    /// come back together, so that one request's blocks are seen to be a hole for another such request.
+    /// Blocks are no longer named by any map: they are reused as soon as no read uses them. Those
+    /// that lie together come back together, so that one request's blocks are seen to be a hole for
+    /// another such request.
     pub(super) fn free_blocks(&self, blocks: impl Iterator<Item = Pba>) {
         let mut pool = self.pool.borrow_mut();
         let mut epochs = self.epochs.borrow_mut();

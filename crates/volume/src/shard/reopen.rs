@@ -1,13 +1,16 @@
 //! A failed shard comes back in the process that goes on.
 //!
-//! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins later.
-//! - R2: what comes back is the device that went away: the same identity, no older state, and nobody has started the shard
-//!   meanwhile but by this one. Who has, elsewhere, had all shards of the device, maybe more than are here: extents
-//!   that count as free here may be theirs.
-//! - R3: extents that the failed shard had are nobody else's before the next root is durable.
-//! - R4: what another writes where the failed shard had a block is no damage: whoever still reads it is
-//!   told that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is counted.
-//! - R5: a volume that does not come back, since its descriptor is damaged, is named: this shard still knows it.
+//! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins
+//!   later.
+//! - R2: what comes back is the device that went away: the same identity, no older state, and only
+//!   this server has started the shard meanwhile. Another server that did had all shards of the
+//!   device, maybe more than are here: extents that count as free here may be theirs.
+//! - R3: extents that the failed shard had go to no other shard before the next root is durable.
+//! - R4: what another writes where the failed shard had a block is no damage: its reader gets the
+//!   error that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is
+//!   counted.
+//! - R5: a volume that does not come back, since its descriptor is damaged, is named: this shard
+//!   still knows it.
 
 use std::rc::Rc;
 
@@ -18,7 +21,7 @@ use super::{Inner, Loss, Shard};
 use crate::{JournalLoss, OpenError, VolumeError, read_superblock};
 
 impl<D: Device> Shard<D> {
-    /// Whether the journal is lost: nothing is written until the shard is recovered.
+    /// Returns whether the journal is lost: nothing is written until the shard is recovered.
     #[must_use]
     pub fn is_failed(&self) -> bool {
         self.inner.journal.borrow().is_lost()
@@ -49,7 +52,7 @@ impl<D: Device> Shard<D> {
         self.reopen_on(self.inner.device.clone()).await
     }
 
-    /// As [`Shard::reopen`], by another way to the same device: what this shard has stays dead when a drive
+    /// As [`Shard::reopen`], by another way to the same device: what this shard has stays unusable when a drive
     /// was unplugged, also if it is plugged in again.
     ///
     /// # Errors
@@ -111,7 +114,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// What was read back lacks something: says what this shard knows of it.
+    /// Reports losses of the recovered shard, with what this shard knows of them.
     fn tell_of_losses(&self, losses: &[Loss]) {
         let volumes = self.volumes.borrow();
         let known = losses.iter().filter_map(|loss| match loss {
@@ -121,13 +124,13 @@ impl<D: Device> Inner<D> {
         self.findings.note_lost(known.filter(|(state, _)| !state.deleted.get()));
     }
 
-    /// What it means that a block or a node is not what leads to it says (R4).
+    /// Converts the error of a block or node that does not match its pointer (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
         if damage && self.ended.get() { VolumeError::ShutDown } else { error }
     }
 
-    /// As [`Inner::excused`], for who found out by himself.
+    /// As [`Inner::excused`], for a caller without an error at hand.
     pub(super) fn check_not_succeeded(&self) -> Result<(), VolumeError> {
         if self.ended.get() { Err(VolumeError::ShutDown) } else { Ok(()) }
     }

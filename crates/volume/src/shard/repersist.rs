@@ -1,15 +1,19 @@
-//! What a start builds on, made durable before it writes anything else.
+//! Makes the recovered state durable before a start writes anything else.
 //!
-//! A process that ended, or a flush that failed, may leave on the device what reads see and the next power cut takes back: the
-//! newest root, records that no later one calls settled, and their data. A start takes all of it for there.
-//! - W1: it is durable before anything is written where the root before, or the state before such a record, has something.
-//! - W2: nothing changes by it. All is written once more as it was read, if it is what it should be; the root last, and one
-//!   copy after the other (K6).
-//! - W3: a block that is refused, or cannot be read, stays as it is: others are not kept back by it. The root has to be written.
-//! - W5: all shards of a device are confirmed before one is started. The newest root of one may have given back an extent that the
-//!   root before has: who takes that may not be durably ahead of the former.
-//! - W4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for more, are under way at a time. So it is
-//!   where data is compared, too (P2).
+//! After a crash or a failed flush the device may hold data that is visible but not durable: the
+//! newest root, records that no later one calls settled, and their data. A start takes all of it
+//! for there.
+//! - W1: it is durable before anything is written where the root before, or the state before such a
+//!   record, has something.
+//! - W2: nothing changes by it. All is written once more as it was read, if it is what it should
+//!   be; the root last, and one copy after the other (K6).
+//! - W3: a block that is refused, or cannot be read, stays as it is: others are not kept back by
+//!   it. The root has to be written.
+//! - W5: all shards of a device are confirmed before one is started. The newest root of one may
+//!   have given back an extent that the root before has: the shard that takes it must not become
+//!   durable before the former root.
+//! - W4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for more, are
+//!   under way at a time. So it is where data is compared, too (P2).
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Entry, Record, Root};
@@ -28,7 +32,7 @@ const READ_TRIES: u32 = 3;
 const REQUESTS_AT_ONCE: usize = 32;
 const BLOCKS_AT_ONCE: u64 = 1024;
 
-/// What a shard was read back from, and no flush is known to cover.
+/// Recovered state that no flush is known to cover.
 pub(super) struct Unflushed {
     root: Root,
     pieces: Vec<Piece>,
@@ -40,7 +44,7 @@ struct Piece {
     meant: Meant,
 }
 
-/// What is to be in them.
+/// The expected content.
 enum Meant {
     /// A record with this checksum.
     Record(u32),
@@ -82,7 +86,7 @@ impl Piece {
     }
 }
 
-/// How many of requests for so many blocks each are made at the same time, from the first on (W4).
+/// Returns how many of the next requests, of so many blocks each, are made at the same time (W4).
 pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
     let mut sum = 0;
     let fits = blocks.take(REQUESTS_AT_ONCE).take_while(|blocks| {
@@ -93,7 +97,7 @@ pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
 }
 
 impl<D: Device> Inner<D> {
-    /// Whether the shard was read back from what no flush is known to cover.
+    /// Returns whether the shard was recovered from state that no flush is known to cover.
     pub(super) fn is_unflushed(&self) -> bool {
         self.volatile && self.unflushed.borrow().is_some()
     }
@@ -114,7 +118,7 @@ impl<D: Device> Inner<D> {
     }
 
     async fn write_as_it_was(&self, unflushed: &Unflushed) -> Result<(), CheckpointError> {
-        // What nobody replays may lie anywhere.
+        // Data that is not replayed may lie anywhere.
         let is_here = |piece: &&Piece| match piece.meant {
             Meant::Record(_) => true,
             Meant::Data(_) => self.pool.borrow().contains(piece.range),

@@ -1,19 +1,22 @@
 //! Replay: the journal's records since the last checkpoint take effect again.
 //!
 //! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
-//! - P2 (`compare.rs`): writes of records that no later record calls settled are compared with their checksums, and
-//!   skipped if they differ, each time that they are read: then they were never acknowledged (J3). What of them cannot be read
-//!   is taken to be there.
+//! - P2 (`compare.rs`): writes of records that no later record calls settled are compared with
+//!   their checksums, and skipped if they differ, each time that they are read: then they were
+//!   never acknowledged (J3). What of them cannot be read is taken to be there.
 //! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
-//! - P4: a block that a write names is in no map, or the write changes nothing. Which deallocations
-//!   are left dead, to be finished later, is this program's choice and no matter of the format.
-//! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held that P2 is about.
-//!   If the journal turns out to be damaged behind it, nothing of all that is used.
-//! - P6: a write that was skipped did take effect if a later one names a block that it frees: blocks are used again only after
-//!   that. What is not there of its data has rotted since, and is an error for who reads it. It stands beside or behind a write
-//!   that failed and is not undone, which keeps `settled` below it.
-//! - P7: nor is a write compared of which the last record says that it took effect, though it is not settled (J6).
+//! - P4: a block that a write names is in no map, or the write changes nothing. The choice of
+//!   deallocations that are deferred is this program's, and not part of the format.
+//! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held
+//!   that P2 is about. If the journal turns out to be damaged behind it, nothing of all that is
+//!   used.
+//! - P6: a write that was skipped did take effect if a later one names a block that it frees:
+//!   blocks are used again only after that. What is not there of its data has rotted since, and is
+//!   an error for its reader. It stands beside or behind a write that failed and is not undone,
+//!   which keeps `settled` below it.
+//! - P7: nor is a write compared of which the last record says that it took effect, though it is
+//!   not settled (J6).
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -33,7 +36,7 @@ use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{OpenError, VolumeSpec};
 
-/// Deallocations of more blocks leave a dead range. Those that undo a failed write are no larger.
+/// Deallocations of more blocks leave a pending unmap. Those that undo a failed write are no larger.
 const AT_ONCE_MAX: u64 = WRITE_BLOCKS_MAX;
 
 /// Makes the shard what its journal says.
@@ -167,7 +170,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Whether a write takes the place of blocks in `runs`.
+    /// Returns whether a write replaces blocks in `runs`.
     async fn overwrites(&self, entry: &Entry<'_>, runs: &[PbaRange]) -> Result<bool, OpenError> {
         let Entry::Write { volume, lba, crcs, .. } = entry else { return Ok(false) };
         let Some(state) = self.replay_volume(*volume)? else { return Ok(false) };
@@ -329,7 +332,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// A write names a block that is in use. Unless the block is what `key` leads to already, some
-    /// dead range's map must still name it, and that range is finished first (P4).
+    /// pending unmap's map must still name it, and that range is finished first (P4).
     async fn vacate(&self, state: &VolumeState, key: u64, pba: Pba) -> Result<(), OpenError> {
         let own = |found: Option<Mapping>| found.is_some_and(|found| found.pba == pba);
         if state.map.borrow().get(key).is_ok_and(own) {
@@ -358,7 +361,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Makes room for one more dead range, if that is needed.
+    /// Makes room for one more pending unmap, if that is needed.
     async fn replay_permit(
         &self,
         state: &VolumeState,
@@ -398,7 +401,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Takes all dead ranges out of the map.
+    /// Takes all pending unmaps out of the map.
     async fn finish_pending_unmaps(&self, state: &VolumeState) -> Result<(), OpenError> {
         while let Some(range) = state.shortest_pending_unmap() {
             self.remove_now(state, range).await?;

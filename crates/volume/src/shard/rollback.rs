@@ -1,14 +1,16 @@
-//! Which extents a shard leaves to others that goes back to an older root.
+//! Extents that a shard gives up after rolling back to an older root.
 //!
-//! - Y1: what the lost root had given back is empty. Nothing was in it when that root's snapshot was taken: neither what the root before
-//!   leads to, nor what requests had that were under way. The journal leads from the root before to that snapshot.
-//! - Y2: so an extent in which nothing is when the journal has been replayed is left to whoever claims it. That loses nothing,
-//!   whoever is wrong.
-//! - Y3: one in which something is belongs to the shard, and to nobody else: else the device is not opened.
-//! - Y4: the next root is without what was left to others. Until it is durable all of this happens again at each start, whichever
-//!   shard is read back first.
-//! - Y5: nodes of maps that the lost root had written anew may be gone, and what they named stays in use until they are given up. A
-//!   repair with consent does that: for it only that is in use which something names.
+//! - Y1: what the lost root had given back is empty. Nothing was in it when that root's snapshot
+//!   was taken: neither what the root before leads to, nor what requests had that were under way.
+//!   The journal leads from the root before to that snapshot.
+//! - Y2: so an extent in which nothing is when the journal has been replayed goes to any shard that
+//!   claims it. That loses nothing, whichever shard is wrong.
+//! - Y3: one in which something is belongs to the shard alone: otherwise the device is not opened.
+//! - Y4: the next root is without what was left to others. Until it is durable all of this happens
+//!   again at each start, whichever shard is read back first.
+//! - Y5: nodes of maps that the lost root had rewritten may be gone, and what they named stays in
+//!   use until they are given up. A repair with consent does that: for it only that is in use which
+//!   something names.
 
 use std::collections::BTreeSet;
 

@@ -19,7 +19,7 @@ const FIRST_ROOTS: u64 = 2;
 
 /// The shards that were ever started: all of them must be recovered before one is started.
 ///
-/// One whose roots are damaged is among them: only who recovers it is told.
+/// A shard whose roots are damaged is among them: its recovery reports the damage.
 ///
 /// # Errors
 /// The device fails in another way than that it cannot read a block.
@@ -39,7 +39,7 @@ pub async fn active_shards<D: Device>(
     Ok(active)
 }
 
-/// What lies in the places of a shard's roots.
+/// The contents of a shard's root places.
 pub(super) struct Roots {
     /// The newest that is whole; `None` if the shard was never used.
     pub(super) newest: Option<Root>,
@@ -63,7 +63,7 @@ impl Roots {
     }
 }
 
-/// Where copies of a root lie that is newer than the newest that is whole, if there is one.
+/// Returns the places of the copies of the root that follows the newest whole one.
 pub(crate) fn places_of_next(superblock: &Superblock, shard: u16, newest: u64) -> [Pba; 2] {
     superblock.root_places(shard, newest.wrapping_add(1))
 }
@@ -158,7 +158,7 @@ impl<D: Device> Inner<D> {
         Ok(matches!(copy, Copy::Blank))
     }
 
-    /// Where the copies of a root go, what they are, and how many of them are needed (K5).
+    /// Returns the places of a root's copies, their block, and how many of them are needed (K5).
     fn root_copies(&self, root: &Root) -> ([Pba; 2], BufferSlice, usize) {
         let mut block = Buffer::new(1);
         root.encode(block.as_mut_bytes());

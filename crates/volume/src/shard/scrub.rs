@@ -41,18 +41,18 @@ const RUNS_AT_ONCE: usize = 8;
 /// Attempts to read a block before it counts as damaged.
 const BLOCK_READ_TRIES: u32 = 2;
 
-/// What a damaged block is, or what is wrong with one that is whole.
+/// The kind of a damaged block, or the fault of a whole one.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Structure {
-    /// A superblock. The other copy counts, and it is written anew from that.
+    /// A superblock. The other copy counts, and it is rewritten from that.
     Superblock,
     /// A copy of a root. The other copy counts.
     Root,
-    /// A node of the extent or volume table, a descriptor. All are in memory, and are written anew.
+    /// A node of the extent or volume table, a descriptor. All are in memory, and are rewritten.
     Table,
-    /// A bitmap. In memory, and written anew.
+    /// A bitmap. In memory, and rewritten.
     Bitmap,
-    /// A node of a volume's map. Where it is in memory, it is written anew.
+    /// A node of a volume's map. If it is in memory, it is rewritten.
     Node,
     /// A tenant's block.
     Data,
@@ -62,7 +62,7 @@ pub enum Structure {
     Free,
     /// A block that is named and that no volume can have.
     Outside,
-    /// A block that is in use, and that nobody names.
+    /// A block that is in use and has no owner.
     Leaked,
     /// A count that is wrong: the free blocks of the extent that begins here, or the mapped blocks of a volume whose
     /// descriptor this is.
@@ -72,17 +72,17 @@ pub enum Structure {
 /// A damaged block, or one that does not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Damaged {
-    /// Where it lies.
+    /// Its location.
     pub pba: Pba,
-    /// What it is.
+    /// Its kind.
     pub structure: Structure,
-    /// Whose it is.
+    /// Its volume.
     pub volume: Option<(Uuid, String)>,
-    /// Which block of the volume, or the first that a node describes.
+    /// The block of the volume, or the first that a node describes.
     pub lba: Option<Lba>,
 }
 
-/// How far a scrub has come.
+/// The position of a scrub.
 #[derive(Debug)]
 pub struct ScrubCursor {
     stage: Stage,
@@ -100,19 +100,20 @@ enum Stage {
     Accounts(Accounts),
 }
 
-/// What one step did.
+/// The outcome of a step.
 #[derive(Debug, Default)]
 pub struct ScrubStep {
     /// Blocks read.
     pub blocks: u64,
-    /// What it has cost, for whoever paces the steps: blocks read, and as many as the processor's work is worth.
+    /// The cost of the step for its pacing: blocks read, and an equivalent for the processor's
+    /// work.
     pub cost: u64,
     /// Damaged blocks, and what does not fit.
     pub damaged: Vec<Damaged>,
 }
 
 impl ScrubCursor {
-    /// Whether all was read, and fits.
+    /// Returns whether all was read and is consistent.
     #[must_use]
     pub fn is_over(&self) -> bool {
         matches!(&self.stage, Stage::Accounts(accounts) if accounts.is_over())
@@ -126,8 +127,8 @@ impl<D: Device> Shard<D> {
         ScrubCursor { stage: Stage::Copies, done: 0, total: self.blocks_in_use() }
     }
 
-    /// Reads some more, up to a few hundred blocks. What is damaged there, and whole in memory, is written anew by a
-    /// checkpoint that begins soon.
+    /// Reads some more, up to a few hundred blocks. Damaged blocks that are whole in memory are
+    /// rewritten by a checkpoint that begins soon.
     ///
     /// # Errors
     /// The device is gone or does not take a checkpoint (F5), or the shard is shut down.
@@ -278,7 +279,8 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Whether the block meant lies there. What does not match is read again: a read may have gone astray.
+    /// Returns whether the expected block lies there. A mismatch is read again: a read may have
+    /// gone astray.
     async fn matches(&self, pointer: Mapping) -> Result<bool, VolumeError> {
         for _ in 0..tries(BLOCK_READ_TRIES, Sabotage::ServeByOneRead) {
             let block = self.scrub_block(pointer.pba).await?;

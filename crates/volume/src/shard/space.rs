@@ -1,16 +1,16 @@
-//! Who may take blocks, and when to wait for some.
+//! Reserves space for operations, and makes them wait for it.
 //!
-//! - A1: a checkpoint always finds the blocks it needs: free blocks are never fewer than dirty nodes,
-//!   the nodes that operations under way will make dirty, and the tables' share together.
+//! - A1: a checkpoint always finds the blocks it needs: free blocks are never fewer than dirty
+//!   nodes, the nodes that operations under way will make dirty, and the tables' share together.
 //! - A2: what adds blocks stops short of a reserve, so that a full device can still be overwritten,
 //!   deallocated from, and checkpointed.
 //! - A3: extents are reserved ahead of need; the device's allocator is not asked on the data path
 //!   while the pool is well filled.
-//! - A4: who finds no room waits in a row, so that no large request starves. It waits for requests
-//!   under way, then for a checkpoint if that frees anything, then for the reclaimer. Only when
-//!   nothing of the kind is left there is no space.
-//! - A5: a shard that finds no extent says so, and others give back what they have empty beyond their
-//!   own reserve. It waits for that only while others have any.
+//! - A4: a request without room waits in a queue, so that no large request starves. It waits for
+//!   requests under way, then for a checkpoint if that frees anything, then for the reclaimer. Only
+//!   when nothing of the kind is left there is no space.
+//! - A5: a shard that finds no extent says so, and others give back what they have empty beyond
+//!   their own reserve. It waits for that only while others have any.
 
 use io_traits::Device;
 use situations::{Phase, Situation, is_during, situation, situation_if};
@@ -29,7 +29,7 @@ const RESERVE_MAX: u64 = 2304;
 const RESERVE_MIN: u64 = 320;
 /// Such a part of the device is kept back.
 const RESERVE_PART: u64 = 256;
-/// A device of which more than this part belongs to nobody has extents to spare for large runs.
+/// A device of which more than this part is unowned has extents to spare for large runs.
 const PLENTY_PART: u32 = 8;
 /// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
 const DIRTY_NODES_MAX: u64 = 16_384;
@@ -40,18 +40,18 @@ const EXTENT_WAITS: u32 = 16;
 /// The same for requests that give back as much as they take: more than any should need.
 const ROUNDS_REPLACING: u32 = 64;
 
-/// What an operation takes.
+/// The space that an operation takes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceRequest {
     /// Blocks of data.
     pub(crate) data: u64,
     /// Map nodes that it may make dirty.
     pub(crate) metadata: u64,
-    /// What it is.
+    /// Its effect on the number of blocks in use.
     pub(crate) effect: SpaceEffect,
 }
 
-/// What an operation does to the number of blocks in use.
+/// The effect of an operation on the number of blocks in use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SpaceEffect {
     /// It leaves more in use than before.
@@ -90,7 +90,8 @@ impl<D: Device> Inner<D> {
         16 + volumes + volumes / 64 + extents / 64
     }
 
-    /// Blocks that stay free beyond those set aside for a checkpoint, whoever wants extents (A5).
+    /// Blocks that stay free beyond those set aside for a checkpoint, also if others want extents
+    /// (A5).
     pub(super) fn least_floor(&self) -> u64 {
         self.reserved_blocks.get() + self.blocks_for_tables() + self.reserve()
     }
@@ -115,7 +116,8 @@ impl<D: Device> Inner<D> {
         Some(request.metadata)
     }
 
-    /// Whether there are blocks for it, with those of extents reserved for it now.
+    /// Returns whether there are blocks for the request, including those of extents reserved for it
+    /// now.
     fn has_room(&self, request: SpaceRequest) -> bool {
         let reserve = if request.effect == SpaceEffect::Growing { self.reserve() } else { 0 };
         let wanted = request.data + request.metadata + reserve + self.required_free_blocks();
@@ -131,8 +133,8 @@ impl<D: Device> Inner<D> {
         self.pool.borrow().free() >= wanted
     }
 
-    /// Whether fewer blocks are reserved ahead of need (A3) than `ahead`. As long as the device has plenty, those that
-    /// lie scattered are left to overwrites, and do not count.
+    /// Returns whether fewer blocks are reserved ahead of need (A3) than `ahead`. As long as the
+    /// device has plenty, those that lie scattered are left to overwrites, and do not count.
     fn is_short_of(&self, ahead: u64) -> bool {
         let (free, roomy) = {
             let pool = self.pool.borrow();
@@ -247,7 +249,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// What a checkpoint that takes `blocks` blocks may give back.
+    /// Returns the extents that a checkpoint that takes `blocks` blocks may give back.
     pub(super) fn spares(&self, blocks: u64) -> ReturnableExtents {
         if self.return_all_extents.get() {
             return ReturnableExtents {
@@ -272,7 +274,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Whether the reclaimer will bring blocks.
+    /// Returns whether the reclaimer will bring blocks.
     fn is_reclaiming(&self) -> bool {
         !self.reclaims.borrow().is_empty() && !self.reclaim_fails.get() && self.running.get()
     }
@@ -283,13 +285,13 @@ impl<D: Device> Inner<D> {
         self.counters.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
     }
 
-    /// Whether a checkpoint would free blocks or claims.
+    /// Returns whether a checkpoint would free blocks or claims.
     fn checkpoint_helps(&self) -> bool {
         let running = self.started.get() > self.done.get();
         running || self.counters.live.get() + self.superseded_blocks() > 0
     }
 
-    /// Whether enough for new blocks could come free.
+    /// Returns whether enough for new blocks could come free.
     fn may_find(&self, request: SpaceRequest) -> bool {
         let free = self.pool.borrow().free();
         let hoped = self.superseded_blocks() + self.epochs.borrow().pending();

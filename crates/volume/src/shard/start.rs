@@ -14,7 +14,7 @@ use crate::sabotage::{Sabotage, broken};
 /// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
 const START_TRIES: u32 = 16;
 
-/// What it means for a start that the device has no space for a checkpoint.
+/// The handling of a device without space for a checkpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum NoSpace {
     /// The shard is not taken into use.
@@ -117,14 +117,14 @@ impl<D: Device> Recovered<D> {
             }
         }
         if tries > 1 {
-            // What attempts that came to nothing had taken is nobody's.
+            // Extents that failed attempts had taken are unowned.
             let inner = &recovered.shard.inner;
             inner.extents.settle_dispute(inner.index);
         }
         Ok(recovered.shard)
     }
 
-    /// Whether it has what can be read, though it could not write its first checkpoint.
+    /// Returns whether it has what can be read, though it could not write its first checkpoint.
     fn can_be_read(&self) -> bool {
         !self.is_new && self.shard.is_failed()
     }
@@ -181,7 +181,7 @@ impl<D: Device> Recovered<D> {
         self.shard.mended()
     }
 
-    /// What is damaged and was done without.
+    /// Returns the damage that recovery accepted as lost.
     #[must_use]
     pub fn losses(&self) -> std::cell::Ref<'_, [Loss]> {
         std::cell::Ref::map(self.shard.inner.losses.borrow(), Vec::as_slice)
@@ -193,7 +193,7 @@ impl<D: Device> Recovered<D> {
         self.shard.volumes().iter().map(crate::Volume::uuid).collect()
     }
 
-    /// Whether the shard was never used before.
+    /// Returns whether the shard was never used before.
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new

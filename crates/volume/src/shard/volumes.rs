@@ -1,4 +1,4 @@
-//! How the volumes of a shard come and go.
+//! Creates and deletes the volumes of a shard.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ impl<D: Device> Shard<D> {
         self.create_volume_under(spec, Terms::default()).await
     }
 
-    /// As [`Shard::create_volume`], under other terms than those of whoever says nothing.
+    /// As [`Shard::create_volume`], under terms other than the default ones.
     ///
     /// # Errors
     /// As [`Shard::create_volume`].

@@ -1,4 +1,4 @@
-//! How many wait for what takes some time.
+//! Counts of waiting tasks.
 
 use std::cell::Cell;
 

@@ -37,7 +37,7 @@ impl<D: Device> Inner<D> {
                     continue;
                 }
             };
-            site.homes.into_iter().for_each(|pba| visit(pba, None));
+            site.locations.into_iter().for_each(|pba| visit(pba, None));
             let entries = match site.leaf {
                 LeafBody::Absent => Vec::new(),
                 LeafBody::InMemory(entries) => entries,
@@ -58,7 +58,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// What a leaf says that is not in memory, and does not stay there.
+    /// Returns the entries of a leaf that is not in memory, and does not stay there.
     async fn leaf_entries(
         &self,
         state: &VolumeState,

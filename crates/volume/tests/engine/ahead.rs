@@ -1,4 +1,4 @@
-//! Reading ahead of whoever reads in order: what it brings, and that nobody sees anything else of it.
+//! Reading ahead of sequential readers: its effect, and that it has no other visible one.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ const READ: u64 = 40;
 /// The block that is asked for next.
 const NEXT: u64 = READ * LARGE;
 
-/// Of each block, its number, less what a byte does not hold.
+/// The tag of a block: its number, reduced to a byte.
 fn tag(lba: u64) -> u8 {
     (lba % 251) as u8 + 1
 }
@@ -56,7 +56,8 @@ fn who_reads_in_order_need_not_wait_for_the_drive() {
     assert_eq!(found, (NEXT..).take(8).map(tag).collect::<Vec<_>>());
 }
 
-/// Each block is read once, but for what is read in vain: a part, and nothing of what nobody reads in order.
+/// Each block is read once, except for data prefetched in vain: a bounded part, and none for reads
+/// that are not sequential.
 #[test]
 fn little_is_read_in_vain() {
     let (mut sim, volume) = read_in_order();
@@ -77,7 +78,7 @@ fn little_is_read_in_vain() {
         }
     });
     sim.settle();
-    // What comes close to where somebody read in order may be his.
+    // Blocks close to a sequential read may belong to it.
     assert!(sim.device.blocks_read() - before <= 110 * LARGE);
 }
 
@@ -207,7 +208,7 @@ fn nothing_is_read_ahead_of_nothing() {
     }
 }
 
-/// A drive that has enough to do is asked for nothing that nobody waits for.
+/// A busy drive gets no prefetching reads.
 #[test]
 fn a_busy_drive_is_not_read_ahead() {
     let (mut sim, volume) = read_in_order();
@@ -242,7 +243,7 @@ fn a_device_in_memory_is_not_read_ahead() {
     let next = volume.clone();
     let told = sim.begin(async move { tags(&next, NEXT + 20 * LARGE, LARGE).await });
     sim.settle();
-    assert!(told.borrow().is_none(), "nobody asked for it before");
+    assert!(told.borrow().is_none(), "no request asked for it before");
 }
 
 /// H3.

@@ -23,7 +23,7 @@ fn all() -> impl Iterator<Item = Pba> {
     (0..DEVICE_BLOCKS).map(Pba)
 }
 
-/// How many of the reads that were to be garbled were made.
+/// Returns the number of reads that were garbled.
 fn garbled(sim: &Sim, times: u32) -> usize {
     let mut made = 0;
     sim.device.faults(|faults| {
@@ -118,9 +118,11 @@ fn a_start_takes_nothing_for_damaged_that_one_read_gave_wrong() {
     is_whole(&mut sim, 100);
 }
 
-/// What is looked at while nobody uses the device is not damaged either, and nothing is written anew.
+/// A check of a device that is not in use reports no damage for such reads either, and nothing is
+/// rewritten.
 ///
-/// Method: garble the first read at each place; and the first one or two of superblocks and roots alone.
+/// Method: garble the first read at each place; and the first one or two of superblocks and roots
+/// alone.
 #[test]
 fn a_check_of_the_whole_device_names_nothing_for_reads_that_went_astray() {
     let (sim, shard) = cut_off(100);
@@ -198,7 +200,7 @@ fn a_scrub_calls_nothing_damaged_for_reads_that_went_astray_one_after_the_other(
     assert_eq!(shard.media_errors(), 0);
 }
 
-/// What is wrong whenever it is read is damaged, counts once, and costs itself.
+/// Data that is wrong on each read is damaged, counts once, and affects only itself.
 #[test]
 fn what_is_wrong_twice_is_damaged() {
     let (mut sim, shard) = scattered();

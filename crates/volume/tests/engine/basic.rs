@@ -1,4 +1,4 @@
-//! What a volume does, without faults.
+//! The behaviour of a volume without faults.
 
 use crate::common::{Sim, TestDevice};
 use io_traits::{Buffer, BufferSlice};

@@ -1,4 +1,4 @@
-//! Which host of its cluster served a device last, as its mark says.
+//! The claim mark: the host of the cluster that served a device last.
 
 use crate::common::{Random, Sim, TestDevice, check, fresh, open};
 use uuid::Uuid;
@@ -36,7 +36,7 @@ fn read(sim: &mut Sim) -> Option<ClaimMark> {
     sim.run_ok(read_claim_mark(&device, &superblock)).expect("readable")
 }
 
-/// What is on the device when it was to be marked.
+/// Marks the device. Returns the mark that is then on it.
 fn write(sim: &mut Sim, mark: &ClaimMark) -> Option<ClaimMark> {
     let (device, superblock) = (sim.device.clone(), superblock(sim));
     sim.run_ok(write_claim_mark(&device, &superblock, mark)).expect("writable")

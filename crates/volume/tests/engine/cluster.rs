@@ -9,7 +9,7 @@ const DEVICE_BLOCKS: u64 = 64 << 8;
 const OURS: Uuid = Uuid::from_u128(0xA);
 const OTHERS: Uuid = Uuid::from_u128(0xB);
 
-/// What each copy that is whole says.
+/// Returns the cluster that each whole copy names.
 fn said(sim: &Sim) -> Vec<Option<Uuid>> {
     let copies = Superblock::places(DEVICE_BLOCKS).map(|pba| sim.device.block(pba));
     copies.iter().filter_map(|copy| Superblock::decode(copy).ok()).map(|it| it.cluster).collect()

@@ -21,7 +21,7 @@ use volume::{
 const DEVICE_BLOCKS: u64 = 64 << 8;
 /// Blocks of the volume that the workload uses.
 const SPACE: u64 = 48;
-/// Where the wide requests go: large enough to be reclaimed in the background.
+/// Start of the wide requests, which are large enough to be reclaimed in the background.
 const WIDE: u64 = 1200;
 const UUID: Uuid = Uuid::from_u128(1);
 
@@ -39,7 +39,7 @@ struct Issued {
 #[derive(Clone, Default)]
 struct Log(Rc<RefCell<Vec<Issued>>>);
 
-/// What request `number` writes to block `lba`: every sector tells.
+/// Returns the data that request `number` writes to block `lba`: each sector differs.
 fn contents(number: usize, lba: u64) -> Vec<u8> {
     let mut block = vec![0; BLOCK_SIZE];
     for (index, word) in block.chunks_exact_mut(8).enumerate() {
@@ -221,7 +221,7 @@ struct Workload {
     volatile: bool,
     workers: u64,
     requests: u64,
-    /// Whether other shards and another volume leave so little room that blocks are reused at once.
+    /// True if other shards and another volume leave so little room that blocks are reused at once.
     crowded: bool,
 }
 

@@ -101,7 +101,7 @@ fn a_device_that_fails_to_discard_for_a_while_is_told_again() {
     assert_nearly_all_blank(&sim, &blocks);
 }
 
-/// What is kept back to be discarded keeps nobody waiting who needs it; who gets it discards the rest.
+/// Blocks kept back to be discarded delay no request that needs them; their user discards the rest.
 #[test]
 fn space_that_is_not_discarded_yet_is_there_for_all() {
     let (mut sim, shards): (Sim, Shards) = two_shards();
@@ -127,10 +127,11 @@ fn space_that_is_not_discarded_yet_is_there_for_all() {
     check_both(&mut sim, &shards);
 }
 
-/// T1: what is being discarded is nobody's until the device says that it is done.
+/// T1: blocks being discarded are not allocated until the device has finished.
 ///
-/// Method: a device that holds its discards, on which two shards then write until it is full, the one that discards
-/// and the one that gets what the other has empty. The discards are carried out last, or the power goes before.
+/// Method: a device that holds its discards, on which two shards then write until it is full, the
+/// one that discards and the one that gets what the other has empty. The discards are carried out
+/// last, or the power goes before.
 #[test]
 fn a_discard_that_is_late_hits_nothing_that_was_written_meanwhile() {
     for crashes in [false, true] {

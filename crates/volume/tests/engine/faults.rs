@@ -1,4 +1,5 @@
-//! Devices that fail, rot and fill: the error goes to whoever asked, and nothing else changes.
+//! Devices that fail, rot and fill up: the error goes to the caller concerned, and nothing else
+//! changes.
 
 use std::future::Future;
 
@@ -375,7 +376,7 @@ fn a_lost_newest_root_is_an_error_within_one_run_too() {
     assert!(matches!(error, Some(OpenError::Journal { .. })), "{error:?}");
 }
 
-/// Blocks that cannot be read and that nobody needs do not stop a start.
+/// Unreadable blocks that are not needed do not stop a start.
 #[test]
 fn unreadable_blocks_without_an_owner_do_not_stop_the_start() {
     let (mut sim, shard, volume) = fresh(false, 100);
@@ -398,7 +399,7 @@ fn unreadable_blocks_without_an_owner_do_not_stop_the_start() {
     assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [1]);
 }
 
-/// What is left of us in the last block does not make someone else's device ours.
+/// Remains of our format in the last block do not make a foreign device ours.
 #[test]
 fn a_foreign_head_beats_a_tail_of_ours() {
     use io_traits::Device;

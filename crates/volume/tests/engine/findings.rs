@@ -1,4 +1,4 @@
-//! What a shard knows of the damage that was found: each place once, whoever finds it.
+//! A shard's record of damage: each place counts once, whichever path finds it.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn filled() -> (Sim, Shard<TestDevice>, [Volume<TestDevice>; 2]) {
     (sim, shard, volumes)
 }
 
-/// Where the leaf of a tree lies that has a key, and where it lay before.
+/// Returns the location of the leaf of a tree with a key, and its former location.
 fn leafs(sim: &Sim, tree: u32, key: u64) -> Vec<Pba> {
     let holds = |pba: &Pba| {
         let block = sim.device.block(*pba);
@@ -103,7 +103,7 @@ fn what_a_start_makes_good_counts() {
     let shard = open(&mut sim);
     assert_eq!(shard.media_errors(), 1);
     assert_eq!(shard.volumes()[0].media_errors(), 1, "all volumes rest on it");
-    assert_eq!(shard.take_findings(), [], "who opens the shard tells it");
+    assert_eq!(shard.take_findings(), [], "the opening code reports it");
 }
 
 /// Each kind of request, not reads alone.

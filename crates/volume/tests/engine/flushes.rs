@@ -13,10 +13,10 @@ use crate::sharing::{create, open_both, tick, two_shards_on};
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-/// What came of a write, if that is known.
+/// The outcome of a write, if it is known.
 type Told = Rc<RefCell<Option<Result<(), VolumeError>>>>;
 
-/// How a shard comes back.
+/// The way a shard comes back.
 #[derive(Clone, Copy, Debug)]
 enum Return {
     Reopened,
@@ -48,10 +48,11 @@ fn volume_of(shard: &Shard<TestDevice>) -> Volume<TestDevice> {
     shard.volume(Uuid::from_u128(1)).expect("durable")
 }
 
-/// A write that nobody was told is durable, and that is there when the shard has come back, stays there: what was there
-/// before is gone.
+/// A write that was not acknowledged as durable, but is there when the shard has come back, stays
+/// there: the data from before is gone.
 ///
-/// Method: fail the flush behind a write over acknowledged data, come back, read, and cut the power.
+/// Method: fail the flush behind a write over acknowledged data, come back, read, and cut the
+/// power.
 #[test]
 fn what_is_there_behind_a_failed_flush_stays_there() {
     for how in [Return::Reopened, Return::Restarted] {
@@ -393,9 +394,10 @@ fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() 
     }
 }
 
-/// C5: the same of what makes a superblock durable that a scrub has written anew.
+/// C5: the same for the flush of a superblock that a scrub has rewritten.
 ///
-/// Method: damage a superblock, have one shard look for damage while the other writes, fail a flush, and cut the power.
+/// Method: damage a superblock, have one shard look for damage while the other writes, fail a
+/// flush, and cut the power.
 #[test]
 fn no_shard_acknowledges_what_the_failed_flush_of_a_scrub_should_have_covered() {
     let (mut acknowledged, mut failed) = (0, 0);

@@ -32,7 +32,7 @@ fn change_sealed(device: &TestDevice, pba: Pba, change: Change<'_>) {
     }
 }
 
-/// What is sealed by a checksum of all that lies behind it is sealed again.
+/// Recomputes each checksum that covers all bytes behind it.
 fn seal(block: &mut [u8; BLOCK_SIZE], was: &[u8; BLOCK_SIZE]) {
     for at in [4, 8] {
         let crc = |bytes: &[u8]| checksum::crc32c(&bytes[at + 4..]).to_le_bytes();
@@ -43,7 +43,8 @@ fn seal(block: &mut [u8; BLOCK_SIZE], was: &[u8; BLOCK_SIZE]) {
     }
 }
 
-/// Where a volume's block lies, by the leaf that the last checkpoint wrote.
+/// Returns the location of a volume's block, and of the leaf with it that the last checkpoint
+/// wrote.
 pub(crate) fn place_of(device: &TestDevice, volume: u32, lba: u64) -> (Pba, Pba) {
     let entry = |leaf: Pba| {
         let block = device.block(leaf);

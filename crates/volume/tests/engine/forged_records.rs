@@ -26,7 +26,7 @@ fn formatted() -> (Sim, Superblock) {
     (sim, superblock)
 }
 
-/// A record of a block of the first shard, by who knows all that tenants can.
+/// Makes a record of one block of the first shard, from all that tenants can know.
 fn forged(device: Uuid, numbers: u64, entries: &[Entry<'_>]) -> [u8; BLOCK_SIZE] {
     let mut block = [0; BLOCK_SIZE];
     let mut at = RECORD_HEADER_SIZE;
@@ -49,9 +49,11 @@ fn forged(device: Uuid, numbers: u64, entries: &[Entry<'_>]) -> [u8; BLOCK_SIZE]
     block
 }
 
-/// What lay on the device before it was formatted, or in the place of a new shard's journal, is not replayed.
+/// Old data on the device from before it was formatted, or in the place of a new shard's journal,
+/// is not replayed.
 ///
-/// Method: fill the device with a first record that makes a volume, start the shard, and cut the power before it makes one.
+/// Method: fill the device with a first record that makes a volume, start the shard, and cut the
+/// power before it makes one.
 #[test]
 fn what_lay_where_a_journal_begins_is_no_record_of_it() {
     for (options, is_there) in [(NONE, true), (WITH_SECRET, false)] {

@@ -12,7 +12,7 @@ use volume::{
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-/// What is told of progress grows, and never beyond what is to be done.
+/// Checks that reported progress grows, and never exceeds the total.
 fn growing(last: &mut (u64, u64)) -> impl FnMut(u64, u64) + '_ {
     move |done, total| {
         assert!(last.0 <= done && done <= total, "{last:?} {done} {total}");
@@ -253,7 +253,7 @@ fn a_read_that_fails_during_a_repair_costs_nothing() {
             expect_data(&mut sim, if consent && places == [lost] { keys.clone() } else { 0..0 });
         }
     }
-    assert!(failed > 0, "without its maps a damaged bitmap cannot be made anew");
+    assert!(failed > 0, "without its maps a damaged bitmap cannot be rebuilt");
 }
 
 /// F3: the table of extents is damaged, and a map's root node comes wrong, at whichever of the times that a repair needs it. If

@@ -1,4 +1,5 @@
-//! What is left when both copies of the newest root rot: the root before it, and the journal from there on.
+//! Recovery when both copies of the newest root rot: from the root before it, and the journal from
+//! there on.
 
 use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, MetadataSize, Pba};
@@ -53,7 +54,8 @@ fn a_volume_with_metadata_is_not_forgotten_with_the_root_that_first_has_it() {
     );
 }
 
-/// Nothing was built on the newest root: the one before and the journal have all of it, and whoever looks is told.
+/// Nothing was built on the newest root: the one before and the journal have all of it, and the
+/// damage is reported.
 #[test]
 fn a_shard_that_goes_back_has_all_and_says_so() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 2000);
@@ -84,13 +86,15 @@ fn a_shard_that_goes_back_has_all_and_says_so() {
     check(&mut sim, &shard);
     let device = sim.device.clone();
     let report = sim.run_ok(fsck(&device, FsckOptions { read_data: true }, |_, _| ()));
-    assert_eq!(report.expect("ours").faults, [], "the start wrote it anew");
+    assert_eq!(report.expect("ours").faults, [], "the start rewrote it");
 }
 
-/// What the newest root no longer needed is reused, as by a write that a crash cut short, so that no record builds on it. Without
-/// that root a volume would be taken for damaged whose descriptor was sound.
+/// Blocks that the newest root no longer needed are reused, as by a write that a crash cut short,
+/// so that no record builds on it. Without that root a volume would be taken for damaged whose
+/// descriptor was sound.
 ///
-/// Method: `copies` says how many the newest root had. The place of the other one took no writes, and has an older root.
+/// Method: `copies` says how many the newest root had. The place of the other one took no writes,
+/// and has an older root.
 fn no_volume_is_given_up(copies: usize) {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 2000);
     let (superblock, shard) = (*volume.shard().superblock(), volume.shard().clone());
@@ -133,7 +137,7 @@ fn no_volume_is_given_up_for_a_root_whose_only_copy_is_lost_unless_that_is_wante
     no_volume_is_given_up(1);
 }
 
-/// What a volume that stays has in its blocks, and what the other shard's has.
+/// Tags of the blocks of a volume that stays, and of the other shard's.
 const KEPT: u8 = 7;
 const OTHERS: u8 = 9;
 /// Blocks of the other shard's volume that are looked at.
@@ -165,7 +169,7 @@ fn with_extents_given_back(goes_on: bool) -> (TestDevice, Superblock) {
     let given_back = unreserved() - before;
     assert!(given_back > 2 * 1024, "{given_back}");
     sim.run_ok(async {
-        // Those that nobody ever had go first.
+        // Those that were never owned go first.
         for lba in (0..).step_by(250).take_while(|_| unreserved() + 1024 > given_back) {
             others.write(Lba(lba), data(OTHERS, 250), None).await.expect("room");
         }
@@ -232,9 +236,10 @@ fn a_repair_leaves_what_a_lost_root_had_given_back_to_who_took_it() {
     }
 }
 
-/// Y3: what is in use is not given up, whoever says that it is his.
+/// Y3: extents in use are not given up, whichever shard claims them.
 ///
-/// Method: the journal is damaged as well, before what emptied the extents. A repair would go on without that.
+/// Method: the journal is damaged as well, before what emptied the extents. A repair would go on
+/// without that.
 #[test]
 fn a_shard_that_goes_back_gives_up_nothing_that_is_in_use() {
     let (device, superblock) = with_extents_given_back(true);

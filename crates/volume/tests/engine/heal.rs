@@ -1,4 +1,4 @@
-//! What a scrub finds damaged and memory has whole is there after a power cut.
+//! Blocks that a scrub finds damaged and memory has whole are there after a power cut.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::scrub::scrub;
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-/// Two volumes in a checkpoint, the second of which nobody uses any more.
+/// Two volumes in a checkpoint, the second of which is not used any more.
 fn filled() -> (Sim, Shard<TestDevice>) {
     let (mut sim, first) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 1 << 30);
     let shard = first.shard().clone();
@@ -42,7 +42,7 @@ fn damage_scrub_and_cut(structure: Structure, places: impl Fn(&Sim) -> Vec<Pba>)
     let found: BTreeSet<_> = damaged.iter().map(|damaged| damaged.structure).collect();
     assert_eq!(found, BTreeSet::from([structure]));
     sim.settle();
-    assert_eq!(sim.run_ok(scrub(&shard)).0, [], "it was written anew");
+    assert_eq!(sim.run_ok(scrub(&shard)).0, [], "it was rewritten");
     check(&mut sim, &shard);
     let mut sim = Sim::new(sim.device.after_crash(&mut Random(3)), 5);
     let shard = open(&mut sim);

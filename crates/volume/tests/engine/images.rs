@@ -48,9 +48,9 @@ const PLAIN_RUN: u64 = 50;
 /// Few blocks, far from each other, some of which are deallocated and not taken out of the map yet.
 const WIDE: Uuid = Uuid::from_u128(6);
 const WIDE_TAGS: [(u64, u8); 3] = [(5, 0x61), (3000, 0x62), (100_000, 0x63)];
-const WIDE_DEAD: LbaRange = LbaRange::new(Lba(2000), 3000);
+const WIDE_UNMAPPED: LbaRange = LbaRange::new(Lba(2000), 3000);
 /// Deleted, and its space not taken back yet.
-const BURIED: Uuid = Uuid::from_u128(7);
+const UNMAPPED: Uuid = Uuid::from_u128(7);
 /// Created with a promise and access, and written, by the journal only: as much as needs another extent.
 const BULK: Uuid = Uuid::from_u128(8);
 const BULK_BLOCKS: u64 = 1000;
@@ -67,21 +67,22 @@ fn fill() -> TestDevice {
     let (mut sim, plain) = fresh(&device, None, 10_000);
     sim.run_ok(create_and_write(&plain));
     sim.run_ok(plain.shard().shutdown()).expect("writable");
-    // Opened anew it has no map in memory. Of what is deallocated and cannot be read yet, nothing is taken back.
+    // After a reopen it has no map in memory. Deallocated blocks whose map cannot be read yet are
+    // not taken back.
     let mut sim = Sim::new(device.after_crash(&mut Random(1)), 6);
     let (shard, device) = (open(&mut sim), sim.device.clone());
-    let [wide, buried] = [WIDE, BURIED].map(|uuid| shard.volume(uuid).expect("was created"));
-    let nodes = nodes_of(&device, &[WIDE, BURIED]);
+    let [wide, unmapped] = [WIDE, UNMAPPED].map(|uuid| shard.volume(uuid).expect("was created"));
+    let nodes = nodes_of(&device, &[WIDE, UNMAPPED]);
     device.faults(|faults| faults.held_reads.extend(nodes));
-    sim.run_ok(wide.unmap(WIDE_DEAD)).expect("possible");
-    sim.run_ok(shard.delete_volume(buried.uuid())).expect("possible");
+    sim.run_ok(wide.unmap(WIDE_UNMAPPED)).expect("possible");
+    sim.run_ok(shard.delete_volume(unmapped.uuid())).expect("possible");
     sim.run_ok(go_to_the_end_of_the_ring(&shard, &device));
     sim.run_ok(change_behind_the_checkpoint(&shard, &device));
     sim.settle();
     device.after_crash(&mut Random(1))
 }
 
-/// Where the nodes of some volumes' maps lie.
+/// Returns the locations of the map nodes of some volumes.
 fn nodes_of(device: &TestDevice, volumes: &[Uuid]) -> Vec<u64> {
     let descriptors = Structures::of(device).descriptors;
     let wanted = descriptors.iter().filter(|volume| volumes.contains(&volume.uuid));
@@ -91,7 +92,7 @@ fn nodes_of(device: &TestDevice, volumes: &[Uuid]) -> Vec<u64> {
     found.into_iter().map(|pba| pba.0).collect()
 }
 
-/// What the checkpoint has.
+/// Makes the state that the checkpoint has.
 async fn create_and_write(plain: &Volume<TestDevice>) {
     let shard = plain.shard();
     for n in 0..8 {
@@ -109,8 +110,8 @@ async fn create_and_write(plain: &Volume<TestDevice>) {
     for (lba, tag) in WIDE_TAGS {
         wide.write(Lba(lba), data(tag, 1), None).await.expect("room");
     }
-    let buried = shard.create_volume(spec(BURIED, 500)).await.expect("room");
-    buried.write(Lba(7), data(0xBB, 20), None).await.expect("room");
+    let unmapped = shard.create_volume(spec(UNMAPPED, 500)).await.expect("room");
+    unmapped.write(Lba(7), data(0xBB, 20), None).await.expect("room");
 }
 /// Fills the journal with records of a block each until a checkpoint leaves two blocks before the end of its ring. What is
 /// left there of these records is of no use: most of it becomes zeroes, which keeps the image small.
@@ -131,7 +132,7 @@ async fn go_to_the_end_of_the_ring(shard: &Shard<TestDevice>, device: &TestDevic
     superseded.for_each(|at| device.wipe(root.journal.start.plus(at)));
 }
 
-/// What only the journal has.
+/// Makes the changes that only the journal has.
 async fn change_behind_the_checkpoint(shard: &Shard<TestDevice>, device: &TestDevice) {
     let plain = shard.volume(PLAIN).expect("was created");
     let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
@@ -208,7 +209,7 @@ fn expect_metadata(sim: &mut Sim, volume: &Volume<TestDevice>) {
     }
 }
 
-/// What each block of the first volume was last written with.
+/// Returns the tag last written to a block of the first volume.
 fn plain_tag(lba: u64) -> u8 {
     match lba {
         1010..1015 => 0x55,
@@ -240,15 +241,15 @@ fn expect(sim: &mut Sim, shard: &Shard<TestDevice>) {
     assert_eq!(journalled.name(), "volume 2");
     assert_eq!(*journalled.access(), *b"and it");
     assert_eq!(journalled.slo(), Slo::Share { weight: 3 });
-    assert!(shard.volume(DELETED).is_none() && shard.volume(BURIED).is_none());
+    assert!(shard.volume(DELETED).is_none() && shard.volume(UNMAPPED).is_none());
     let bulk = shard.volume(BULK).expect("was created");
     let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
     assert_eq!((bulk.mapped_blocks(), bulk.slo()), (BULK_BLOCKS, slo));
     assert_eq!(*bulk.access(), *b"whoever");
     let wide = shard.volume(WIDE).expect("was created");
     for (lba, tag) in WIDE_TAGS {
-        let dead = (WIDE_DEAD.start..WIDE_DEAD.end()).contains(&Lba(lba));
-        assert_eq!(sim.run_ok(tags(&wide, lba, 2)), [if dead { 0 } else { tag }, 0], "{lba}");
+        let unmapped = (WIDE_UNMAPPED.start..WIDE_UNMAPPED.end()).contains(&Lba(lba));
+        assert_eq!(sim.run_ok(tags(&wide, lba, 2)), [if unmapped { 0 } else { tag }, 0], "{lba}");
     }
     let sparse = shard.volume(SPARSE).expect("was created");
     assert_eq!(sim.run_ok(tags(&sparse, 0, 2)), [0x77, 0]);
@@ -337,7 +338,7 @@ fn images_of_all_format_versions_open_with_what_was_written() {
     }
 }
 
-/// What the test expects of images is what this build writes. Also the way to make a new one.
+/// This build writes exactly the images that the tests expect. Also the way to make a new one.
 #[test]
 fn what_this_build_writes_is_what_images_hold() {
     for (fill, name) in

@@ -1,4 +1,4 @@
-//! What a damaged block costs that follows from nothing else, and what it does not.
+//! The cost of damaged blocks that cannot be rebuilt, and its bounds.
 
 use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, range, tags, try_open};
 use layout::NodeView;
@@ -95,7 +95,7 @@ fn volume(shard: &Shard<TestDevice>, number: u128) -> Option<Volume<TestDevice>>
     shard.volume(Uuid::from_u128(number))
 }
 
-/// What the volumes hold, but for those that are lost.
+/// Checks the contents of the volumes, except for lost ones.
 fn expect_all(sim: &mut Sim, shard: &Shard<TestDevice>, lost: &[u128]) {
     for number in 1..=3 {
         let found = volume(shard, number);
@@ -180,7 +180,7 @@ fn a_damaged_table_of_extents_costs_nothing() {
         let report = fsck_of(&mut sim);
         assert_eq!(report.faults.len(), 1, "{report:#?}");
         assert_eq!(report.faults[0].problem.repair(), Some(Repair::Extents));
-        // The start that makes it anew is cut off.
+        // The start that rebuilds it is cut off.
         for cut in 0..crashes {
             let device = sim.device.clone();
             sim.crash_at = Some(cut * 7);

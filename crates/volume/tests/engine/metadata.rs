@@ -48,8 +48,8 @@ fn reopen(sim: &mut Sim) -> Volume<TestDevice> {
     volume
 }
 
-/// Written, overwritten in part, deallocated, written anew, shrunk and grown: read from memory, behind a
-/// replay, and from the device.
+/// Written, overwritten in part, deallocated, rewritten, shrunk and grown: read from memory, behind
+/// a replay, and from the device.
 #[test]
 fn metadata_is_read_back_with_its_block() {
     for size in SIZES {

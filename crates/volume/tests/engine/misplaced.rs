@@ -1,5 +1,6 @@
-//! Writes that are lost, or go elsewhere, leave whole blocks: the checksum beside the pointer tells that they are others. Each
-//! costs what it concerns, is told with its place, counts once, and is cured by writing anew.
+//! Writes that are lost, or go elsewhere, leave whole blocks: the checksum beside the pointer tells
+//! that they are others. Each costs what it concerns, is told with its place, counts once, and is
+//! cured by a rewrite.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::scrub::scrub;
 const DEVICE_BLOCKS: u64 = 64 << 8;
 /// Blocks of the volume; block `n` is full of `n + 1`.
 const BLOCKS: u64 = 10;
-/// What block 4 is overwritten with.
+/// The tag that block 4 is overwritten with.
 const NEW: u8 = 77;
 
 fn filled() -> (Sim, Volume<TestDevice>) {
@@ -30,14 +31,14 @@ fn place_of(sim: &Sim, tag: u8) -> Pba {
     places[0]
 }
 
-/// Where data may go, but the journal does not.
+/// Returns the blocks that data may use and the journal does not.
 fn of_data(sim: &Sim) -> impl Iterator<Item = u64> + use<> {
     let first = place_of(sim, 1).0;
     first..first + 500
 }
 
-/// Exactly `damaged` is damaged, of a volume whose block 4 was overwritten if `overwritten`: for who reads it, in what is
-/// counted and told, for a scrub, and also behind a power cut. Writing it anew cures it.
+/// Exactly `damaged` is damaged, of a volume whose block 4 was overwritten if `overwritten`: for
+/// its reader, in counts and reports, for a scrub, and also after a power cut. A rewrite cures it.
 fn is_all_that_is_damaged(
     mut sim: Sim,
     volume: &Volume<TestDevice>,

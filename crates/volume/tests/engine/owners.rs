@@ -1,5 +1,5 @@
-//! Blocks that two have, that are free or lie elsewhere and yet are named, or that nobody has, and wrong counts: each is
-//! found, and named, by `fsck` and by a scrub while the shard is in use.
+//! Blocks with two owners, owned blocks that are free or outside the shard, blocks in use without
+//! an owner, and wrong counts: `fsck` and a scrub of the shard in use find and report each.
 
 use layout::Descriptor;
 use units::{BLOCK_SIZE, Lba, Pba};
@@ -38,8 +38,8 @@ fn found(sim: &mut Sim) -> Vec<Finding> {
 
 type Told = (Pba, Structure, Option<(u128, Option<u64>)>);
 
-/// What a scrub of the shard tells, with the maps on the device and with all of them in memory; and that a second scrub
-/// tells the same but for `mended`.
+/// Returns the reports of a scrub, with the maps on the device and with all of them in memory;
+/// checks that a second scrub reports the same except for `mended`.
 fn scrubbed(sim: &Sim, mended: Option<Structure>) -> Vec<Told> {
     let told = [false, true].map(|loads| {
         let mut sim = Sim::new(sim.device.after_crash(&mut Random(4)), 6);
@@ -105,7 +105,7 @@ fn a_block_that_two_name() {
     assert_eq!(scrubbed(&sim, None).len(), 3);
     assert_eq!(named, Some((Uuid::from_u128(2), "second".to_owned())));
     mend(&mut sim, false);
-    assert_eq!(found(&mut sim), [shared], "nobody can tell whose it is");
+    assert_eq!(found(&mut sim), [shared], "its right owner is unknown");
     expect_second(&mut sim);
 }
 

@@ -151,7 +151,7 @@ fn a_look_up_that_needs_no_read_is_a_hit() {
     assert_eq!(counts(), (6, 3));
 }
 
-/// M4: those who miss the same node share one read.
+/// M4: tasks that miss the same node share one read.
 #[test]
 fn concurrent_readers_of_an_absent_node_read_it_once() {
     let (mut sim, volume) = filled(20);
@@ -211,7 +211,7 @@ fn a_damaged_node_read_back_is_an_error_to_those_who_asked_for_it() {
     sim.run_ok(volume.verify(leaf(20))).expect("sound again");
 }
 
-/// Of a large map that is cut off not all is counted: who asked for it does not wait for that.
+/// The count of blocks cut off from a large map is bounded, so that the caller does not wait.
 #[test]
 fn what_is_cut_off_is_counted_up_to_a_bound() {
     let leaves = 4200;

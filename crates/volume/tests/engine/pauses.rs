@@ -11,7 +11,7 @@ use uuid::Uuid;
 use volume::{FormatOptions, VolumeSpec, format};
 
 const BLOCKS: u64 = 3_000;
-/// What may come free between two looks at requests.
+/// The most blocks that may come free between two polls of requests.
 const FREED_PER_STEP_MAX: u64 = 600;
 
 /// Method: two volumes lie on every other block each. One is deleted, and the poll of the background that brings the

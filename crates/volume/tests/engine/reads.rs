@@ -1,4 +1,4 @@
-//! What recovery reads has a bound that the format gives.
+//! The reads of recovery have a bound that the format gives.
 
 use crate::common::{Random, Sim, TestDevice, data, fresh, try_open};
 use crate::space::bitmap_slots;

@@ -58,7 +58,7 @@ fn every_block_but_the_journal(shard: &Shard<TestDevice>) -> impl Iterator<Item 
     (1..DEVICE_BLOCKS).filter(move |pba| !(journal.start.0..journal.end().0).contains(pba))
 }
 
-/// F1. Method: no checkpoint can be written any more, and somebody goes on writing.
+/// F1. Method: no checkpoint can be written any more, and a writer goes on writing.
 #[test]
 fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -119,7 +119,7 @@ fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
 }
 
-/// F5. Method: nobody but a scrub waits for a checkpoint that is refused, for a while and for longer.
+/// F5. Method: only a scrub waits for a checkpoint that is refused, for a while and for longer.
 #[test]
 fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
     for (refused_for, is_told) in [(TICKS / 4, false), (2 * TICKS, true)] {
@@ -294,8 +294,8 @@ fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_aga
     check(&mut sim, volume.shard());
 }
 
-/// A2 and F4. Method: on a full device blocks are refused twice, so that nobody gets them, until a write waits for room; then
-/// the device is sound.
+/// A2 and F4. Method: on a full device blocks are refused twice, so that they are not handed out,
+/// until a write waits for room; then the device is sound.
 #[test]
 fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
@@ -350,8 +350,8 @@ fn the_first_root_of_a_slot_needs_both_its_places() {
     check(&mut sim, &shard);
 }
 
-/// K5. Method: of each root one place is refused for ever, the first or the second, while checkpoints are taken, the power is cut
-/// and the shard begins anew.
+/// K5. Method: one place of each root is refused for ever, the first or the second, while
+/// checkpoints are taken, the power is cut and the shard starts again.
 #[test]
 fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
     for copies in [[0, 0], [0, 1], [1, 0], [1, 1]] {

@@ -119,7 +119,8 @@ fn a_start_without_room_for_a_checkpoint_serves_reads_until_there_is_some() {
     }
 }
 
-/// R5. Method: the descriptor of a volume that nobody uses rots, then the shard fails, which has the volume in memory.
+/// R5. Method: the descriptor of a volume that is not in use rots, then the shard fails, which has
+/// the volume in memory.
 #[test]
 fn a_volume_that_does_not_come_back_is_named_and_costs_no_other() {
     let (mut sim, first) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -144,7 +145,7 @@ fn a_volume_that_does_not_come_back_is_named_and_costs_no_other() {
     for _ in 0..3 {
         sim.device.faults(|faults| faults.flush_errors = u32::MAX);
         assert!(sim.run_ok(old.reopen()).is_err());
-        assert_eq!(old.lost_volumes(), BTreeSet::new(), "nobody knows yet what the return costs");
+        assert_eq!(old.lost_volumes(), BTreeSet::new(), "the cost of the return is not known yet");
     }
     assert_eq!(old.take_findings(), []);
     sim.device.faults(|faults| faults.flush_errors = 0);
@@ -174,7 +175,7 @@ fn attempts_while_the_device_fails_cost_nothing() {
     check(&mut sim, &shard);
 }
 
-/// A deallocation that waits for a place among the dead ranges is told when there will be none.
+/// A deallocation that waits for a place among the pending unmaps is told when there will be none.
 #[test]
 fn who_waits_to_deallocate_is_told_that_the_journal_is_lost() {
     const LARGE: u64 = 1 << 16;
@@ -246,7 +247,7 @@ fn nothing_of_the_failed_shard_reaches_the_device_behind_its_successor() {
     check(&mut sim, &shard);
 }
 
-/// Blocks that its successor writes are no damage to whoever still asks the shard that was given up.
+/// Blocks that its successor writes are no damage to readers of the shard that was given up.
 #[test]
 fn what_the_successor_writes_is_no_damage() {
     let (mut sim, old) = failed();
@@ -327,8 +328,9 @@ fn another_device_in_its_place_is_not_touched() {
     assert_eq!(device.block(Pba(0))[..8], *b"farflash");
 }
 
-/// R2, attacked: the drive was in another server meanwhile, which has more cores. It is not gone on with as if nobody had: what
-/// shards hold that nobody has here would be written over.
+/// R2, attacked: the drive was in another server meanwhile, which has more cores. This server does
+/// not go on as if that had not happened: data of shards that it does not have would be
+/// overwritten.
 #[test]
 fn a_device_that_was_served_elsewhere_is_not_gone_on_with() {
     let (mut sim, old) = failed();
@@ -347,7 +349,7 @@ fn a_device_that_was_served_elsewhere_is_not_gone_on_with() {
         assert_eq!(reopened.err(), Some(OpenError::StartedElsewhere));
     }
     assert_eq!(device.blocks_written(), writes);
-    // Opened anew, with all its shards, nothing is lost.
+    // After a reopen with all its shards, nothing is lost.
     let mut sim = Sim::new(device, 6);
     let shards = open_both(&mut sim);
     let volume = shards[1].volume(Uuid::from_u128(7)).expect("it was acknowledged");

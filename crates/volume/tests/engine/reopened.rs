@@ -177,7 +177,7 @@ fn ten_leaves(sim: &mut Sim, volume: &Volume<TestDevice>) -> (Volume<TestDevice>
     (volume, leaves.into_iter().map(|(_, pba)| pba).collect())
 }
 
-/// Space that cannot be taken back now stays deallocated, holds nobody up, and comes back later.
+/// Space that cannot be taken back now stays deallocated, delays no request, and comes back later.
 #[test]
 fn deallocated_space_whose_map_cannot_be_read_reads_as_zeroes_and_can_be_written() {
     let (mut sim, volume) = fresh(7);
@@ -203,7 +203,8 @@ fn deallocated_space_whose_map_cannot_be_read_reads_as_zeroes_and_can_be_written
     assert_eq!(tags, [0, 77, 77, 0]);
 }
 
-/// Of a damaged node, deallocating must not bring anything back, nor cost what was not deallocated.
+/// Deallocating the blocks of a damaged node brings nothing back, and costs nothing that was not
+/// deallocated.
 #[test]
 fn a_damaged_leaf_in_deallocated_space_costs_only_the_blocks_that_it_named() {
     let (mut sim, volume) = fresh(8);

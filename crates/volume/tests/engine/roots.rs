@@ -1,4 +1,4 @@
-//! Which shards were ever used, and what their roots say, whatever one read gives.
+//! The shards that were ever used, and their roots, whatever a single read gives.
 
 use std::collections::VecDeque;
 
@@ -33,11 +33,11 @@ fn astray(sim: &Sim, place: Pba, to: &[u64]) {
     sim.device.faults(|faults| faults.astray_reads = [(place.0, to)].into());
 }
 
-/// O1: one copy of a shard's only root is damaged, and reads of the other one go astray or fail. Else its extents would be
-/// taken for nobody's.
+/// O1: one copy of a shard's only root is damaged, and reads of the other one go astray or fail.
+/// Otherwise its extents would count as unowned.
 ///
-/// Method: damage either copy in each way, have one or two reads of the other one give zeroes, a root of another slot, or an
-/// error, and open.
+/// Method: damage either copy in each way, have one or two reads of the other one give zeroes, a
+/// root of another slot, or an error, and open.
 #[test]
 fn a_shard_counts_as_used_whatever_single_reads_of_its_only_whole_root_give() {
     let garbage = [0xA5; BLOCK_SIZE];
@@ -151,8 +151,8 @@ fn a_repair_puts_no_older_root_where_a_read_of_the_newest_went_astray() {
     }
 }
 
-/// F5 of `fsck.rs`: a newest root that is in one copy alone, which cannot be read, is written over with consent alone. Until then
-/// whoever gets it read has lost nothing.
+/// F5 of `fsck.rs`: a newest root that is in one copy alone, which cannot be read, is written over
+/// with consent alone. Until then a later successful read recovers it.
 #[test]
 fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
     for consent in [false, true] {
@@ -182,8 +182,8 @@ fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
     }
 }
 
-/// F5 of `fsck.rs`: a copy of the older root that cannot be read is written anew: the shard is read back without it, and nothing
-/// is missing.
+/// F5 of `fsck.rs`: a copy of the older root that cannot be read is rewritten: the shard is read
+/// back without it, and nothing is missing.
 #[test]
 fn a_copy_of_the_older_root_that_cannot_be_read_is_rewritten() {
     let (sim, _, [_, older]) = checkpointed();

@@ -1,5 +1,6 @@
-//! In how many pieces lies what was written in order? Each is a device request of whoever reads it in order.
-//! And does what is overwritten stay where it is? A block never written costs a sparse file room first.
+//! Counts the pieces of data written in order: each is a device request of a sequential reader.
+//! Also checks that overwritten data stays in place: a block never written before costs a sparse
+//! file room.
 
 use crate::common::{Sim, TestDevice, check, crash, data, fresh, range, run_many};
 use io_traits::Buffer;
@@ -63,7 +64,7 @@ fn large_writes_in_order_lie_together_on_a_new_device() {
     }
 }
 
-/// Free space in single blocks is left to those who want single blocks.
+/// Free space in single blocks is left to requests for single blocks.
 #[test]
 fn large_writes_in_order_lie_together_on_a_device_that_aged() {
     let blocks = 3 << 13;

@@ -134,7 +134,7 @@ pub(crate) fn check_both(sim: &mut Sim, shards: &Shards) {
     }
 }
 
-/// What one shard no longer needs, the other gets, as soon as it needs it.
+/// Extents that one shard no longer needs go to the other as soon as it needs them.
 #[test]
 fn an_empty_pool_is_filled_from_the_other_cores_free_extents() {
     let (mut sim, shards) = two_shards();
@@ -188,7 +188,7 @@ fn a_device_is_filled_to_its_end_again_and_again() {
     }
 }
 
-/// The device is told of freed space, and only of what nobody needs: here a discard spoils its blocks.
+/// Only unused space is discarded: here a discard spoils its blocks.
 #[test]
 fn freed_space_is_discarded_and_nothing_else() {
     for seed in 0..4 {
@@ -231,10 +231,12 @@ fn freed_space_is_discarded_and_nothing_else() {
     }
 }
 
-/// A shard that has space asks nobody: neither what the cores share, nor the other shard, which reads and writes nothing.
+/// A shard that has space asks neither the state that cores share nor the other shard, which reads
+/// and writes nothing.
 ///
-/// Method: writes of new blocks and of old ones, of many at once, deallocations and reads by one of two shards, counting
-/// what was asked of the allocator of extents, which is all that both know of, and where blocks were written.
+/// Method: writes of new blocks and of old ones, of many at once, deallocations and reads by one of
+/// two shards, counting what was asked of the allocator of extents, which is all that both know of,
+/// and where blocks were written.
 #[test]
 fn a_write_that_has_space_asks_no_other_core() {
     let device = TestDevice::new(DEVICE_BLOCKS, true);

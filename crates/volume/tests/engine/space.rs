@@ -21,8 +21,7 @@ pub(crate) fn bitmap_slots(superblock: &Superblock) -> impl Iterator<Item = u64>
     starts.flat_map(|start| [start, start + 1])
 }
 
-/// The checkpoint's snapshot holds effects of records of which nobody knows any more whether they
-/// are on the media.
+/// The checkpoint's snapshot holds effects of records that may or may not be on the media.
 #[test]
 fn a_checkpoint_ends_without_a_root_when_the_journal_is_lost_meanwhile() {
     let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, true), None, 100);
@@ -210,8 +209,8 @@ fn a_device_is_usable_to_its_last_block_but_what_is_documented() {
     }
 }
 
-/// What was set aside for a write into a deallocated range comes back, also if nobody waits for the write any more while the map is
-/// read.
+/// Space set aside for a write into a deallocated range comes back, also if no task waits for the
+/// write any more while the map is read.
 #[test]
 fn a_write_that_is_given_up_while_its_map_is_read_leaves_nothing_set_aside() {
     let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, true), None, 1 << 20);

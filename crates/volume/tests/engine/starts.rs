@@ -8,7 +8,7 @@ use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, read_superblock};
 
 const DEVICE_BLOCKS: u64 = 1 << 14;
-/// What a volume that stays has in its blocks.
+/// The tag of the blocks of a volume that stays.
 const TAG: u8 = 7;
 /// Attempts to write a copy of a root.
 const ATTEMPTS: u32 = 4;
@@ -60,11 +60,11 @@ pub(crate) async fn start(
     Recovered::start_all(recovered).await
 }
 
-/// W5: an extent that was given back by a root that no flush covers is nobody's else before that root is durable, also if a core
-/// comes that was not there before.
+/// W5: an extent that was given back by a root that no flush covers goes to no other shard before
+/// that root is durable, also if a core comes that was not there before.
 ///
-/// Method: fail each flush of a shard that gives extents back, start it with another shard that comes first, cut the
-/// power at each write and flush of that, and start them again.
+/// Method: fail each flush of a shard that gives extents back, start it with another shard that
+/// comes first, cut the power at each write and flush of that, and start them again.
 #[test]
 fn no_extent_has_two_owners_whenever_the_power_goes_at_a_start() {
     let mut starts = BTreeSet::new();
@@ -93,10 +93,11 @@ fn no_extent_has_two_owners_whenever_the_power_goes_at_a_start() {
     assert!(starts.len() > 30, "{}", starts.len());
 }
 
-/// W5: where what one shard was read back from cannot be made durable, no shard is started. It is not forgotten either: who asks
-/// once more gets it done.
+/// W5: where what one shard was read back from cannot be made durable, no shard is started. It is
+/// not forgotten either: the next attempt does it.
 ///
-/// Method: as above, with a device that refuses both copies of the root at first; then the power goes.
+/// Method: as above, with a device that refuses both copies of the root at first; then the power
+/// goes.
 #[test]
 fn a_confirmation_that_failed_is_made_when_it_is_asked_for_again() {
     let mut lasting = 0;
@@ -130,7 +131,7 @@ fn a_confirmation_that_failed_is_made_when_it_is_asked_for_again() {
             let device = device.after_crash(&mut Random(seed));
             assert_eq!(newest(&device).0.0, generation, "flush {number} seed {seed}");
             let blank = superblock.root_places(1, 1).map(|place| device.block(place) == [0; 4096]);
-            assert_eq!(blank, [true; 2], "flush {number} seed {seed}: nobody was started");
+            assert_eq!(blank, [true; 2], "flush {number} seed {seed}: no shard was started");
             lasting += 1;
         }
     }

@@ -1,5 +1,5 @@
-//! What lies on a device, found as the format describes it and by no part of the engine: from the superblock to the
-//! root, from there down all trees, and along the journal.
+//! Finds the structures on a device by the format's description, without the engine: from the
+//! superblock to the root, from there down all trees, and along the journal.
 
 use layout::{Descriptor, EXTENT_TREE, Mapping, NodeView, Record, Root, Superblock, VOLUME_TREE};
 use units::{BLOCK_SIZE, Pba};

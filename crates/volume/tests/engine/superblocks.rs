@@ -101,7 +101,8 @@ fn no_single_block_that_cannot_be_read_hides_a_device() {
     assert!(matches!(superblock_of(&mut sim), Err(OpenError::Device(_))));
 }
 
-/// What somebody has made theirs is not ours by what is left of us at its end, nor is it written to.
+/// A device with a foreign start is not ours because of our remains at its end, nor is it written
+/// to.
 #[test]
 fn a_start_that_is_someone_elses_is_not_served_and_not_mended() {
     let (_, superblock) = used();
@@ -193,7 +194,8 @@ fn a_first_superblock_that_is_not_understood_counts() {
     }
 }
 
-/// C2: what only one copy says of a cluster is not lost by a read that goes wrong, nor by a copy that is written anew.
+/// C2: a cluster that only one copy names is not lost by a read that goes wrong, nor by a rewritten
+/// copy.
 #[test]
 fn the_cluster_that_one_copy_names_is_never_taken_back() {
     let (mut sim, superblock) = used();
@@ -213,7 +215,8 @@ fn the_cluster_that_one_copy_names_is_never_taken_back() {
     }
 }
 
-/// Who begins to use a device that was formatted and never served writes where no root is to tell whose it is.
+/// A foreign program that starts to use a device that was formatted and never served writes where
+/// no root can tell the owner.
 #[test]
 fn an_overwritten_start_is_not_ours_without_roots_that_say_so() {
     let (mut sim, superblock) = used();
@@ -230,5 +233,5 @@ fn an_overwritten_start_is_not_ours_without_roots_that_say_so() {
         "{taken:?}"
     );
     device.put(Pba(0), [0; BLOCK_SIZE]);
-    assert_eq!(probed(&mut sim), Probe::Farflash(superblock), "nobody has");
+    assert_eq!(probed(&mut sim), Probe::Farflash(superblock), "no program has");
 }

@@ -1,4 +1,4 @@
-//! What a volume is promised, and who may open it, is as durable as the volume.
+//! A volume's terms, its service level and access list, are as durable as the volume.
 
 use std::collections::BTreeSet;
 

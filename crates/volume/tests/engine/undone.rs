@@ -13,7 +13,7 @@ use crate::common::{Sim, TestDevice, check, data, fresh, journal_of, open, tags,
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 
-/// Where two writes are named.
+/// The records that name the two writes.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Records {
     /// Each has a record.
@@ -27,12 +27,12 @@ enum Records {
 struct Staged {
     sim: Sim,
     volume: Volume<TestDevice>,
-    /// Where block 1 was before.
+    /// Former location of block 1.
     freed: Pba,
     failed: Rc<RefCell<Option<Result<(), VolumeError>>>>,
 }
 
-/// What blocks 0 and 1 are written with.
+/// The tags that blocks 0 and 1 are written with.
 const FAILED: u8 = 20;
 const ACKNOWLEDGED: u8 = 21;
 

@@ -14,10 +14,10 @@ use volume::{Volume, VolumeError};
 const LEAVES: u64 = 60;
 /// Leaves that the device does not give. The last two are deallocated meanwhile.
 const LOST: [u64; 4] = [7, 20, 33, 34];
-/// What the map may have in memory: a third of it.
+/// The memory limit of the map: a third of its size.
 const LIMIT: u64 = 20 * NODE_BYTES;
 
-/// What was last written to each block that was written or deallocated.
+/// The last tag written to each block that was written or deallocated.
 type Model = Rc<RefCell<BTreeMap<u64, u8>>>;
 
 /// The places of all nodes of volumes of a level whose first key is one of `keys`.
@@ -32,8 +32,8 @@ fn places(device: &TestDevice, level: u8, keys: &[u64]) -> Vec<Pba> {
     (0..device.geometry().blocks).map(Pba).filter(is_wanted).collect()
 }
 
-/// Reads, writes and deallocations of one block, each in a leaf by chance, beside checkpoints. Who needs a page of `lost`
-/// fails, and nobody else. Returns how many failed.
+/// Reads, writes and deallocations of one block, each in a leaf by chance, beside checkpoints. Only
+/// requests that need a page of `lost` fail. Returns how many failed.
 fn work(
     sim: &mut Sim,
     volume: &Volume<TestDevice>,
@@ -66,7 +66,7 @@ fn work(
             };
             let needs_lost = lost.contains(&leaf);
             match outcome {
-                Ok(()) => assert!(!needs_lost, "number {number}: nobody can know what is there"),
+                Ok(()) => assert!(!needs_lost, "number {number}: the content is unknown"),
                 Err(VolumeError::Device(_)) => {
                     assert!(needs_lost, "number {number}: leaf {leaf} is not needed");
                     count.set(count.get() + 1);
@@ -94,11 +94,12 @@ fn expect_all(sim: &mut Sim, volume: &Volume<TestDevice>, model: &Model, mapped:
     assert_eq!(volume.shard().capacity().data, mapped);
 }
 
-/// M4 and Q3: pages that the device does not give fail those who need them. A deallocation that needs none is acknowledged, and
-/// its space comes back with the pages.
+/// M4 and Q3: pages that the device fails to read fail the requests that need them. A deallocation
+/// that needs none is acknowledged, and its space comes back with the pages.
 ///
-/// Method: leaves of a map of which a third may be in memory cannot be read, while others are read, written, deallocated and
-/// checkpointed. Then they can, in the same run or behind a power cut, and all is compared.
+/// Method: leaves of a map of which a third may be in memory cannot be read, while others are read,
+/// written, deallocated and checkpointed. Then they can, in the same run or behind a power cut, and
+/// all is compared.
 #[test]
 fn pages_that_cannot_be_read_for_a_while_fail_those_who_need_them_and_cost_nothing() {
     for seed in 0..4 {

@@ -1,4 +1,5 @@
-//! What must hold of a tree, looked up in its nodes and in what lies on the device, without the code that goes through trees.
+//! Checks the invariants of a tree from its nodes and from the device, without the code that walks
+//! trees.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +10,20 @@ use units::{MetadataSize, Pba};
 use super::super::capacity::{inner_capacity, leaf_capacity};
 use super::super::{Body, Child, Map, Node};
 
-/// What lies on a device.
+/// The contents of a device.
 pub(super) type Blocks = BTreeMap<Pba, Buffer>;
 
-/// What a tree was found to be.
+/// The measured properties of a tree.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// All entries with their metadata, in order.
     pub(super) entries: Vec<(u64, Mapping, Vec<u8>)>,
     /// Lower bounds of nodes, by level.
     pub(super) bounds: BTreeSet<(u8, u64)>,
-    /// Where nodes lie that are on the device as they are.
+    /// Locations of nodes that are on the device as they are.
     pub(super) places: BTreeSet<Pba>,
-    /// Where the last versions of nodes lie, and those of nodes on the device alone.
-    pub(super) homes: BTreeSet<Pba>,
+    /// Locations of the last versions of nodes, and of nodes on the device alone.
+    pub(super) locations: BTreeSet<Pba>,
     /// Addresses of dirty nodes.
     pub(super) dirty: BTreeSet<usize>,
     /// Inner nodes.
@@ -80,7 +81,7 @@ impl Check<'_> {
         assert!(level.is_none_or(|level| level == node.level()), "a child of another level");
         self.found.resident += node.len_bytes();
         self.found.bounds.insert((node.level(), span.0));
-        self.found.homes.extend(node.location.0.get());
+        self.found.locations.extend(node.location.0.get());
         match node.placed.get() {
             Some(place) => self.is_on_device(node, place),
             None => drop(self.found.dirty.insert(std::ptr::from_ref(node).addr())),
@@ -128,7 +129,7 @@ impl Check<'_> {
         assert_eq!(view.tree, self.tree);
         assert!(level.is_none_or(|level| level == view.level), "a child of another level");
         self.found.places.insert(pointer.pba);
-        self.found.homes.insert(pointer.pba);
+        self.found.locations.insert(pointer.pba);
         self.found.bounds.insert((view.level, span.0));
         if view.level == 0 {
             assert_eq!(view.metadata_size, self.metadata);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a map says: keys, where they lead, and their metadata.
+/// The contents of a map: keys, their mappings and their metadata.
 fn contents(map: &Map) -> Vec<(u64, Mapping, Vec<u8>)> {
     let mut all = Vec::new();
     let visit = |key, mapping, of_block: &[u8]| all.push((key, mapping, of_block.to_vec()));
@@ -22,7 +22,7 @@ fn a_run_is_as_good_as_its_blocks() {
         let (mut by_runs, mut by_blocks) = (Map::new(1, Rc::default()), Map::new(1, Rc::default()));
         let mut at = 0;
         for step in 0..4_000_u64 {
-            // Half of the time in order, as those who fill a volume write.
+            // Half of the time in order, as a sequential writer does.
             let key = if random.next(2) == 0 { at } else { random.next(space) };
             if random.next(5) == 0 {
                 for map in [&mut by_runs, &mut by_blocks] {
@@ -58,7 +58,8 @@ fn a_run_is_as_good_as_its_blocks() {
     }
 }
 
-/// What is counted while a run goes in are those of its keys that are behind the place where the count stands.
+/// While a run goes in, a count in progress counts those keys of the run that are below its
+/// position.
 #[test]
 fn keys_of_a_run_are_counted_up_to_where_the_count_stands() {
     let mut map = Map::new(1, Rc::default());

@@ -17,15 +17,15 @@ use crate::sabotage::{Sabotage, sabotage};
 /// Seeds of the test, and those within which a broken map is noticed.
 const SEEDS: u64 = 300;
 const STEPS: u64 = 120;
-/// What is printed of a finding.
+/// Characters printed of a finding.
 const FINDING_CHARS: usize = 120;
 /// Keys stay below this: the device has no room for others.
 const KEY_MAX: u64 = 1 << 55;
 
-/// What a key leads to, and its metadata.
+/// The mapping of a key, and its metadata.
 type Value = (Mapping, Vec<u8>);
 
-/// What all seeds did together, as far as trees show it.
+/// Coverage of all seeds together, as far as trees show it.
 #[derive(Debug, Default)]
 struct Did {
     levels_max: u8,
@@ -66,7 +66,7 @@ struct Shape {
     keys: u64,
     found: Found,
     stamp: u64,
-    /// Nodes were given up: how many entries there are nobody knows.
+    /// Nodes were given up: the number of entries is unknown.
     is_damaged: bool,
     did: Did,
 }
@@ -327,7 +327,7 @@ impl Shape {
         let found = check_child(root.as_ref(), 1, tree.metadata, &self.blocks);
         assert!(found.entries == expected, "a checkpoint of another state");
         let left: BTreeSet<Pba> = self.blocks.keys().copied().collect();
-        assert!(left == found.places || self.is_damaged, "blocks that nobody names stay in use");
+        assert!(left == found.places || self.is_damaged, "blocks without an owner stay in use");
     }
 
     fn write_out(&mut self) {
@@ -453,13 +453,13 @@ impl Shape {
         }
     }
 
-    /// Whether all keys around this one are there.
+    /// Returns whether all keys around this one are there.
     fn is_dense(&self, key: u64) -> bool {
         let around = key.saturating_sub(40)..key + 40;
         self.model.range(around).count() == 80
     }
 
-    /// What a leaf says of neighbours is so, though it need not say all.
+    /// Neighbours that a leaf returns are right, though it need not return all.
     fn ask_neighbours(&mut self, key: u64) {
         let blocks = 1 + self.random.next(3);
         let neighbours = self.map.neighbours(LbaRange::new(units::Lba(key), blocks));

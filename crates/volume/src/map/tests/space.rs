@@ -1,4 +1,5 @@
-//! What maps take, on the device and in memory, of the data that they lead to: as `docs/operations/install.md` says.
+//! The space that maps take on the device and in memory, relative to their data: as
+//! `docs/operations/install.md` says.
 
 use super::*;
 
@@ -17,7 +18,7 @@ struct Share {
 }
 
 impl Share {
-    /// Of a map that is written out.
+    /// Measures a map that is written out.
     fn of(map: &mut Map) -> Self {
         let (_, nodes, _) = check(map.root().expect("filled"), 0, u64::MAX, None);
         map.take_old_places(|_| {});

@@ -1,7 +1,8 @@
-//! Which blocks of a volume will be asked for next: those behind what was read in order.
+//! Predicts the next blocks that readers of a volume will ask for: those behind what was read in
+//! order.
 //!
-//! Several readers of a volume, each in order for himself, are told apart. What comes a little too early or too late is
-//! part of a stream all the same: a host with several queues asks a little out of order.
+//! Several sequential readers of a volume are told apart. What comes a little too early or too late
+//! is part of a stream all the same: a host with several queues asks a little out of order.
 
 use units::{Lba, LbaRange};
 
@@ -18,9 +19,9 @@ pub(super) const AHEAD_BLOCKS_MAX: u64 = 256;
 /// A reader.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
-    /// Where its next request is to begin.
+    /// The start of its expected next request.
     next: Lba,
-    /// What is before this, and behind `next`, was read ahead.
+    /// Blocks behind `next` and before this were prefetched.
     fetched_end: Lba,
     requests: u32,
     blocks: u64,
@@ -52,14 +53,14 @@ impl Streams {
 }
 
 impl Stream {
-    /// Whether the request is one of this reader.
+    /// Returns whether the request is one of this reader.
     fn takes(&self, range: LbaRange) -> bool {
         let slack = if self.requests < REQUESTS_MIN { 0 } else { AHEAD_BLOCKS_MAX };
         let (early, late) = (self.next.0.saturating_add(slack), self.next.0.saturating_sub(slack));
         (late..=early).contains(&range.start.0)
     }
 
-    /// What to read ahead now, as requests of `request_blocks`.
+    /// Takes the range to prefetch now, in requests of `request_blocks`.
     fn take_ahead(&mut self, request_blocks: u64, volume_blocks: u64) -> LbaRange {
         let start = self.fetched_end.max(self.next);
         let most = if self.requests < REQUESTS_MIN { 0 } else { self.blocks / PART };
@@ -81,7 +82,8 @@ mod tests {
         LbaRange::new(Lba(start), blocks)
     }
 
-    /// What is read ahead of requests for so many blocks each, one behind the other from `start` on.
+    /// Returns the ranges prefetched for requests for so many blocks each, one behind the other
+    /// from `start` on.
     fn ahead_of(streams: &mut Streams, start: u64, requests: u64, blocks: u64) -> Vec<LbaRange> {
         let note = |n| streams.note(range(start + n * blocks, blocks), VOLUME_BLOCKS);
         (0..requests).map(note).filter(|ahead| ahead.blocks > 0).collect()

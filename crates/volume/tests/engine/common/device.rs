@@ -35,7 +35,7 @@ struct Pending {
     cached: u64,
     waker: Option<Waker>,
     done: Option<Result<Vec<Block>, DeviceError>>,
-    /// Whoever asked has not heard yet what came of it.
+    /// The caller has not received the outcome yet.
     is_untold: bool,
 }
 
@@ -60,22 +60,23 @@ pub struct Faults {
     pub flush_errors: u32,
     /// So many succeed before.
     pub flushes_spared: u32,
-    /// Whoever asked for a flush that failed hears of it only when nothing else goes on, as on a core that is slow.
+    /// A failed flush is reported only when nothing else can proceed, as on a slow core.
     pub failed_flushes_told_last: bool,
     /// Flushes do not complete, but so many before.
     pub flushes_before_held: Option<u32>,
     pub discard_errors: u32,
     /// Discards do not complete.
     pub holds_discards: bool,
-    /// Whether it wants to hear of nothing that is free.
+    /// True if it supports no discards.
     pub has_no_discards: bool,
     /// Writes to these blocks do not complete.
     pub held: BTreeSet<u64>,
     /// Reads of these blocks do not complete.
     pub held_reads: BTreeSet<u64>,
-    /// Whether it has no room for what nobody waits for.
+    /// True if it has no room for background requests.
     pub is_busy: bool,
-    /// Whether it lies in memory, of which others write to all just when somebody wants to look.
+    /// True if it lies in memory, and other writers write to all of it whenever a block is to be
+    /// pinned.
     pub is_memory: bool,
     /// Writes to blocks that hold nothing fail: those of a sparse file on a full file system.
     pub is_full: bool,
@@ -84,9 +85,9 @@ pub struct Faults {
 struct Disk {
     blocks: u64,
     volatile: bool,
-    /// What a read sees.
+    /// The data that a read returns.
     current: BTreeMap<u64, Block>,
-    /// What survives a crash for sure.
+    /// The data that certainly survives a crash.
     durable: BTreeMap<u64, Block>,
     /// Completed and not flushed, by number.
     cache: VecDeque<(u64, u64, Block)>,
@@ -304,7 +305,7 @@ impl TestDevice {
         self.disk.borrow().discarded
     }
 
-    /// Whether nothing was written there since it was discarded.
+    /// Returns whether the block was not written since it was discarded.
     pub fn is_blank(&self, pba: Pba) -> bool {
         self.disk.borrow().blank.contains(&pba.0)
     }
@@ -313,7 +314,7 @@ impl TestDevice {
         self.disk.borrow().written
     }
 
-    /// How many blocks outside the journal something was written to, once or often.
+    /// Returns the number of blocks outside the journal that were written at least once.
     pub fn places_written(&self, superblock: &Superblock) -> u64 {
         let journal = journal_of(superblock);
         let disk = self.disk.borrow();
@@ -380,7 +381,7 @@ pub fn journal_of(superblock: &Superblock) -> std::ops::Range<u64> {
     start..start + u64::from(superblock.journal_blocks)
 }
 
-/// What is left of a script for `pba`, if anything is.
+/// Returns the rest of a script for `pba`, if any.
 fn some_left(script: &mut BTreeMap<u64, u32>, pba: Pba) -> Option<&mut u32> {
     script.get_mut(&pba.0).filter(|left| **left > 0)
 }
@@ -468,7 +469,7 @@ impl Disk {
                 }
                 Ok(Vec::new())
             }
-            // What is discarded is unspecified: whoever still needed it finds out.
+            // Discarded data is unspecified: code that still needed it reads garbage.
             Request::Discard(range) => {
                 if self.faults.discard_errors > 0 {
                     self.faults.discard_errors -= 1;

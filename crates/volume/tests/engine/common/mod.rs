@@ -1,4 +1,4 @@
-//! What the tests of the engine run on, and what they begin with.
+//! The harness of the engine's tests, and their common first steps.
 #![allow(unreachable_pub)]
 
 mod device;
