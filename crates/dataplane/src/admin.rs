@@ -212,7 +212,9 @@ impl<W: World, D: Device> Connection<W, D> {
             return Ok((negotiated, Role::Admin(association)));
         }
         // Here, too, whoever fails waits (T2): any number may ask for a queue that is not made yet.
-        if self.core.authenticates() && self.core.puts_off(self.peer().ip(), request.subsystem) {
+        if self.core.authenticates()
+            && self.core.is_rate_limited(self.peer().ip(), request.subsystem)
+        {
             return Err(ConnectRefusal::BUSY);
         }
         let association = self.core.association(request.cntlid);

@@ -80,7 +80,7 @@ impl<W: World, D: Device> Core<W, D> {
             return Ok(Subject::Discovery);
         }
         let peer = connection.peer();
-        if self.authenticates() && self.puts_off(peer.ip(), request.subsystem) {
+        if self.authenticates() && self.is_rate_limited(peer.ip(), request.subsystem) {
             return Err(ConnectRefusal::BUSY);
         }
         let found = self.export_by_nqn(&request.subsystem).filter(|_| !self.is_suspended());

@@ -155,9 +155,9 @@ impl<W: World, D: Device> Core<W, D> {
         keys
     }
 
-    /// T2: whether whoever connects from `address` to `subsystem` has to wait.
-    pub(crate) fn puts_off(&self, address: IpAddr, subsystem: Nqn) -> bool {
-        self.throttle().borrow_mut().puts_off(address, subsystem, self.world().now())
+    /// T2: returns whether a connection from `address` to `subsystem` is refused for now, and counts a refusal.
+    pub(crate) fn is_rate_limited(&self, address: IpAddr, subsystem: Nqn) -> bool {
+        self.throttle().borrow_mut().is_rate_limited(address, subsystem, self.world().now())
     }
 }
 

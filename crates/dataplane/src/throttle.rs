@@ -1,9 +1,9 @@
-//! Who guesses is put off.
+//! Rate-limits failed authentications per source and subsystem.
 //!
-//! - B1: it is sources that count, whichever of its addresses one has (`strangers::source`).
-//! - B2: failures count for the source and the subsystem that it asked for. So who guesses at one volume keeps those who
-//!   share its address or network from no other, up to a larger number of failures of the source as a whole.
-//! - B3: so much is remembered; of more, what failed longest ago is forgotten.
+//! - B1: failures are counted per source, not per address (`strangers::source`).
+//! - B2: failures are counted per pair of source and subsystem. Guessing at one volume thus does not block other hosts of
+//!   the same address or network from other volumes, up to a larger number of failures of the source as a whole.
+//! - B3: memory is bounded; a new entry evicts the one whose first failure is the oldest.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,17 +12,17 @@ use nvme_wire::Nqn;
 use strangers::source;
 use units::{Duration, Instant};
 
-/// Failures that a source may have at a subsystem in a [`PERIOD`]. Where a token is replaced, all programs of a host that have
-/// the old one fail, up to six times each, and those that have the new one are not to wait for them. Nobody guesses 256 bits
-/// in however many attempts: what is bounded is what they cost.
+/// Failures that a source may have at a subsystem in a [`PERIOD`]. After a token is replaced, all programs of a host that have
+/// the old one fail, up to six times each, and must not delay those that have the new one. 256 bits cannot be guessed in any
+/// number of attempts: the limit bounds the cost of the attempts.
 const FAILURES_MAX: u32 = 32;
-/// Failures that it may have altogether.
+/// Failures that a source may have at all subsystems in a [`PERIOD`].
 const FAILURES_OF_SOURCE_MAX: u32 = 256;
 const PERIOD: Duration = Duration::from_secs(10);
-/// Sources that are remembered, and pairs of these and subsystems (B3).
+/// Entries in each table: sources, and pairs of source and subsystem (B3).
 const REMEMBERED_MAX: usize = 1024;
 
-/// Failures, and when the first of them was, of each of many.
+/// Failures of each key, and the time of the first of them in its [`PERIOD`].
 struct Failures<K> {
     max: u32,
     counts: BTreeMap<K, (u32, Instant)>,
@@ -59,9 +59,9 @@ pub(crate) struct Throttle {
     of_sources: Failures<IpAddr>,
     /// All failures so far.
     total: u64,
-    /// How often a host left without having done what it was asked for.
+    /// Hosts that disconnected before completing authentication.
     unfinished: u64,
-    /// How often somebody was put off so far.
+    /// Attempts refused by the rate limit so far.
     put_off: u64,
 }
 
@@ -91,29 +91,34 @@ impl Throttle {
         self.total
     }
 
-    /// Counts a host that left without having shown anything: nobody guesses by that.
+    /// Counts a host that disconnected before it sent a proof. This is not a failure: it tests no guess.
     pub(crate) fn note_unfinished(&mut self) {
         self.unfinished += 1;
     }
 
-    /// How often a host left so.
+    /// Hosts that disconnected before completing authentication.
     pub(crate) fn unfinished(&self) -> u64 {
         self.unfinished
     }
 
-    /// How often somebody was put off so far.
+    /// Attempts refused by the rate limit so far.
     pub(crate) fn put_off(&self) -> u64 {
         self.put_off
     }
 
-    /// Whether whoever comes from `address` to `subsystem` has to wait; counts it.
-    pub(crate) fn puts_off(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
-        let puts_off = self.is_closed(address, subsystem, now);
-        self.put_off += u64::from(puts_off);
-        puts_off
+    /// Returns whether an attempt from `address` at `subsystem` is refused, and counts a refusal.
+    pub(crate) fn is_rate_limited(
+        &mut self,
+        address: IpAddr,
+        subsystem: Nqn,
+        now: Instant,
+    ) -> bool {
+        let is_limited = self.is_closed(address, subsystem, now);
+        self.put_off += u64::from(is_limited);
+        is_limited
     }
 
-    /// Whether nothing opens `subsystem` from `address` now.
+    /// Returns whether attempts from `address` at `subsystem` are refused now; counts nothing.
     pub(crate) fn is_closed(&self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
         let source = source(address);
         self.at_subsystems.are_too_many((source, subsystem), now)
@@ -144,37 +149,43 @@ mod tests {
         for host in 0..FAILURES_MAX {
             throttle.note(address(&format!("2001:db8::{host:x}")), subsystem(1), NOW);
         }
-        assert!(throttle.puts_off(address("2001:db8::ffff"), subsystem(1), NOW));
-        assert!(!throttle.puts_off(address("2001:db8:0:1::1"), subsystem(1), NOW));
+        assert!(throttle.is_rate_limited(address("2001:db8::ffff"), subsystem(1), NOW));
+        assert!(!throttle.is_rate_limited(address("2001:db8:0:1::1"), subsystem(1), NOW));
         assert_eq!(throttle.total(), u64::from(FAILURES_MAX));
         assert_eq!(throttle.put_off(), 1);
     }
 
     #[test]
-    fn who_fails_often_waits_and_nobody_else_does() {
+    fn repeated_failures_delay_that_source_only() {
         let mut throttle = Throttle::default();
         for _ in 0..FAILURES_MAX {
-            assert!(!throttle.puts_off(address(1), subsystem(1), NOW));
+            assert!(!throttle.is_rate_limited(address(1), subsystem(1), NOW));
             throttle.note(address(1), subsystem(1), NOW);
         }
-        assert!(throttle.puts_off(address(1), subsystem(1), NOW));
-        assert!(!throttle.puts_off(address(2), subsystem(1), NOW));
-        assert!(!throttle.puts_off(address(1), subsystem(2), NOW), "it did not guess at that");
+        assert!(throttle.is_rate_limited(address(1), subsystem(1), NOW));
+        assert!(!throttle.is_rate_limited(address(2), subsystem(1), NOW));
+        assert!(
+            !throttle.is_rate_limited(address(1), subsystem(2), NOW),
+            "it did not guess at that"
+        );
         let later = NOW + PERIOD + Duration::from_nanos(1);
-        assert!(!throttle.puts_off(address(1), subsystem(1), later));
+        assert!(!throttle.is_rate_limited(address(1), subsystem(1), later));
         throttle.note(address(1), subsystem(1), later);
-        assert!(!throttle.puts_off(address(1), subsystem(1), later), "counted anew");
+        assert!(
+            !throttle.is_rate_limited(address(1), subsystem(1), later),
+            "the count started again"
+        );
     }
 
     #[test]
-    fn who_guesses_at_many_subsystems_waits_in_the_end() {
+    fn failures_at_many_subsystems_add_up() {
         let mut throttle = Throttle::default();
         for n in 0..FAILURES_OF_SOURCE_MAX {
-            assert!(!throttle.puts_off(address(1), subsystem(200), NOW), "after {n}");
+            assert!(!throttle.is_rate_limited(address(1), subsystem(200), NOW), "after {n}");
             throttle.note(address(1), subsystem((n % 100) as u8), NOW);
         }
-        assert!(throttle.puts_off(address(1), subsystem(200), NOW));
-        assert!(!throttle.puts_off(address(2), subsystem(200), NOW));
+        assert!(throttle.is_rate_limited(address(1), subsystem(200), NOW));
+        assert!(!throttle.is_rate_limited(address(2), subsystem(200), NOW));
     }
 
     #[test]

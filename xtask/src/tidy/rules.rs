@@ -349,7 +349,7 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("first-word", "crates/auth", 25),
     debt("first-word", "crates/client", 68),
     debt("first-word", "crates/control", 221),
-    debt("first-word", "crates/dataplane", 204),
+    debt("first-word", "crates/dataplane", 197),
     debt("first-word", "crates/directory", 168),
     debt("first-word", "crates/executor", 2),
     debt("first-word", "crates/farflash", 425),
