@@ -23,6 +23,7 @@ mod status;
 mod token_file;
 mod tokens;
 mod top;
+mod tune;
 mod usage;
 mod volume;
 
@@ -77,6 +78,9 @@ enum Command {
     /// Compare the cost of direct-attached and disaggregated Flash
     #[command(after_help = cost::EXAMPLES)]
     Cost(Box<cost::Cost>),
+    /// Propose settings of this host, apply them, and take them back
+    #[command(subcommand)]
+    Tune(tune::TuneCommand),
     /// Measure what a device can do, and propose a ceiling for it
     #[command(after_help = calibrate::EXAMPLES)]
     Calibrate(Box<calibrate::Calibrate>),
@@ -124,6 +128,7 @@ impl CommandLine {
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
             Command::Cost(command) => command.run(),
+            Command::Tune(command) => command.run(),
             Command::Calibrate(command) => command.run(),
             Command::Status(command) => command.run(),
             Command::Top(command) => command.run(),

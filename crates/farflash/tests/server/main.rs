@@ -46,6 +46,7 @@ mod supervised;
 mod take_over;
 mod tenants;
 mod tls_door;
+mod tune;
 mod unfinished;
 mod unrecorded;
 mod worst_hosts;
