@@ -24,6 +24,10 @@ fn all(tree: &Path) -> Vec<String> {
     MACHINE.iter().map(|(path, _)| fs::read_to_string(tree.join(path)).unwrap()).collect()
 }
 
+fn arguments<'a>(what: &[&'a str], root: &'a str) -> Vec<&'a str> {
+    [&["tune"], what, &["--root", root]].concat()
+}
+
 /// Method: plan, apply, apply again, change a value by hand, verify, undo; all files but the record are compared.
 #[test]
 fn a_plan_is_applied_verified_and_taken_back_byte_for_byte() {
@@ -34,8 +38,7 @@ fn a_plan_is_applied_verified_and_taken_back_byte_for_byte() {
         fs::write(tree.join(path), content).unwrap();
     }
     let before = all(&tree);
-    let root = ["--root", tree.to_str().unwrap()];
-    let tune = |what: &[&str]| [&["tune"], what, &root[..]].concat();
+    let tune = |what: &[&'static str]| arguments(what, tree.to_str().unwrap());
 
     let plan = succeed(&tune(&["plan", "--json", "--path-mtu", "9000"]));
     let plan: Vec<Value> = serde_json::from_str(&plan).unwrap();
