@@ -46,7 +46,7 @@ impl<D: Device> Recovered<D> {
         Ok(())
     }
 
-    /// [Confirms](Recovered::confirm) `all`.
+    /// [Persists again](Recovered::repersist) `all`.
     ///
     /// # Errors
     /// As for one; those behind it are not confirmed then.
@@ -63,7 +63,7 @@ impl<D: Device> Recovered<D> {
     /// Confirms all shards of a device, and then takes them into use, one after the other.
     ///
     /// # Errors
-    /// As [`Recovered::confirm`] and [`Recovered::start`].
+    /// As [`Recovered::repersist`] and [`Recovered::start`].
     pub async fn start_all(all: Vec<Self>) -> Result<Vec<Shard<D>>, OpenError> {
         Self::repersist_all(&all).await?;
         let mut shards = Vec::new();
@@ -74,7 +74,7 @@ impl<D: Device> Recovered<D> {
     }
 
     /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
-    /// every active shard of the device was recovered, and [confirmed](Recovered::confirm), but for this one.
+    /// every active shard of the device was recovered, and [persisted again](Recovered::repersist), but for this one.
     ///
     /// # Errors
     /// No extent is free for a new shard, or the device cannot be written.
