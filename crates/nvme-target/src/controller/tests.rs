@@ -22,6 +22,7 @@ mod cross_controller_reset;
 mod disabling;
 mod events;
 mod features;
+mod pages;
 
 const NOW: Instant = Instant(1_000_000_000);
 const INSTANCE: ControllerInstance = ControllerInstance { cntlid: 7, ciu: 2, cirn: 0xABCD };
@@ -29,6 +30,7 @@ const UUID: [u8; 16] = *b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x
 
 struct Facts {
     namespace: Namespace,
+    health: Health,
     domain: Option<FailureDomain>,
     log: DiscoveryLog,
     has_settled: bool,
@@ -40,7 +42,7 @@ impl Backend for Facts {
     }
 
     fn health(&self) -> Health {
-        Health { bytes_written: 512_001, unsafe_shutdowns: 3, ..Health::default() }
+        self.health
     }
 
     fn failure_domain(&self) -> Option<&FailureDomain> {
@@ -58,7 +60,8 @@ impl Backend for Facts {
 
 fn facts() -> Facts {
     let namespace = Namespace { blocks: 2560, used_blocks: 17, ..Namespace::default() };
-    Facts { namespace, domain: None, log: DiscoveryLog::default(), has_settled: true }
+    let health = Health { bytes_written: 512_001, unsafe_shutdowns: 3, ..Health::default() };
+    Facts { namespace, health, domain: None, log: DiscoveryLog::default(), has_settled: true }
 }
 
 fn request(kind: ControllerKind, qid: u16, kato_ms: u32) -> ConnectRequest {
