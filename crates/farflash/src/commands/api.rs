@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use control::{ApiClient, ApiError, ApiToken, ApiUrl, BadApiUrl, VolumeName};
+use control::{ApiClient, ApiError, ApiToken, ApiUrl, VolumeName};
 
 use super::token_file;
 use crate::failure::Failure;
@@ -39,8 +39,7 @@ Examples:
 pub(super) struct ApiArgs {
     /// Address of the server's API; of several, separated by commas, the first that answers is asked
     #[arg(long, env = "FARFLASH_API", default_value = "http://127.0.0.1:7420", value_name = "URL")]
-    #[arg(value_parser = ApiUrls::parse)]
-    api: ApiUrls,
+    api: String,
     /// The certificates that the API's is to be believed for, in PEM: its own, if it made that itself
     /// [default: those that this machine trusts]
     #[arg(long, env = "FARFLASH_API_CA", value_name = "FILE")]
@@ -61,21 +60,11 @@ fn certificates_file(name: OsString) -> Result<PathBuf, &'static str> {
     }
 }
 
-/// The servers of a cluster.
-#[derive(Clone, Debug)]
-struct ApiUrls(Vec<ApiUrl>);
-
-impl ApiUrls {
-    fn parse(text: &str) -> Result<Self, BadApiUrl> {
-        ApiUrl::parse_list(text).map(Self)
-    }
-}
-
 impl ApiArgs {
     /// A client of the first server that answers; of the only one without asking.
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
         let token = self.token()?;
-        let ApiUrls(urls) = &self.api;
+        let urls = ApiUrl::parse_list(&self.api).map_err(ApiError::from)?;
         let Some((last, others)) = urls.split_last() else {
             unreachable!("a list of addresses has one at least")
         };

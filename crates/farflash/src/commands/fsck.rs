@@ -163,7 +163,7 @@ fn print_report(
     if let Some((repaired, report)) = after {
         writeln!(
             out,
-            "repaired: {} copies written anew, {} shards, {} nodes given up, {} volumes, {} journals cut",
+            "repaired: {} copies rewritten, {} shards, {} nodes given up, {} volumes, {} journals cut",
             repaired.copies,
             repaired.shards,
             repaired.nodes_given_up,

@@ -92,7 +92,7 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
         let outcome = run(&["fsck", "--device", &device, "--repair"]);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         let said = |what| outcome.stderr.contains("repairing: ") && outcome.stderr.contains(what);
-        assert!(said(": will write the "), "{outcome:?}");
+        assert!(said(": will rewrite the "), "{outcome:?}");
         assert!(std::fs::read(&path).unwrap() == image, "as it was, at {at}");
     }
 
@@ -155,7 +155,7 @@ fn a_repair_names_each_fault_and_what_it_will_do_about_it() {
         plan.iter().any(|line| words.iter().all(|word| line.contains(word)))
     };
     assert!(
-        has(&plan, ["repairing: superblock", "PBA 0x0", "will write the superblock"]),
+        has(&plan, ["repairing: superblock", "PBA 0x0", "will rewrite the superblock"]),
         "{plan:?}"
     );
     let would = "--accept-data-loss would take the unreadable node out";
