@@ -383,7 +383,7 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("plain-word", "crates/control", 175),
     debt("plain-word", "crates/dataplane", 191),
     debt("plain-word", "crates/directory", 194),
-    debt("plain-word", "crates/farflash", 326),
+    debt("plain-word", "crates/farflash", 325),
     debt("plain-word", "crates/farflash-c", 14),
     debt("plain-word", "crates/farflash-client", 44),
     debt("plain-word", "crates/load", 2),
