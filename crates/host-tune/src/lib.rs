@@ -33,4 +33,4 @@ pub use proposal::{Form, Proposal, Risk, Target};
 pub use record::{Record, RecordError, Saved};
 pub use root::{Root, RootError};
 pub use settings::{Intent, Role};
-pub use tuner::{Applied, State, Status, Tuner, TunerError, Undone};
+pub use tuner::{Applied, State, Status, Tuner, Undone};

@@ -65,7 +65,7 @@ pub enum Risk {
     Low,
     /// More power, heat, or unfairness to other work on the machine.
     Medium,
-    /// May cut the network off: taken back unless it is confirmed.
+    /// May cut the network off; `farflash tune apply` leaves it.
     Network,
 }
 

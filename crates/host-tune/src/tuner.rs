@@ -17,14 +17,6 @@ pub struct Tuner {
     record: Record,
 }
 
-/// An apply or undo that had to stop.
-#[derive(Debug, thiserror::Error)]
-pub enum TunerError {
-    /// The old value could not be made durable, so the setting was not written.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-}
-
 /// The outcome of one proposal.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
@@ -105,7 +97,7 @@ impl Tuner {
     ///
     /// # Errors
     /// The record cannot be written; nothing was changed then.
-    pub fn apply(&mut self, proposal: &Proposal) -> Result<Applied, TunerError> {
+    pub fn apply(&mut self, proposal: &Proposal) -> Result<Applied, RecordError> {
         let Target::File { path, form } = &proposal.target else { return Ok(Applied::Left) };
         let before = match self.root.read(path) {
             Ok(before) => before,
@@ -144,7 +136,7 @@ impl Tuner {
     pub fn undo(
         &mut self,
         wanted: impl Fn(&Saved) -> bool,
-    ) -> Result<Vec<(Saved, Undone)>, TunerError> {
+    ) -> Result<Vec<(Saved, Undone)>, RecordError> {
         let all: Vec<Saved> = self.record.saved().iter().rev().cloned().collect();
         let mut outcomes = Vec::new();
         for saved in all.into_iter().filter(wanted) {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use host_tune::settings::{self, SETTINGS, Setting};
 use host_tune::{
-    Applied, CpuSet, Intent, Machine, Proposal, RecordError, Risk, Role, Root, State, Tuner,
-    TunerError, Undone,
+    Applied, CpuSet, Intent, Machine, Proposal, RecordError, Risk, Role, Root, State, Tuner, Undone,
 };
 use report::{Align, Table};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::output;
 
@@ -97,7 +97,7 @@ struct Wishes {
     role: Use,
     /// CPUs of the data plane, such as 2-7 [default: all but those of the first core]
     #[arg(long, value_name = "CPUS")]
-    cores: Option<CpuSet>,
+    cores: Option<CoreList>,
     /// Tenants that are served at the same time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     tenants: u32,
@@ -210,7 +210,7 @@ impl Wishes {
     fn intent(&self, machine: &Machine) -> Result<Intent, Failure> {
         let online = machine.online();
         let cores = match &self.cores {
-            Some(cores) => cores.clone(),
+            Some(CoreList(cores)) => cores.iter().copied().collect(),
             None => without_first_core(machine),
         };
         if !online.is_empty() && !cores.without(&online).is_empty() {
@@ -257,12 +257,9 @@ fn all_there(flag: &str, thing: &str, named: &[String], there: &[&str]) -> Resul
 }
 
 impl RecordArgs {
-    fn path(&self, root: &Root) -> PathBuf {
-        self.record.clone().unwrap_or_else(|| root.at(RECORD))
-    }
-
     fn open(&self, root: &Root) -> Result<Tuner, Failure> {
-        Tuner::open(root.clone(), &self.path(root)).map_err(|error| unusable(&error))
+        let path = self.record.clone().unwrap_or_else(|| root.at(RECORD));
+        Tuner::open(root.clone(), &path).map_err(|error| unusable(&error))
     }
 }
 
@@ -270,11 +267,6 @@ fn unusable(error: &RecordError) -> Failure {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
     let what = format!("{error}{}", cause.unwrap_or_default());
     Failure::runtime(what, "run this as root, or name another file with --record")
-}
-
-fn stopped(error: &TunerError) -> Failure {
-    let TunerError::Record(error) = error;
-    unusable(error)
 }
 
 impl Plan {
@@ -335,20 +327,13 @@ impl Apply {
     fn run(self) -> Result<(), Failure> {
         let root = self.place.root()?;
         let plan = self.place.plan(&root, &self.wishes)?;
-        let record = self.record.path(&root);
-        if let Some(directory) = record.parent() {
-            std::fs::create_dir_all(directory).map_err(|error| {
-                let what = format!("{} cannot be made: {error}", directory.display());
-                Failure::runtime(what, "run this as root, or name another file with --record")
-            })?;
-        }
         let mut tuner = self.record.open(&root)?;
         let mut steps = Vec::new();
         for proposal in plan {
             // A connection that is cut off could not be used to undo it.
             let applied = match proposal.risk {
                 Risk::Network if !proposal.is_met() => Applied::Left,
-                _ => tuner.apply(&proposal).map_err(|error| stopped(&error))?,
+                _ => tuner.apply(&proposal).map_err(|error| unusable(&error))?,
             };
             steps.push(Step { proposal, applied });
         }
@@ -384,7 +369,7 @@ impl Kept {
         let mut tuner = self.record.open(&root)?;
         let undone = tuner
             .undo(|saved| self.place.takes(&saved.setting))
-            .map_err(|error| stopped(&error))?;
+            .map_err(|error| unusable(&error))?;
         let refused =
             undone.iter().filter(|(_, outcome)| matches!(outcome, Undone::Refused { .. })).count();
         let mut text = String::new();

@@ -98,5 +98,5 @@ fn masked(setting: &Setting, context: &Context<'_>, path: &str) -> Vec<Proposal>
     let mask = rest.to_mask(context.machine.cpus_end());
     let is_met = CpuSet::from_mask(&now).is_ok_and(|set| set == rest);
     let then = if is_met { now } else { mask };
-    setting.file(context, "host", path, (Form::Plain, then)).into_iter().collect()
+    setting.of_host(context, path, (Form::Plain, then))
 }

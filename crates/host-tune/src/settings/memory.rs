@@ -16,7 +16,7 @@ fn huge_pages(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let path = "/sys/kernel/mm/transparent_hugepage/enabled";
     let now = context.root.text(path).map(|text| Form::Choice.value(&text)).unwrap_or_default();
     let then = if now == "always" { now } else { "madvise".to_owned() };
-    setting.file(context, "host", path, (Form::Choice, then)).into_iter().collect()
+    setting.of_host(context, path, (Form::Choice, then))
 }
 
 pub(super) const STATISTICS: Setting = Setting {
@@ -30,5 +30,5 @@ pub(super) const STATISTICS: Setting = Setting {
 
 fn statistics(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let path = "/proc/sys/vm/stat_interval";
-    setting.file(context, "host", path, (Form::Plain, "10".into())).into_iter().collect()
+    setting.of_host(context, path, (Form::Plain, "10".into()))
 }

@@ -121,6 +121,16 @@ impl Setting {
         Some(self.proposal(subject, Target::File { path, form }, now, then))
     }
 
+    /// The same for a file that the machine has once.
+    fn of_host(
+        &self,
+        context: &Context<'_>,
+        path: impl Into<String>,
+        then: (Form, String),
+    ) -> Vec<Proposal> {
+        self.file(context, "host", path, then).into_iter().collect()
+    }
+
     fn proposal(
         &self,
         subject: impl Into<String>,

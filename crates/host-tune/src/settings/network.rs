@@ -80,7 +80,7 @@ fn buffers(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let sizes: Vec<u64> = now.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let &[least, usual, most] = sizes.as_slice() else { return Vec::new() };
     let then = format!("{least} {usual} {}", most.max(BUFFER_MAX));
-    setting.file(context, "host", path, (Form::Words, then)).into_iter().collect()
+    setting.of_host(context, path, (Form::Words, then))
 }
 
 pub(super) const CONGESTION: Setting = Setting {
@@ -96,7 +96,7 @@ fn congestion(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let path = "/proc/sys/net/ipv4/tcp_congestion_control";
     let now = context.root.text(path).unwrap_or_default();
     let then = if now == "bbr" { "cubic".to_owned() } else { now };
-    setting.file(context, "host", path, (Form::Plain, then)).into_iter().collect()
+    setting.of_host(context, path, (Form::Plain, then))
 }
 
 pub(super) const IDLE_WINDOW: Setting = Setting {
@@ -110,7 +110,7 @@ pub(super) const IDLE_WINDOW: Setting = Setting {
 
 fn idle_window(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let path = "/proc/sys/net/ipv4/tcp_slow_start_after_idle";
-    setting.file(context, "host", path, (Form::Plain, "0".into())).into_iter().collect()
+    setting.of_host(context, path, (Form::Plain, "0".into()))
 }
 
 pub(super) const JUMBO: Setting = Setting {
