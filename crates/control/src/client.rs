@@ -179,16 +179,15 @@ impl ApiClient {
 
     /// The same, with a file of the only certificates that are trusted, in PEM.
     pub fn trusting(url: &str, authorities: Option<&Path>) -> Result<Self, ApiError> {
-        Self::waiting(url, authorities, |_| ())
+        Self::waiting(&url.parse()?, authorities, |_| ())
     }
 
     /// The same; `say` is called once if an answer takes longer than two seconds, with what is known of it then.
     pub fn waiting(
-        url: &str,
+        url: &ApiUrl,
         authorities: Option<&Path>,
         say: impl Fn(&Awaiting) + Send + Sync + 'static,
     ) -> Result<Self, ApiError> {
-        let url: ApiUrl = url.parse()?;
         let mut config = Agent::config_builder();
         if url.is_encrypted() || authorities.is_some() {
             config = config.tls_config(tls::client_config(authorities).map_err(ApiError::Trust)?);

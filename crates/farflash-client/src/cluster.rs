@@ -86,10 +86,8 @@ impl ClusterOptions {
     /// The addresses that `FARFLASH_API` names, separated by commas, with the token in `FARFLASH_API_TOKEN`.
     #[must_use]
     pub fn from_env() -> Self {
-        let Some(urls) = variable("FARFLASH_API") else {
-            return Self { api_token: variable("FARFLASH_API_TOKEN"), ..Self::default() };
-        };
-        let urls = urls.split(',').map(|url| url.trim().to_owned());
+        let list = variable("FARFLASH_API");
+        let urls = list.iter().flat_map(|list| list.split(',')).map(|url| url.trim().to_owned());
         Self { urls: urls.collect(), api_token: variable("FARFLASH_API_TOKEN"), api_ca: None }
     }
 }

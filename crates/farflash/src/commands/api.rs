@@ -65,9 +65,7 @@ impl ApiArgs {
     pub(super) fn client(&self) -> Result<ApiClient, Failure> {
         let token = self.token()?;
         let urls = ApiUrl::parse_list(&self.api).map_err(ApiError::from)?;
-        let Some((last, others)) = urls.split_last() else {
-            unreachable!("a list of addresses has one at least")
-        };
+        let (last, others) = urls.split_last().expect("a list that was parsed has an address");
         for url in others {
             let client = self.client_of(url, &token)?;
             match client.server() {
@@ -81,7 +79,7 @@ impl ApiArgs {
     }
 
     fn client_of(&self, url: &ApiUrl, token: &str) -> Result<ApiClient, Failure> {
-        let client = ApiClient::waiting(url.as_str(), self.api_ca.as_deref(), |awaiting| {
+        let client = ApiClient::waiting(url, self.api_ca.as_deref(), |awaiting| {
             let change = if awaiting.is_change { CHANGE_GOES_ON } else { "" };
             let limit = awaiting.limit.as_secs();
             output::note(&format!(
