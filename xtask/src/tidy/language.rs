@@ -6,11 +6,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{TokenStream, TokenTree};
-
 use super::Finding;
 use super::rules::{DEBTS, Debt, FIRST_WORDS, MARKDOWN_WIDTH_MAX, PLAIN_WORDS, PlainWord};
-use super::source::{File, find};
+use super::source::{File, Token, find};
 
 const FIRST_WORD: &str = "first-word";
 const PLAIN_WORD: &str = "plain-word";
@@ -42,31 +40,25 @@ pub(super) fn check(file: &File) -> Vec<Finding> {
             findings.extend(banned(&file.path, index + 1, comment, true));
         }
     }
-    if let Ok(stream) = file.text.parse::<TokenStream>() {
-        check_tokens(&file.path, stream, &mut findings);
-    }
+    findings.extend(check_tokens(file));
     findings
 }
 
 /// Checks identifiers and literals. Doc comments are tokens, too, but were seen as lines.
-fn check_tokens(path: &Path, stream: TokenStream, findings: &mut Vec<Finding>) {
+fn check_tokens(file: &File) -> Vec<Finding> {
+    let mut findings = Vec::new();
     let mut is_doc = false;
-    for tree in stream {
-        let line = tree.span().start().line;
-        match tree {
-            TokenTree::Group(group) => check_tokens(path, group.stream(), findings),
-            TokenTree::Literal(_) if is_doc => {}
-            TokenTree::Literal(literal) => {
-                findings.extend(banned(path, line, &literal.to_string(), false));
-            }
-            TokenTree::Ident(ident) => {
-                let name = ident.to_string();
-                is_doc = name == "doc";
-                findings.extend(banned(path, line, &spaced(&name), false));
-            }
-            TokenTree::Punct(_) => {}
-        }
+    for Token { text, line, literal } in file.tokens() {
+        let words = match literal {
+            Some(_) if is_doc => continue,
+            Some(literal) => literal,
+            None => spaced(&text),
+        };
+        findings.extend(banned(&file.path, line, &words, false));
+        // `doc`, `=` and the literal are one attribute.
+        is_doc = text == "doc" || is_doc && text == "=";
     }
+    findings
 }
 
 /// The words of an identifier.

@@ -10,11 +10,18 @@ use syn::spanned::Spanned;
 
 use super::rules::REASON_LEN_MIN;
 
-/// One token with its line. A literal's text is hidden, so that no pattern matches inside a string.
+/// One token with its line. A literal's text stands apart, so that no pattern matches inside a string.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Token {
     pub(super) text: String,
     pub(super) line: usize,
+    pub(super) literal: Option<String>,
+}
+
+impl Token {
+    fn new(text: impl Into<String>, line: usize) -> Self {
+        Self { text: text.into(), line, literal: None }
+    }
 }
 
 /// One Rust file.
@@ -76,15 +83,18 @@ fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
                     Delimiter::Bracket => ("[", "]"),
                     Delimiter::None => ("", ""),
                 };
-                out.push(Token { text: open.to_owned(), line });
+                out.push(Token::new(open, line));
                 let end = group.span_close().start().line;
                 flatten(group.stream(), out);
-                out.push(Token { text: close.to_owned(), line: end });
+                out.push(Token::new(close, end));
             }
-            TokenTree::Literal(_) => out.push(Token { text: "literal".to_owned(), line }),
-            TokenTree::Ident(ident) => out.push(Token { text: ident.to_string(), line }),
+            TokenTree::Literal(literal) => {
+                let literal = Some(literal.to_string());
+                out.push(Token { literal, ..Token::new("literal", line) });
+            }
+            TokenTree::Ident(ident) => out.push(Token::new(ident.to_string(), line)),
             TokenTree::Punct(punct) => {
-                out.push(Token { text: punct.as_char().to_string(), line });
+                out.push(Token::new(punct.as_char().to_string(), line));
             }
         }
     }
