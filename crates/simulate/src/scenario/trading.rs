@@ -1,5 +1,5 @@
 //! Roots that take long to be written: power cuts meanwhile, while shards take what others gave back, and journals that
-//! fill up.
+//! go around.
 
 use super::Boot;
 use super::tearing::root_places;
@@ -9,11 +9,11 @@ const SLOWER: [u32; 3] = [1, 1000, 4000];
 /// Writes of copies of roots that go before the one behind which the power goes.
 const WRITES_MAX: u64 = 60;
 
-/// The same, so that a journal is full before a checkpoint ends.
+/// The same, so that a journal goes around before a checkpoint ends.
 const MUCH_SLOWER: u32 = 10_000;
 
 impl Boot {
-    /// Has roots take so long, in half of the boots, that the journal goes on for as long as it has room.
+    /// Slows roots down, in half of the boots, so that journals go on while checkpoints wait.
     pub(super) fn hold_checkpoints_up(&mut self) {
         if self.rng.one_in(2) {
             self.disk().slow_down((0..self.profile.busy_shards).flat_map(root_places), MUCH_SLOWER);
