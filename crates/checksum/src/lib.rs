@@ -37,9 +37,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 /// brought into the processor's second-level cache: memory is nearly as slow as the sum, and so
 /// both take little longer than one.
 ///
-/// Where the sum is not taken in lanes (`lanes.rs`), nothing right behind `bytes` is fetched: the
-/// processor itself prefetches for a sequential reader. Nor is anything for less than nearly a
-/// block.
+/// Without lanes (`lanes.rs`), a `next` that directly follows `bytes` is not prefetched: the processor
+/// does that for a sequential reader. Nothing is prefetched for much less than a block.
 #[inline]
 #[must_use]
 pub fn crc32c_ahead(bytes: &[u8], next: &[u8]) -> u32 {

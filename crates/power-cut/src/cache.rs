@@ -90,7 +90,7 @@ enum Data {
     Zeroes(usize),
 }
 
-/// What a disk holds: of large disks most was never written.
+/// The content of a disk, in chunks: most of a large disk was never written.
 pub(crate) struct Image {
     bytes: usize,
     chunks: Vec<(usize, Box<[u8]>)>,

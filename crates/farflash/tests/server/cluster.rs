@@ -555,7 +555,7 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     let b = host(&directory, "b", &format(&files, "b"));
     let mut mine = Listener::new(a.portals[0], 1);
     let mut stranger = Listener::new(a.portals[0], 2);
-    let (me, somebody) = (
+    let (own_host, absent_host) = (
         crate::support::listener::name(1).to_string(),
         crate::support::listener::name(3).to_string(),
     );
@@ -567,7 +567,7 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
         assert_eq!(changed.code, Some(0), "{changed:?}");
     };
 
-    let own = create("own", &["--host", &me]);
+    let own = create("own", &["--host", &own_host]);
     mine.is_told(|volumes| volumes == [own]);
     stranger.is_not_told();
     change(&["delete", "own"]);
@@ -581,11 +581,11 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     mine.is_told(<[Nqn]>::is_empty);
     stranger.is_told(<[Nqn]>::is_empty);
     // Out of reach: by a restriction, and because its host is gone.
-    let own = create("own", &["--host", &me]);
+    let own = create("own", &["--host", &own_host]);
     mine.is_told(|volumes| volumes == [own]);
-    change(&["restrict", "own", "--host", &somebody]);
+    change(&["restrict", "own", "--host", &absent_host]);
     mine.is_told(<[Nqn]>::is_empty);
-    change(&["restrict", "own", "--host", &me]);
+    change(&["restrict", "own", "--host", &own_host]);
     mine.is_told(|volumes| volumes == [own]);
     b.signal("KILL");
     b.wait();

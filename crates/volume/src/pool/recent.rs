@@ -6,8 +6,8 @@
 //!   extent of which most is free: that one is left to become empty, unless small requests are
 //!   filling it anyway.
 //!
-//! What is remembered is a hint: the bitmaps say what is free, and what is forgotten the cursors
-//! find.
+//! The remembered blocks are a hint: the bitmaps say which blocks are free, and the cursors find
+//! forgotten ones.
 
 use std::collections::VecDeque;
 
