@@ -60,7 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates test-young-clocks python-test demo-smoke power-test api-test package-test guest ## everything that proves the code, in about ten minutes after the build
+test: test-crates test-young-clocks python-test demo-smoke power-test api-test package-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates

@@ -2,241 +2,224 @@
 //!
 //! Without the feature `sabotage` nothing is ever broken, and the compiler removes every trace.
 
-/// One broken promise.
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Sabotage {
-    /// C1: a change takes effect while its record is on its way.
-    AckBeforeRecord,
-    /// C1: a write takes effect while its data is on its way.
-    AckBeforeData,
-    /// C1: nothing waits for a flush.
-    SkipFlush,
-    /// A flush that failed counts as done.
-    IgnoreFlushError,
-    /// C5: a flush that another shard asked for, and that failed, is its own affair.
-    FlushAlone,
-    /// V1: a flush begins though it is not known what came of the one before.
-    FlushBeforeKnown,
-    /// C4: a record whose write failed counts as written.
-    IgnoreRecordError,
-    /// C3: data whose write failed counts as written.
-    IgnoreDataError,
-    /// C3: a failed write whose entry is on its way is not undone.
-    SkipRestore,
-    /// Every fourth record leaves its entries out.
-    SkipEntries,
-    /// J3: records call everything before them settled.
-    SettleTooMuch,
-    /// Blocks are not compared with their checksums.
-    SkipReadChecksum,
-    /// A freed block is handed out while it is being read.
-    ReuseWhileRead,
-    /// A lent block is reused as if it had no reader.
-    PinWithoutRead,
-    /// K2: nodes of the last checkpoint are free before the next is durable.
-    ReuseNodes,
-    /// K2: the same of inner nodes below a root alone.
-    ReuseInnerNodes,
-    /// D1: a pointer to an inner node has another checksum than the node.
-    KeepInnerChecksum,
-    /// K4: extents are given back before the root without them is durable.
-    ReleaseExtentsEarly,
-    /// K3: the root is written with what it leads to.
-    RootBeforeFlush,
-    /// W1: a start builds on what no flush covers.
-    BuildOnUnflushed,
-    /// W5: shards are started before all of them are confirmed.
-    StartOneByOne,
-    /// K1: the replay point is that of the end of the checkpoint.
-    LateReplayPoint,
-    /// P1: replay ends after two records.
-    ReplayTwoRecords,
-    /// Replay leaves deallocations out.
-    ReplaySkipsUnmaps,
-    /// Replay leaves deletions out.
-    ReplaySkipsDeletes,
-    /// Replay leaves creations out.
-    ReplaySkipsCreates,
-    /// A checkpoint leaves a volume in the table of which nothing else is left.
-    KeepGone,
-    /// P2: replay takes all data to be there.
-    ReplayTrustsData,
-    /// P2: replay compares the first run of a write and none behind it.
-    CompareFirstRun,
-    /// P2: replay compares no run of a write behind one that cannot be read.
-    CompareNoneBehindUnreadable,
-    /// J2: a record of an earlier start counts as the continuation of the journal.
-    TakeStaleRecord,
-    /// Q1: a descriptor with a checksum other than that of the pointer is taken, if it is whole.
-    TakeStaleDescriptor,
-    /// A bitmap with a checksum other than that of the pointer is taken.
-    TakeStaleBitmap,
-    /// A node of a table with a checksum other than that of the pointer is taken, if it is one.
-    TakeStaleTable,
-    /// A leaf of a map with a checksum other than that of the pointer is taken, if it is one.
-    TakeStaleLeaf,
-    /// The same of inner nodes of maps.
-    TakeStaleInner,
-    /// A compare-and-write compares before it locks.
-    CompareUnlocked,
-    /// A compare-and-write that finds something else says so, and writes.
-    MiscompareWrites,
-    /// The last block of a write of several does not get into the map.
-    ShortApply,
-    /// Blocks that a shrunken volume loses are there again when it grows.
-    ShrinkKeepsBlocks,
-    /// Reads see what was deallocated and is not reclaimed.
-    ReadDead,
-    /// Blocks that were overwritten stay in use.
-    LeakOverwritten,
-    /// E1: what a dirty leaf says is forgotten where memory is short.
-    EvictDirty,
-    /// E1: a node goes while it is on its way to its place.
-    EvictUnwritten,
-    /// E2: nodes go that requests under way rely on.
-    EvictPinned,
-    /// A node read back is not compared with its checksum.
-    SkipNodeChecksum,
-    /// L2: what is written over a block leaves it with the metadata that it had.
-    KeepOldMetadata,
-    /// The blocks of a read come with the metadata of the one before.
-    ShiftMetadata,
-    /// Comparisons leave metadata out.
-    CompareDataOnly,
-    /// Replay gives the blocks of a write no metadata.
-    ReplayDropsMetadata,
-    /// F3: a repair leaves some blocks that maps name out of the bitmaps that it rebuilds.
-    RepairFreesNamed,
-    /// F2: with a volume that is lost, those behind it go.
-    RepairForgetsVolume,
-    /// F2: of the copies that are damaged, only the first is rewritten.
-    RepairOneCopy,
-    /// Copies that a repair rewrites are not flushed.
-    RepairSkipsFlush,
-    /// A damaged bitmap is made what the checkpoint before says, and not what the maps do.
-    MendFromOldBitmap,
-    /// Q3: behind a cut the journal goes on as if nothing had been there.
-    CutStaysBehind,
-    /// F2: data goes again and again to a block that was refused.
-    BanNothing,
-    /// F2: the journal goes on where it was refused.
-    JournalInsists,
-    /// F2: a start whose checkpoint is refused is not made once more.
-    StartOnce,
-    /// F4: a checkpoint is not given what was refused.
-    CheckpointGetsNoPardon,
-    /// F4: what gives back as much as it takes is not given what was refused.
-    OverwriteGetsNoPardon,
-    /// T3: blocks that could not be discarded are leaked.
-    LoseUndiscarded,
-    /// A start takes what a read gives for what lies there.
-    RecoverByOneRead,
-    /// O1: where one read gives zeroes no root was ever written.
-    BlankByOneRead,
-    /// B4 of the simulator: nothing can be read once the journal is lost.
-    ReadsEndWithJournal,
-    /// Requests and scrubs take what a read gives for what lies there.
-    ServeByOneRead,
-    /// H1: what was read ahead is returned, whatever was written since.
-    KeepReadAhead,
-    /// A change of access that is replayed does not mark the descriptor.
-    ReplayedAccessUnmarked,
-    /// Nor does a promise.
-    ReplayedSloUnmarked,
-    /// Nor does a resize.
-    ReplayedSizeUnmarked,
-    /// Replay leaves changes of access out.
-    ReplaySkipsAccess,
-    /// Replay leaves promises out.
-    ReplaySkipsSlo,
-    /// Replay leaves resizes out.
-    ReplaySkipsResizes,
-    /// Replay makes resizes twice, the second time behind all that came later.
-    ReplayRepeatsResizes,
-    /// Replay creates volumes without their terms.
-    ReplayForgetsTerms,
-    /// C1: a change of access is acknowledged while its record is on its way.
-    AckAccessEarly,
-    /// C1: the same of a promise.
-    AckSloEarly,
-    /// K1: a change of terms during a checkpoint counts as written by it.
-    UnmarkLate,
-    /// A checkpoint writes no descriptor of a volume whose map has not changed.
-    KeepOldDescriptor,
-    /// The record of a deallocation of several ranges names only the first.
-    RecordFirstRange,
-    /// M4: a task that waits for a node that another task reads is not woken when it is loaded.
-    LoseWaiter,
-    /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
-    RunForgetsParent,
-    /// A run goes on in a leaf with keys of the next leaf.
-    RunForgetsLeaf,
-    /// A run goes to keys behind a gap as if there were none.
-    RunFillsGap,
-    /// The key that is the lower bound of a child is looked for in the child before it.
-    FindMissesBound,
-    /// A child may have the key that is the lower bound of the next one.
-    SpanTakesBound,
-    /// A range that ends with the first key of a child does not come to that child.
-    WalkMissesBound,
-    /// A removal goes on one key too late.
-    RemoveSkipsKey,
-    /// A removal takes the key at the end of its range, too.
-    RemoveTakesEnd,
-    /// The upper half of a leaf that is split loses its first entry.
-    SplitLosesFirst,
-    /// The bound of the upper half of a leaf that is split is one too high.
-    SplitBoundTooHigh,
-    /// The bound of the upper half of an inner node that is split is that of its second child.
-    InnerSplitBoundTooHigh,
-    /// Two inner nodes become one, and the bound of the first child of the upper one is one too high.
-    MergeBoundTooHigh,
-    /// Two leaves become one with the metadata of the upper one first.
-    MergeSwapsMetadata,
-    /// Leaves that entries were spread over keep their bounds.
-    FoldKeepsBounds,
-    /// A leaf that got entries of its neighbour keeps its bound.
-    ShareKeepsBound,
-    /// A leaf that lies in order and loses its first entries keeps where it begins.
-    DrainKeepsBase,
-    /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
-    SweepForgetsParent,
-    /// A walk from leaf to leaf leaves out the rest of a tree behind an inner node.
-    SiteForgetsParent,
-    /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
-    VacateForgetsAbsent,
-    /// D3: a node that leaves the tree before its older version gets its place is forgotten.
-    RetireForgetsHome,
-    /// The first bound of an inner node stays when the second comes to be below it.
-    FirstBoundStays,
-    /// Entries that a run adds are not counted.
-    RunCountsNothing,
-}
+mutation_points::mutations! {
+    if any(test, feature = "sabotage");
+    /// One broken promise.
+    #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
+    pub enum Sabotage {
+        /// C1: a change takes effect while its record is on its way.
+        AckBeforeRecord,
+        /// C1: a write takes effect while its data is on its way.
+        AckBeforeData,
+        /// C1: nothing waits for a flush.
+        SkipFlush,
+        /// A flush that failed counts as done.
+        IgnoreFlushError,
+        /// C5: a flush that another shard asked for, and that failed, is its own affair.
+        FlushAlone,
+        /// V1: a flush begins though it is not known what came of the one before.
+        FlushBeforeKnown,
+        /// C4: a record whose write failed counts as written.
+        IgnoreRecordError,
+        /// C3: data whose write failed counts as written.
+        IgnoreDataError,
+        /// C3: a failed write whose entry is on its way is not undone.
+        SkipRestore,
+        /// Every fourth record leaves its entries out.
+        SkipEntries,
+        /// J3: records call everything before them settled.
+        SettleTooMuch,
+        /// Blocks are not compared with their checksums.
+        SkipReadChecksum,
+        /// A freed block is handed out while it is being read.
+        ReuseWhileRead,
+        /// A lent block is reused as if it had no reader.
+        PinWithoutRead,
+        /// K2: nodes of the last checkpoint are free before the next is durable.
+        ReuseNodes,
+        /// K2: the same of inner nodes below a root alone.
+        ReuseInnerNodes,
+        /// D1: a pointer to an inner node has another checksum than the node.
+        KeepInnerChecksum,
+        /// K4: extents are given back before the root without them is durable.
+        ReleaseExtentsEarly,
+        /// K3: the root is written with what it leads to.
+        RootBeforeFlush,
+        /// W1: a start builds on what no flush covers.
+        BuildOnUnflushed,
+        /// W5: shards are started before all of them are confirmed.
+        StartOneByOne,
+        /// K1: the replay point is that of the end of the checkpoint.
+        LateReplayPoint,
+        /// P1: replay ends after two records.
+        ReplayTwoRecords,
+        /// Replay leaves deallocations out.
+        ReplaySkipsUnmaps,
+        /// Replay leaves deletions out.
+        ReplaySkipsDeletes,
+        /// Replay leaves creations out.
+        ReplaySkipsCreates,
+        /// A checkpoint leaves a volume in the table of which nothing else is left.
+        KeepGone,
+        /// P2: replay takes all data to be there.
+        ReplayTrustsData,
+        /// P2: replay compares the first run of a write and none behind it.
+        CompareFirstRun,
+        /// P2: replay compares no run of a write behind one that cannot be read.
+        CompareNoneBehindUnreadable,
+        /// J2: a record of an earlier start counts as the continuation of the journal.
+        TakeStaleRecord,
+        /// Q1: a descriptor with a checksum other than that of the pointer is taken, if it is whole.
+        TakeStaleDescriptor,
+        /// A bitmap with a checksum other than that of the pointer is taken.
+        TakeStaleBitmap,
+        /// A node of a table with a checksum other than that of the pointer is taken, if it is one.
+        TakeStaleTable,
+        /// A leaf of a map with a checksum other than that of the pointer is taken, if it is one.
+        TakeStaleLeaf,
+        /// The same of inner nodes of maps.
+        TakeStaleInner,
+        /// A compare-and-write compares before it locks.
+        CompareUnlocked,
+        /// A compare-and-write that finds something else says so, and writes.
+        MiscompareWrites,
+        /// The last block of a write of several does not get into the map.
+        ShortApply,
+        /// Blocks that a shrunken volume loses are there again when it grows.
+        ShrinkKeepsBlocks,
+        /// Reads see what was deallocated and is not reclaimed.
+        ReadDead,
+        /// Blocks that were overwritten stay in use.
+        LeakOverwritten,
+        /// E1: what a dirty leaf says is forgotten where memory is short.
+        EvictDirty,
+        /// E1: a node goes while it is on its way to its place.
+        EvictUnwritten,
+        /// E2: nodes go that requests under way rely on.
+        EvictPinned,
+        /// A node read back is not compared with its checksum.
+        SkipNodeChecksum,
+        /// L2: what is written over a block leaves it with the metadata that it had.
+        KeepOldMetadata,
+        /// The blocks of a read come with the metadata of the one before.
+        ShiftMetadata,
+        /// Comparisons leave metadata out.
+        CompareDataOnly,
+        /// Replay gives the blocks of a write no metadata.
+        ReplayDropsMetadata,
+        /// F3: a repair leaves some blocks that maps name out of the bitmaps that it rebuilds.
+        RepairFreesNamed,
+        /// F2: with a volume that is lost, those behind it go.
+        RepairForgetsVolume,
+        /// F2: of the copies that are damaged, only the first is rewritten.
+        RepairOneCopy,
+        /// Copies that a repair rewrites are not flushed.
+        RepairSkipsFlush,
+        /// A damaged bitmap is made what the checkpoint before says, and not what the maps do.
+        MendFromOldBitmap,
+        /// Q3: behind a cut the journal goes on as if nothing had been there.
+        CutStaysBehind,
+        /// F2: data goes again and again to a block that was refused.
+        BanNothing,
+        /// F2: the journal goes on where it was refused.
+        JournalInsists,
+        /// F2: a start whose checkpoint is refused is not made once more.
+        StartOnce,
+        /// F4: a checkpoint is not given what was refused.
+        CheckpointGetsNoPardon,
+        /// F4: what gives back as much as it takes is not given what was refused.
+        OverwriteGetsNoPardon,
+        /// T3: blocks that could not be discarded are leaked.
+        LoseUndiscarded,
+        /// A start takes what a read gives for what lies there.
+        RecoverByOneRead,
+        /// O1: where one read gives zeroes no root was ever written.
+        BlankByOneRead,
+        /// B4 of the simulator: nothing can be read once the journal is lost.
+        ReadsEndWithJournal,
+        /// Requests and scrubs take what a read gives for what lies there.
+        ServeByOneRead,
+        /// H1: what was read ahead is returned, whatever was written since.
+        KeepReadAhead,
+        /// A change of access that is replayed does not mark the descriptor.
+        ReplayedAccessUnmarked,
+        /// Nor does a promise.
+        ReplayedSloUnmarked,
+        /// Nor does a resize.
+        ReplayedSizeUnmarked,
+        /// Replay leaves changes of access out.
+        ReplaySkipsAccess,
+        /// Replay leaves promises out.
+        ReplaySkipsSlo,
+        /// Replay leaves resizes out.
+        ReplaySkipsResizes,
+        /// Replay makes resizes twice, the second time behind all that came later.
+        ReplayRepeatsResizes,
+        /// Replay creates volumes without their terms.
+        ReplayForgetsTerms,
+        /// C1: a change of access is acknowledged while its record is on its way.
+        AckAccessEarly,
+        /// C1: the same of a promise.
+        AckSloEarly,
+        /// K1: a change of terms during a checkpoint counts as written by it.
+        UnmarkLate,
+        /// A checkpoint writes no descriptor of a volume whose map has not changed.
+        KeepOldDescriptor,
+        /// The record of a deallocation of several ranges names only the first.
+        RecordFirstRange,
+        /// M4: a task that waits for a node that another task reads is not woken when it is loaded.
+        LoseWaiter,
+        /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
+        RunForgetsParent,
+        /// A run goes on in a leaf with keys of the next leaf.
+        RunForgetsLeaf,
+        /// A run goes to keys behind a gap as if there were none.
+        RunFillsGap,
+        /// The key that is the lower bound of a child is looked for in the child before it.
+        FindMissesBound,
+        /// A child may have the key that is the lower bound of the next one.
+        SpanTakesBound,
+        /// A range that ends with the first key of a child does not come to that child.
+        WalkMissesBound,
+        /// A removal goes on one key too late.
+        RemoveSkipsKey,
+        /// A removal takes the key at the end of its range, too.
+        RemoveTakesEnd,
+        /// The upper half of a leaf that is split loses its first entry.
+        SplitLosesFirst,
+        /// The bound of the upper half of a leaf that is split is one too high.
+        SplitBoundTooHigh,
+        /// The bound of the upper half of an inner node that is split is that of its second child.
+        InnerSplitBoundTooHigh,
+        /// Two inner nodes become one, and the bound of the first child of the upper one is one too high.
+        MergeBoundTooHigh,
+        /// Two leaves become one with the metadata of the upper one first.
+        MergeSwapsMetadata,
+        /// Leaves that entries were spread over keep their bounds.
+        FoldKeepsBounds,
+        /// A leaf that got entries of its neighbour keeps its bound.
+        ShareKeepsBound,
+        /// A leaf that lies in order and loses its first entries keeps where it begins.
+        DrainKeepsBase,
+        /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
+        SweepForgetsParent,
+        /// A walk from leaf to leaf leaves out the rest of a tree behind an inner node.
+        SiteForgetsParent,
+        /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
+        VacateForgetsAbsent,
+        /// D3: a node that leaves the tree before its older version gets its place is forgotten.
+        RetireForgetsHome,
+        /// The first bound of an inner node stays when the second comes to be below it.
+        FirstBoundStays,
+        /// Entries that a run adds are not counted.
+        RunCountsNothing,
+    }
 
-#[cfg(any(test, feature = "sabotage"))]
-thread_local! {
-    static CHOSEN: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
-}
-
-/// Breaks the engines of this thread so from now on, or no more.
-#[cfg(any(test, feature = "sabotage"))]
-#[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "called by tests only"))]
-pub fn sabotage(which: Option<Sabotage>) {
-    CHOSEN.set(which);
-}
-
-/// Returns whether this promise is broken.
-#[cfg(any(test, feature = "sabotage"))]
-pub(crate) fn broken(which: Sabotage) -> bool {
-    CHOSEN.get() == Some(which)
-}
-
-/// Returns whether this promise is broken.
-#[cfg(not(any(test, feature = "sabotage")))]
-#[inline(always)]
-pub(crate) const fn broken(_: Sabotage) -> bool {
-    false
+    /// Breaks the engines of this thread so from now on, or no more.
+    #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "called by tests only"))]
+    pub fn sabotage;
+    /// Returns whether this promise is broken.
+    pub(crate) fn broken;
 }
 
 /// Returns the number of reads before something counts as damaged: `count`, or one where that is

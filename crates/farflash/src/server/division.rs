@@ -177,46 +177,27 @@ fn changes(
     one.map(|(tenant, (_, wanted))| (tenant, *wanted))
 }
 
-/// Ways to break a division, which the tests must notice.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[cfg_attr(not(test), allow(dead_code, reason = "chosen by tests only"))]
-enum Sabotage {
-    /// D2: limits are raised by what was planned, not by what the lowered ones left.
-    RaiseAsPlanned,
-    /// D1: limits are raised along with those that are lowered.
-    RaiseBeforeLowered,
-    /// D1: a core that was lowered is taken to hold no more than it was told.
-    TrustOrders,
-    /// D2: what is spare is given to each core that wants more.
-    SpareForEach,
-    /// D2: a core that holds more than its limit is told what it holds, and may keep that if something is given back.
-    RaiseByNothing,
-}
+mutation_points::mutations! {
+    if test;
+    /// Ways to break a division, which the tests must notice.
+    #[cfg_attr(not(test), allow(dead_code, reason = "chosen by tests only"))]
+    enum Sabotage {
+        /// D2: limits are raised by what was planned, not by what the lowered ones left.
+        RaiseAsPlanned,
+        /// D1: limits are raised along with those that are lowered.
+        RaiseBeforeLowered,
+        /// D1: a core that was lowered is taken to hold no more than it was told.
+        TrustOrders,
+        /// D2: what is spare is given to each core that wants more.
+        SpareForEach,
+        /// D2: a core that holds more than its limit is told what it holds, and may keep that if something is given back.
+        RaiseByNothing,
+    }
 
-#[cfg(test)]
-impl Sabotage {
-    const ALL: [Self; 5] = [
-        Self::RaiseAsPlanned,
-        Self::RaiseBeforeLowered,
-        Self::TrustOrders,
-        Self::SpareForEach,
-        Self::RaiseByNothing,
-    ];
-}
-
-#[cfg(test)]
-thread_local! {
-    static CHOSEN: std::cell::Cell<Option<Sabotage>> = const { std::cell::Cell::new(None) };
-}
-
-#[cfg(test)]
-fn broken(which: Sabotage) -> bool {
-    CHOSEN.get() == Some(which)
-}
-
-#[cfg(not(test))]
-const fn broken(_: Sabotage) -> bool {
-    false
+    /// Breaks the divisions of this thread so from now on, or no more.
+    fn sabotage;
+    /// Returns whether this promise is broken.
+    fn broken;
 }
 
 #[cfg(test)]

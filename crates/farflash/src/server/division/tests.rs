@@ -334,9 +334,9 @@ fn cores_never_may_hold_more_than_the_bound() {
 #[test]
 fn broken_divisions_are_noticed() {
     for mutant in Sabotage::ALL {
-        CHOSEN.set(Some(mutant));
+        sabotage(Some(mutant));
         let caught = (0..SEEDS).find(|seed| catch_unwind(|| run(*seed)).is_err());
-        CHOSEN.set(None);
+        sabotage(None);
         println!("{mutant:?}: seed {caught:?}");
         assert!(caught.is_some(), "nothing notices {mutant:?}");
     }
