@@ -13,7 +13,7 @@ use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::Digests;
 use nvme_wire::property::{Cc, offset};
 use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, Sqe, Status};
-use sim::{SimStream, SimWorld};
+use sim::{Rng, SimStream, SimWorld};
 use units::Duration;
 use zerocopy::IntoBytes;
 
@@ -85,10 +85,24 @@ impl FusedHost {
             let mut sqe = BlockCommand::new(lba, blocks).encode(opcode, 1, len);
             sqe.flags |= fuse;
             *slot = queue.io.send(&sqe, payload).await?;
+            if fuse == Sqe::FUSE_FIRST {
+                self.hesitate(lba).await?;
+            }
         }
         let ended = queue.io.complete(halves).await?;
         self.idle.borrow_mut().push(queue);
         Ok(ended)
+    }
+
+    /// Waits now and then between the halves, or ends the connection there.
+    async fn hesitate(&self, lba: u64) -> Result<(), Gone> {
+        let now = self.world.now();
+        let mut rng = Rng::new(now.0 ^ lba << 48);
+        if rng.one_in(8) {
+            let micros = 1 << rng.between(3, 12);
+            self.world.sleep_until(now + Duration::from_micros(micros)).await;
+        }
+        if rng.one_in(32) { Err(Gone) } else { Ok(()) }
     }
 
     async fn connect(&self) -> Result<Queue, Gone> {

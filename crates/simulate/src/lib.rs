@@ -49,7 +49,7 @@ mod watched;
 pub use exhaustive::{Base, Program, Step, programs, shape_programs, tall_programs};
 pub use outcome::{Outcome, run};
 pub use profile::Workload;
-pub use reached::{Reached, table};
+pub use reached::{Count, Reached, table};
 pub use run::Counts;
 pub use seam::Seam;
 pub use soak::{Soak, Summary};

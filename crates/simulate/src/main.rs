@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use serde_json::json;
 use sim::Trace;
-use simulate::{Outcome, Seam, Soak, Summary, Workload, run, table};
+use simulate::{Count, Outcome, Seam, Soak, Summary, Workload, run, table};
 use situations::Situation;
 
 /// Time between two lines of progress.
@@ -166,8 +166,9 @@ fn report(args: &Args, summary: &Summary, began: Instant) {
 
 fn situations_json(summary: &Summary) -> serde_json::Value {
     let counted = |situation: &Situation| {
-        let (seeds, times) = summary.reached.of(*situation);
-        (situation.name().to_owned(), json!({ "seeds": seeds, "times": times }))
+        let Count { seeds, times, example } = summary.reached.of(*situation);
+        let again = example.map(|(of, seed)| json!({ "workload": of.name(), "seed": seed }));
+        (situation.name().to_owned(), json!({ "seeds": seeds, "times": times, "first": again }))
     };
     Situation::ALL.iter().map(counted).collect::<serde_json::Map<_, _>>().into()
 }
@@ -176,7 +177,7 @@ fn situations_json(summary: &Summary) -> serde_json::Value {
 fn situations_text(summary: &Summary) -> String {
     let mut text = String::from("situations: seeds that reached each, and how often\n");
     for situation in Situation::ALL {
-        let (seeds, times) = summary.reached.of(*situation);
+        let Count { seeds, times, .. } = summary.reached.of(*situation);
         if seeds > 0 {
             text += &format!("{seeds:>9} {times:>11}  {}\n", situation.name());
         }

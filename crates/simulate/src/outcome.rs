@@ -40,6 +40,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     let profile = Profile::draw(workload, &mut rng);
     let run = Run::new(trace.clone());
     volume::set_node_capacity(profile.nodes);
+    volume::set_journal_blocks(profile.journal_blocks);
     let panicked = {
         let run = run.clone();
         let run = std::panic::AssertUnwindSafe(move || match workload {
@@ -49,6 +50,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
         std::panic::catch_unwind(run).err()
     };
     volume::set_node_capacity(None);
+    volume::set_journal_blocks(None);
     if let Some(panic) = panicked {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -217,6 +217,8 @@ pub(crate) struct Profile {
     pub deaf: bool,
     /// Starts find an older version of a node or a descriptor.
     pub stales: bool,
+    /// Some of the blocks that were written last rot between boots.
+    pub rots: bool,
     /// Whether shards take extents from each other all the time, and the power goes while roots are written.
     pub trades: bool,
     /// Who makes requests, one at a time each.
@@ -243,6 +245,10 @@ pub(crate) struct Profile {
     pub metadata: MetadataSize,
     /// Entries that nodes of maps take, if fewer than they have room for.
     pub nodes: Option<NodeCapacity>,
+    /// Blocks of journals, if they are shorter than their extents allow.
+    pub journal_blocks: Option<u32>,
+    /// A core has memory for the data of only a few requests.
+    pub scarce: bool,
 }
 
 const MIX: Mix = Mix {
@@ -272,9 +278,74 @@ impl Profile {
     /// The profile of a workload's run.
     #[must_use]
     pub(crate) fn draw(workload: Workload, rng: &mut Rng) -> Self {
+        // Apart from the other draws.
+        let mut apart = rng.clone().fork();
         let stales = rng.one_in(4);
         let drawn = Self::draw_young(workload, rng).grown_old(rng);
-        Self { stales: stales && drawn.faults.lost_write_one_in > 0, ..drawn }
+        let stales = stales && drawn.faults.lost_write_one_in > 0;
+        Self { stales, ..drawn }.made_small(&mut apart)
+    }
+
+    /// The same with short journals, and with a core that has little memory for data, each in a part of all runs.
+    fn made_small(self, rng: &mut Rng) -> Self {
+        // A record has at most 64 blocks. What is repaired is looked for where the superblock says.
+        let is_short = rng.one_in(4) && self.workload != Workload::Repair;
+        let journal_blocks = is_short.then(|| rng.between(128, 200) as u32);
+        let scarce = self.plane && rng.one_in(3);
+        let small = Self { journal_blocks, scarce, ..self };
+        match self.workload {
+            Workload::Crash if is_short => small.going_around(rng),
+            Workload::Errors if rng.one_in(5) => small.rotting(rng),
+            Workload::Corrupt if rng.one_in(5) => small.fraying(rng),
+            _ => small,
+        }
+    }
+
+    /// The same with so many records, many of several blocks, that a short journal goes around.
+    fn going_around(self, rng: &mut Rng) -> Self {
+        let metadata = MetadataSize::ALL.last().copied().expect("there are some");
+        let mix = Mix { write: 90, checkpoint: 2, ..self.mix };
+        Self { metadata, requests: rng.between(40, 120), mix, ..self }
+    }
+
+    /// The same where nodes of maps rot that no memory keeps, and that requests and large deallocations read beside each other.
+    fn fraying(self, rng: &mut Rng) -> Self {
+        let volume_blocks = if self.tight { self.volume_blocks } else { 1300 };
+        let faults = DeviceFaults { rot_one_in: rng.between(4, 12), ..DeviceFaults::default() };
+        let mix = Mix { clear_wide: 12, read: 40, checkpoint: 12, ..self.mix };
+        Self {
+            map_memory: Some(1),
+            workers: 5,
+            volume_blocks,
+            hot_blocks: volume_blocks,
+            mix,
+            faults,
+            ..self
+        }
+    }
+
+    /// The same where writes fail beside others whose data rots later, and what those free is used again at once.
+    fn rotting(self, rng: &mut Rng) -> Self {
+        let faults = DeviceFaults {
+            write_error_one_in: rng.between(8, 30),
+            slow_one_in: some(rng, 5, 20),
+            ..DeviceFaults::default()
+        };
+        let Self { shards, busy_shards, volumes, .. } = self.filling(rng);
+        let mix = Mix { checkpoint: 1, clear: 4, clear_wide: 0, ..self.mix };
+        Self {
+            rots: true,
+            tight: true,
+            shards,
+            busy_shards,
+            volumes,
+            volume_blocks: 300,
+            hot_blocks: 300,
+            workers: 5,
+            mix,
+            faults,
+            ..self
+        }
     }
 
     /// The same with free space in pieces, and with reads that fail when it starts, each in a part of all runs.
@@ -318,6 +389,7 @@ impl Profile {
             deaf: false,
             trades: false,
             stales: false,
+            rots: false,
             workers: rng.between(1, 5),
             requests: rng.between(8, 40),
             boots: rng.between(2, 4),
@@ -330,6 +402,8 @@ impl Profile {
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
             nodes: None,
+            journal_blocks: None,
+            scarce: false,
         };
         match workload {
             Workload::Crash | Workload::Plane | Workload::Repair => calm,

@@ -4,29 +4,43 @@ use std::collections::BTreeMap;
 
 use situations::Situation;
 
+use crate::profile::Workload;
+
+/// The count of a situation.
+#[derive(Clone, Debug, Default)]
+pub struct Count {
+    /// Seeds that reached it.
+    pub seeds: u64,
+    /// The sum over them of how often it was reached.
+    pub times: u64,
+    /// The workload and the seed of the first run that was added.
+    pub example: Option<(Workload, u64)>,
+}
+
 /// How many seeds reached each situation, and how often.
 #[derive(Clone, Debug, Default)]
-pub struct Reached(BTreeMap<Situation, (u64, u64)>);
+pub struct Reached(BTreeMap<Situation, Count>);
 
 impl Reached {
-    /// Adds what one seed reached.
-    pub fn add(&mut self, of_seed: &BTreeMap<Situation, u64>) {
-        for (situation, times) in of_seed {
-            let (seeds, sum) = self.0.entry(*situation).or_default();
-            *seeds += 1;
-            *sum += times;
+    /// Adds what one run reached.
+    pub fn add(&mut self, (workload, seed): (Workload, u64), of_run: &BTreeMap<Situation, u64>) {
+        for (situation, times) in of_run {
+            let count = self.0.entry(*situation).or_default();
+            count.seeds += 1;
+            count.times += times;
+            count.example.get_or_insert((workload, seed));
         }
     }
 
-    /// The seeds that reached `situation`, and how often they did together.
+    /// Returns the count of `situation`.
     #[must_use]
-    pub fn of(&self, situation: Situation) -> (u64, u64) {
-        self.0.get(&situation).copied().unwrap_or_default()
+    pub fn of(&self, situation: Situation) -> Count {
+        self.0.get(&situation).cloned().unwrap_or_default()
     }
 
     /// The situations that no seed reached.
     pub fn never(&self) -> impl Iterator<Item = Situation> {
-        Situation::ALL.iter().copied().filter(|situation| self.of(*situation).0 == 0)
+        Situation::ALL.iter().copied().filter(|situation| self.of(*situation).seeds == 0)
     }
 }
 
@@ -34,16 +48,18 @@ impl Reached {
 #[must_use]
 pub fn table(reached: &Reached, seeds: u64) -> String {
     let row = |situation: &Situation| {
-        let per_thousand = reached.of(*situation).0 as f64 * 1000.0 / seeds.max(1) as f64;
+        let count = reached.of(*situation);
+        let per_thousand = count.seeds as f64 * 1000.0 / seeds.max(1) as f64;
         let share = match per_thousand {
             0.0 => "0".into(),
             1.0.. => format!("{per_thousand:.0}"),
             _ => format!("{per_thousand:.2}"),
         };
         let (name, text, workload) = (situation.name(), situation.text(), situation.workload());
-        format!("| `{name}` | {text} | `{workload}` | {share} |\n")
+        let example =
+            count.example.map_or_else(String::new, |(of, seed)| format!("`{}` {seed}", of.name()));
+        format!("| `{name}` | {text} | `{workload}` | {share} | {example} |\n")
     };
-    let head =
-        "| situation | what it is | soonest in | seeds of 1000 |\n| --- | --- | --- | --- |\n";
+    let head = "| situation | what it is | soonest in | seeds of 1000 | a seed |\n| --- | --- | --- | --- | --- |\n";
     head.to_owned() + &Situation::ALL.iter().map(row).collect::<String>()
 }

@@ -26,6 +26,8 @@ use crate::target::{Failure, Target};
 
 /// What no tenant knows.
 const SECRET: u64 = 0x5EC2_E700_0000_0001;
+/// Memory for data where it is scarce: two of the largest requests.
+const SCARCE_BYTES: u64 = 2 << 20;
 /// How often [`Shard::settle`] is called.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -55,6 +57,8 @@ pub(crate) struct Service {
     pub authenticates: bool,
     /// Whether shards that fail are brought back. A data plane does that in any case.
     pub returns: bool,
+    /// A core has memory for the data of only a few requests.
+    pub scarce: bool,
 }
 
 /// Where hosts reach the server.
@@ -97,7 +101,9 @@ impl Rig {
             // The cheapest that there is: what a group adds, tests of `auth` show.
             let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
             let authentication = service.authenticates.then_some(policy);
-            let options = CoreOptions { authentication, ..CoreOptions::new(portal()) };
+            let defaults = CoreOptions::new(portal());
+            let memory_bytes = if service.scarce { SCARCE_BYTES } else { defaults.memory_bytes };
+            let options = CoreOptions { authentication, memory_bytes, ..defaults };
             let core = Core::new(world, options);
             for shard in &shards {
                 core.attach(shard.clone());

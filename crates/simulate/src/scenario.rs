@@ -106,8 +106,8 @@ impl Scenario {
             if let Some(before) = disk.filter(|_| !is_tall && survival != Survival::Completed) {
                 self.tear(&before, &next, seed);
             }
-            if self.profile.stales && boot > 0 {
-                self.run.make_stale(&next, &mut Rng::new(seed ^ 1));
+            if boot > 0 {
+                self.damage(&next, seed);
             }
             self.run.undo_lost_records(&next);
             if self.profile.deaf && (1..plans.len() - 1).contains(&boot) {
@@ -273,9 +273,9 @@ impl Boot {
             Watched::Ended(end) => return Watched::Ended(end),
         };
         let profile = &self.profile;
-        let (plane, authenticates) = (profile.plane, profile.authenticates);
+        let (plane, authenticates, scarce) = (profile.plane, profile.authenticates, profile.scarce);
         let returns = profile.breaks != Breaks::Nothing;
-        let service = Service { plane, reconnects: profile.cuts, authenticates, returns };
+        let service = Service { plane, reconnects: profile.cuts, authenticates, returns, scarce };
         let rig = Rig::start(&self.world, shards, service);
         if let Some(after) = self.plan.cut_after(&mut self.rng) {
             self.disk().crash_at_event(self.disk().events() + after);

@@ -86,7 +86,7 @@ impl Summary {
         sum.broken += more.broken;
         sum.unchecked += more.unchecked;
         self.seeds += 1;
-        self.reached.add(&outcome.situations);
+        self.reached.add((outcome.workload, outcome.seed), &outcome.situations);
         if outcome.failure.is_some() {
             self.failures.push(outcome);
         }

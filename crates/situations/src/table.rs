@@ -132,7 +132,6 @@ situations! {
     InnerNodeEvicted, often in "tall": "an inner node is evicted";
     PinnedNodeStays, often in "paged": "eviction passes over a node that a request under way relies on";
     NodeAwaitedByTwo, often in "paged": "two requests wait for one node";
-    NodeMovesWhileRead, seldom in "paged": "a node that was read is no longer where the map has it";
     NodeReadAgain, often in "corrupt": "a node that is not what it should be is read again";
     ChangeAwaitsMemory, often in "paged": "a change waits for memory of maps";
     ChangeExceedsMemory, often in "paged": "a change that is alone has more than its part of the memory of maps";
@@ -197,13 +196,15 @@ situations! {
     StartFromOlderRoot, often in "starts": "a start may go back to an older root";
     RootSlotIsLost, often in "corrupt": "both copies of a root are damaged";
     ReplayWraps, seldom in "long": "replay goes on at the start of the ring";
+    ReplayPassesOverEnd, seldom in "long": "replay finds a record at the start of the ring that did not fit before the end";
     ReplaySkipsWrite, often in "crash": "replay leaves out a write whose data did not reach the media";
     ReplaySkipsLaterRun, seldom in "full": "replay leaves out a write of which only a later run is missing";
-    ReplayTakesSkippedWrite, seldom in "errors": "replay takes a write after all, since a later one has a block that it freed";
     ReplayFinishesDeadRange, seldom in "full": "replay takes a dead range out of a map, since a write has one of its blocks";
     ReplayUndoes, seldom in "errors": "replay undoes a write whose data failed";
     ReplayShrinks, often in "churn": "replay makes a volume smaller";
     ReplayChangesTerms, often in "plane": "replay changes what a volume is promised";
+    ReplayChangesAccess, often in "control": "replay changes who may open a volume";
+    CheckpointWritesReplayedTerms, often in "control": "the first checkpoint of a start writes a descriptor that replay changed";
     ReplayCreates, often in "churn": "replay creates a volume";
     ReplayDeletes, often in "churn": "replay deletes a volume";
     ReplayReserves, often in "churn": "replay takes an extent";

@@ -19,6 +19,38 @@ use crate::sabotage::{Sabotage, broken};
 /// Most records that are not settled: bounds what recovery verifies.
 pub(crate) const RECORDS_UNSETTLED_MAX: usize = 64;
 
+#[cfg(feature = "small-structures")]
+pub(crate) use short::ring_blocks;
+#[cfg(feature = "small-structures")]
+pub use short::set_journal_blocks;
+
+/// Returns the blocks of a new journal, of which its extent has room for `most`.
+#[cfg(not(feature = "small-structures"))]
+pub(crate) const fn ring_blocks(most: u32) -> u32 {
+    most
+}
+
+#[cfg(feature = "small-structures")]
+mod short {
+    use std::cell::Cell;
+
+    use layout::RECORD_BLOCKS_MAX;
+
+    thread_local! {
+        static CHOSEN: Cell<Option<u32>> = const { Cell::new(None) };
+    }
+
+    /// Sets the blocks of the journals that this thread creates from now on, at least two of the
+    /// longest records and at most what their extent has room for, which `None` stands for.
+    pub fn set_journal_blocks(blocks: Option<u32>) {
+        CHOSEN.set(blocks);
+    }
+
+    pub(crate) fn ring_blocks(most: u32) -> u32 {
+        CHOSEN.get().map_or(most, |chosen| chosen.clamp(2 * u32::from(RECORD_BLOCKS_MAX), most))
+    }
+}
+
 /// A record on its way.
 #[derive(Debug)]
 pub(crate) struct InFlight {

@@ -59,8 +59,10 @@ pub use error::{CompareError, FormatError, JournalLoss, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
+#[cfg(feature = "small-structures")]
+pub use journal::set_journal_blocks;
 pub use layout::{ACCESS_BYTES_MAX, ClaimMark, HOST_NAME_BYTES_MAX, Superblock, overhead};
-#[cfg(feature = "small-nodes")]
+#[cfg(feature = "small-structures")]
 pub use map::{NodeCapacity, set_node_capacity};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,

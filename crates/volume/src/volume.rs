@@ -77,7 +77,7 @@ impl<D: Device> Volume<D> {
     }
 
     /// Returns the first key of each node of the map in memory, with the level of the node.
-    #[cfg(feature = "small-nodes")]
+    #[cfg(feature = "small-structures")]
     #[must_use]
     pub fn node_bounds(&self) -> Vec<(u8, u64)> {
         self.state.map.borrow().node_bounds()

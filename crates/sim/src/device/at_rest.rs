@@ -14,6 +14,15 @@ impl SimDevice {
         disk.flip_bit(pba.0, bit);
     }
 
+    /// Flips one bit at rest, and returns what the block should hold.
+    pub fn rot_at_rest(&self, pba: Pba, bit: usize) -> Vec<u8> {
+        self.world.note(format_args!("disk: {} rots", pba.0));
+        self.state.disk.borrow_mut().settle();
+        let intended = self.peek(pba);
+        self.flip_bit(pba, bit);
+        intended
+    }
+
     /// Puts something else into a block at rest: what an earlier write left there, as if the last one had been lost.
     pub fn replace(&self, pba: Pba, bytes: &[u8]) {
         self.world.note(format_args!("disk: {} is replaced", pba.0));

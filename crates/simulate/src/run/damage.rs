@@ -59,23 +59,27 @@ impl Run {
     pub(crate) fn take_damage(&self) {
         let damage = self.shared.disk.borrow().as_ref().map(SimDevice::take_damage);
         for Damage { kind, pba, intended } in damage.iter().flatten() {
-            self.count(|counts| counts.damaged += 1);
-            // It passes, and excuses nothing.
-            if *kind == DamageKind::MisdirectedRead {
-                continue;
+            match kind {
+                // It passes, and excuses nothing.
+                DamageKind::MisdirectedRead => self.count(|counts| counts.damaged += 1),
+                _ => self.note_damage(*pba, intended),
             }
-            let Some((id, lba, tag)) = content::owner(intended) else {
-                self.note_harm(*pba, intended);
-                continue;
-            };
-            self.shared.harmed.borrow_mut().insert((id, lba, tag));
-            self.shared.spoiled.borrow_mut().insert((*pba, Lba(lba)));
-            let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
-            if let Some(volume) = volume
-                && let Some(write) = volume.history.borrow_mut().get_mut(tag)
-            {
-                write.harmed = true;
-            }
+        }
+    }
+
+    /// Notes that a block is damaged which should hold `intended`.
+    pub(crate) fn note_damage(&self, pba: Pba, intended: &[u8]) {
+        self.count(|counts| counts.damaged += 1);
+        let Some((id, lba, tag)) = content::owner(intended) else {
+            return self.note_harm(pba, intended);
+        };
+        self.shared.harmed.borrow_mut().insert((id, lba, tag));
+        self.shared.spoiled.borrow_mut().insert((pba, Lba(lba)));
+        let volume = self.shared.volumes.borrow().iter().find(|v| v.id == id).cloned();
+        if let Some(volume) = volume
+            && let Some(write) = volume.history.borrow_mut().get_mut(tag)
+        {
+            write.harmed = true;
         }
     }
 }

@@ -65,6 +65,8 @@ pub(super) struct Written {
     records: BTreeMap<Pba, RecordId>,
     /// When each record was first written, and up to which record it calls the data settled.
     since: BTreeMap<RecordId, (Moment, u64)>,
+    /// The newest durable root that a record of each shard names.
+    rooted: BTreeMap<u16, u64>,
     /// Numbers of volumes.
     numbers: BTreeMap<Uuid, u32>,
     /// Where tenants' blocks were written last, run by run.
@@ -108,6 +110,9 @@ impl Written {
             let id = (shard, incarnation, u64::from_le_bytes(number(bytes, 8)));
             let settled = u64::from_le_bytes(number(bytes, 40));
             self.since.entry(id).or_insert((now, settled));
+            let generation = u64::from_le_bytes(number(bytes, 64));
+            let rooted = self.rooted.entry(shard).or_default();
+            *rooted = generation.max(*rooted);
             let blocks = (bytes.len() / BLOCK_SIZE) as u64;
             self.records.extend((0..blocks).map(|block| (pba.plus(block), id)));
             return;
@@ -213,8 +218,13 @@ impl Run {
         };
         let (pba, intended) = &stale[1];
         disk.replace(*pba, &stale[0].1);
-        self.count(|counts| counts.damaged += 1);
-        self.note_harm(*pba, intended);
+        self.note_damage(*pba, intended);
+    }
+
+    /// Returns whether a record of the shard proves that a root of this generation, or of a later one, was durable.
+    pub(crate) fn is_root_proven(&self, shard: u16, generation: u64) -> bool {
+        let written = self.shared.written.borrow();
+        written.rooted.get(&shard).is_some_and(|newest| *newest >= generation)
     }
 
     /// Where tenants' blocks were written last, run by run.
@@ -368,16 +378,18 @@ impl Run {
     pub(crate) fn excuses_fault(&self, fault: &Fault) -> bool {
         self.take_damage();
         let at = |structure| fault.pba.is_some_and(|pba| self.excuses_damage(structure, pba));
+        // The checkpoint behind a lost root wrote over what the root before names.
+        let goes_back = fault.shard.is_some_and(|shard| self.goes_back(usize::from(shard)));
         match &fault.problem {
             Problem::Superblock(_) => at(Structure::Superblock),
             Problem::Root { .. } => self.leniency().roots || at(Structure::Root),
             Problem::NewestRoot => self.any_goes_back(),
-            Problem::Bitmap { .. } => at(Structure::Bitmap),
-            Problem::Extents => at(Structure::Table),
+            Problem::Bitmap { .. } => goes_back || at(Structure::Bitmap),
+            Problem::Extents => goes_back || at(Structure::Table),
             Problem::Lost(Loss::Journal { .. }) => {
-                self.is_any_part(|part| matches!(part, Part::Record(_)))
+                goes_back || self.is_any_part(|part| matches!(part, Part::Record(_)))
             }
-            Problem::Lost(loss) => self.is_harmed_at(loss.pba(), |_| true),
+            Problem::Lost(loss) => goes_back || self.is_harmed_at(loss.pba(), |_| true),
             Problem::Unopened(error) => self.excuses_open(error),
             // It goes on without a node of the volume table, and so without what the volumes in it name.
             Problem::Check(Finding::Unaccounted { .. })

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use layout::Root;
 use sim::{Rng, SimDevice};
-use units::Pba;
+use units::{BLOCK_SIZE, Pba};
 use uuid::Uuid;
 use volume::Superblock;
 
@@ -23,6 +24,55 @@ impl Scenario {
         if self.profile.deaf {
             self.tear_runs(before, disk, &mut Rng::new(seed ^ 2));
         }
+    }
+
+    /// Damages the disk between two boots, if this run is about that.
+    pub(super) fn damage(&self, disk: &SimDevice, seed: u64) {
+        if self.profile.trades {
+            self.lose_root(disk, &mut Rng::new(seed ^ 3));
+        }
+        if self.profile.rots {
+            self.rot_runs(disk, &mut Rng::new(seed ^ 4));
+        }
+        if self.profile.stales {
+            self.run.make_stale(disk, &mut Rng::new(seed ^ 1));
+        }
+    }
+
+    /// Damages, now and then, both copies of a shard's newest root, if none of its records proves that there was one. The shard
+    /// goes back to the root before, which leads to extents that others have taken since.
+    fn lose_root(&self, disk: &SimDevice, rng: &mut Rng) {
+        if !rng.one_in(3) {
+            return;
+        }
+        let read = |pba: Pba| Some((Root::decode(&disk.peek(pba)).ok()?.generation, pba));
+        let copies = (0..self.profile.busy_shards).filter_map(|shard| {
+            let copies: Vec<(u64, Pba)> = root_places(shard).filter_map(read).collect();
+            let newest = copies.iter().map(|(generation, _)| *generation).max()?;
+            let newest_copies =
+                copies.into_iter().filter(move |(generation, _)| *generation == newest);
+            (!self.run.is_root_proven(shard, newest)).then_some(newest_copies)
+        });
+        for (_, pba) in copies.take(1).flatten() {
+            self.rot(disk, pba, rng);
+        }
+    }
+
+    fn rot(&self, disk: &SimDevice, pba: Pba, rng: &mut Rng) {
+        let intended = disk.rot_at_rest(pba, rng.below(8 * BLOCK_SIZE as u64) as usize);
+        self.run.note_damage(pba, &intended);
+    }
+
+    /// Rots some of the blocks that tenants wrote last.
+    fn rot_runs(&self, disk: &SimDevice, rng: &mut Rng) {
+        for run in self.run.last_runs() {
+            if rng.one_in(4) {
+                let pba = run.start.plus(rng.below(run.blocks));
+                self.rot(disk, pba, rng);
+            }
+        }
+        // The next start may undo their writes.
+        self.run.close();
     }
 
     /// Leaves anything, now and then, where copies of roots were written that no flush covered, be it both of a slot: another root

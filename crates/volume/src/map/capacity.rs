@@ -1,26 +1,26 @@
 //! The capacity of nodes: as many entries as fit into a block.
 //!
-//! Tests may have nodes take fewer (`small-nodes`), so that small trees have many levels. What lies
+//! Tests may have nodes take fewer (`small-structures`), so that small trees have many levels. What lies
 //! on the device is the same format then: a node need not be full.
 
-#[cfg(any(test, feature = "small-nodes"))]
+#[cfg(any(test, feature = "small-structures"))]
 #[cfg_attr(
-    not(feature = "small-nodes"),
+    not(feature = "small-structures"),
     allow(unreachable_pub, reason = "for tests of this crate only")
 )]
 pub use small::{NodeCapacity, set_node_capacity};
-#[cfg(any(test, feature = "small-nodes"))]
+#[cfg(any(test, feature = "small-structures"))]
 pub(crate) use small::{inner_capacity, leaf_capacity};
 
 /// Children that an inner node takes.
-#[cfg(not(any(test, feature = "small-nodes")))]
+#[cfg(not(any(test, feature = "small-structures")))]
 #[inline(always)]
 pub(crate) const fn inner_capacity() -> usize {
     layout::INNER_CAPACITY
 }
 
 /// Entries that a leaf takes with keys of `width` bytes.
-#[cfg(not(any(test, feature = "small-nodes")))]
+#[cfg(not(any(test, feature = "small-structures")))]
 pub(crate) use layout::leaf_capacity;
 
 /// Returns whether nodes take fewer entries than they have room for.
@@ -29,9 +29,9 @@ pub(crate) fn is_small() -> bool {
     inner_capacity() < layout::INNER_CAPACITY
 }
 
-#[cfg(any(test, feature = "small-nodes"))]
+#[cfg(any(test, feature = "small-structures"))]
 #[cfg_attr(
-    not(feature = "small-nodes"),
+    not(feature = "small-structures"),
     allow(unreachable_pub, reason = "for tests of this crate only")
 )]
 mod small {

@@ -28,7 +28,7 @@ use layout::Mapping;
 use situations::{Phase, Situation, during_if, situation, situation_if};
 use units::{LbaRange, MetadataSize, Pba};
 
-#[cfg(feature = "small-nodes")]
+#[cfg(feature = "small-structures")]
 pub use capacity::{NodeCapacity, set_node_capacity};
 pub(crate) use capacity::{is_small, leaf_capacity};
 use count::Count;
@@ -424,7 +424,7 @@ impl Map {
     }
 
     /// Returns the first key of each node in memory, with its level.
-    #[cfg(feature = "small-nodes")]
+    #[cfg(feature = "small-structures")]
     pub(crate) fn node_bounds(&self) -> Vec<(u8, u64)> {
         fn below(child: &Child, low: u64, out: &mut Vec<(u8, u64)>) {
             let Some(node) = child.node() else { return };

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
 use local_sync::yield_now;
-use situations::{Phase, Situation, during, situation, situation_if};
+use situations::{Phase, Situation, during, situation, situation_during, situation_if};
 use units::{Pba, PbaRange};
 
 use super::Inner;
@@ -236,6 +236,9 @@ impl<D: Device> Inner<D> {
                 true => state.changed().is_marked(),
                 false => state.changed().take(),
             };
+            if changed && self.replayed.get() {
+                situation_during(Phase::FirstCheckpoint, Situation::CheckpointWritesReplayedTerms);
+            }
             let keeps = broken(Sabotage::KeepOldDescriptor) && state.descriptor.get().is_some();
             let changed = changed && !keeps;
             if !(map.is_dirty() || changed || gone) {

@@ -91,8 +91,11 @@ impl<'a, D: Device> Reader<'a, D> {
         if record.head.generation > self.root.generation {
             return Err(self.missing());
         }
-        situation_if(Situation::ReplayWraps, || start < position);
         let end = start + u64::from(record.blocks);
+        situation_if(Situation::ReplayPassesOverEnd, || start < position);
+        situation_if(Situation::ReplayWraps, || {
+            end >= self.root.journal.blocks || start < position
+        });
         self.at = ReplayPoint {
             sequence: self.at.sequence + 1,
             position: u32::try_from(end % self.root.journal.blocks).expect("less than 2^32"),

@@ -25,7 +25,7 @@ use super::{Inner, Loss, Mended, RecoveryMode, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
-use crate::journal::Journal;
+use crate::journal::{Journal, ring_blocks};
 use crate::map::{Map, NodeCounters};
 use crate::pool::Pool;
 use crate::read::Room;
@@ -201,7 +201,7 @@ impl<D: Device> Inner<D> {
         let extent = first.extent;
         let range = self.superblock.extent(extent);
         let start = range.start.plus(u64::from(BITMAP_SLOTS));
-        let area = PbaRange::new(start, u64::from(self.superblock.journal_blocks));
+        let area = PbaRange::new(start, u64::from(ring_blocks(self.superblock.journal_blocks)));
         let with_room =
             if area.end() <= range.end() { reserve() } else { Err(OpenError::NoExtent) };
         let with_room = with_room.inspect_err(|_| self.extents.release(first))?;

@@ -161,7 +161,6 @@ impl<D: Device> Inner<D> {
         let mut index = 0;
         while index < passed_over.len() {
             if self.overwrites(&passed_over[index], runs).await? {
-                situation(Situation::ReplayTakesSkippedWrite);
                 self.replay_entry(passed_over.remove(index)).await?;
             } else {
                 index += 1;
@@ -244,6 +243,7 @@ impl<D: Device> Inner<D> {
             Entry::SetAccess { .. } if broken(Sabotage::ReplaySkipsAccess) => Ok(()),
             Entry::SetAccess { volume, access } => {
                 let Some(state) = self.replay_volume(volume)? else { return Ok(()) };
+                situation(Situation::ReplayChangesAccess);
                 let changed = state.changed();
                 changed.marked_unless(Sabotage::ReplayedAccessUnmarked, || {
                     state.set_access(access.as_ref().into());
