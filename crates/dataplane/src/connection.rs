@@ -454,8 +454,8 @@ impl<W: World, D: Device> Connection<W, D> {
     #[cold]
     fn count_error(&self, status: Status) {
         match &*self.role.borrow() {
-            Role::Io(queue) => queue.export.lane.note_error(status),
-            Role::New | Role::Admin(_) => self.core.state.errors.borrow_mut().note(status),
+            Role::Io(queue) => queue.export.lane.note_error(status.name()),
+            Role::New | Role::Admin(_) => self.core.state.errors.borrow_mut().note(status.name()),
         }
     }
 

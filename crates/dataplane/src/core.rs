@@ -8,8 +8,8 @@ use access::Access;
 use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
 use nvme_target::ConnectRefusal;
-use nvme_wire::Nqn;
 use nvme_wire::log::FailureDomain;
+use nvme_wire::{Nqn, Status};
 use situations::{Situation, situation_if};
 use slab::Slab;
 use strangers::Quiet;
@@ -162,7 +162,7 @@ impl<W: World, D: Device> Core<W, D> {
             unanswered: RefCell::default(),
             allowances: Allowances::default(),
             awaits_volumes: Cell::new(false),
-            errors: RefCell::new(ErrorCounts::expecting(&ADMIN_STATUSES)),
+            errors: RefCell::new(ErrorCounts::expecting(ADMIN_STATUSES.map(Status::name))),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
             computing: Computing::default(),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
+use nvme_wire::Status;
 use nvme_wire::log::{DeviceHealth, FailureDomain};
 use schedule::{Quota, SchedulerConfig};
 use uuid::Uuid;
@@ -18,6 +19,7 @@ use crate::done::Done;
 use crate::errors::ErrorCounts;
 use crate::export::Export;
 use crate::gate::{Gate, WindowStats};
+use crate::status::ENGINE_STATUSES;
 
 /// A shard in service.
 pub(crate) struct Attached<D: Device> {
@@ -199,7 +201,8 @@ impl<W: World, D: Device> Core<W, D> {
     pub fn stats(&self) -> CoreStats {
         let mut devices: Vec<DeviceStats> = Vec::new();
         for gate in self.state.gates.all() {
-            let (window, done) = (gate.stats(), gate.done());
+            let (window, mut done) = (gate.stats(), gate.done());
+            done.errors.add(&ErrorCounts::expecting(ENGINE_STATUSES.map(Status::name)));
             devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
         let failed_attempts = self.state.failed_attempts.borrow();

@@ -1,22 +1,20 @@
-//! Commands that ended with an error, counted by what was answered.
+//! Commands that ended with an error, counted by the name of what was answered.
 
 use std::collections::BTreeMap;
 
-use nvme_wire::Status;
-
-/// Completions that were no success, by the name of their status in the specification. There are no more names than
-/// the specification has.
+/// Completions that were no success, by the name that their protocol's specification gives the answer. There are no
+/// more names than specifications have.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ErrorCounts(BTreeMap<&'static str, u64>);
 
 impl ErrorCounts {
     /// With a zero for each that is to be expected: who makes rates of counts sees the first one, too.
-    pub(crate) fn expecting(statuses: &[Status]) -> Self {
-        Self(statuses.iter().map(|status| (status.name(), 0)).collect())
+    pub(crate) fn expecting(names: impl IntoIterator<Item = &'static str>) -> Self {
+        Self(names.into_iter().map(|name| (name, 0)).collect())
     }
 
-    pub(crate) fn note(&mut self, status: Status) {
-        *self.0.entry(status.name()).or_default() += 1;
+    pub(crate) fn note(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
     }
 
     /// Takes in what another counted.

@@ -22,16 +22,13 @@ use std::task::{Poll, Waker};
 
 use io_traits::World;
 use local_sync::{Notify, first_of};
-use nvme_wire::Status;
 use schedule::{CLASSES, Direction, Dispatch, FlowId, Quota, Request, Scheduler, SchedulerConfig};
 use situations::{Situation, situation};
 use slab::Slab;
 use units::Instant;
 
 use crate::done::Done;
-use crate::errors::ErrorCounts;
 use crate::flow_stats::BusyTime;
-use crate::status::ENGINE_STATUSES;
 use crate::turns::LaneId;
 use crate::uncounted::counts;
 use sabotage::{Sabotage, broken};
@@ -133,10 +130,7 @@ impl<W: World> Gate<W> {
             generation: 0,
             waiters: Slab::new(),
             lanes: Vec::new(),
-            gone: Rc::new(RefCell::new(Done {
-                errors: ErrorCounts::expecting(&ENGINE_STATUSES),
-                ..Done::default()
-            })),
+            gone: Rc::default(),
             wake_at: None,
         };
         let inner = Inner {
@@ -343,9 +337,9 @@ impl<W: World> Lane<W> {
         self.turns
     }
 
-    /// A command of the volume was answered with an error.
-    pub(crate) fn note_error(&self, status: Status) {
-        self.state.done.borrow_mut().errors.note(status);
+    /// A command of the volume was answered with the error of this name.
+    pub(crate) fn note_error(&self, name: &'static str) {
+        self.state.done.borrow_mut().errors.note(name);
     }
 
     pub(crate) fn done(&self) -> Done {
