@@ -179,10 +179,12 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Takes in a command that is complete; it is executed in its turn (C1).
     pub(crate) fn execute(self: &Rc<Self>, slot: SlotId) {
         // What came before the end of service is executed, what comes behind it is not.
-        if self.core.is_draining() && !self.incoming.is_expected(slot) {
+        let is_prepared = self.incoming.is_expected(slot);
+        if self.core.is_draining() && !is_prepared {
             return self.incoming.set_late(slot);
         }
-        if let Err(status) = self.must_authenticate(slot) {
+        // One that brought data was authorised and decoded before memory was found for that.
+        if !is_prepared && let Err(status) = self.must_authenticate(slot) {
             return self.complete(slot, status, 0);
         }
         let role = self.role.borrow();
@@ -202,7 +204,8 @@ impl<W: World, D: Device> Connection<W, D> {
 
     fn execute_io(self: &Rc<Self>, slot: SlotId, queue: &Rc<IoQueue<W, D>>) {
         let payload = self.take_payload(slot).map(Box::new);
-        let command = match self.decode_io(slot, queue) {
+        let prepared = payload.as_ref().and_then(|payload| payload.command);
+        let command = match prepared.map_or_else(|| self.decode_io(slot, queue), Ok) {
             Ok(command) => command,
             Err(status) => return self.complete(slot, status, 0),
         };

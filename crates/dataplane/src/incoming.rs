@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use io_traits::{Buffer, Device, World};
-use nvme_target::{ReceivedBlocks, SlotId};
+use nvme_target::{IoCommand, ReceivedBlocks, SlotId};
 use nvme_wire::sqe::Fuse;
 use nvme_wire::{IoOpcode, Status};
 use units::BLOCK_SIZE;
@@ -60,8 +60,18 @@ struct Incoming {
     received: ReceivedBlocks,
     share: Option<Share>,
     is_solicited: bool,
+    /// The command as it was checked when it came, if it is one of a volume.
+    command: Option<IoCommand>,
     /// The command came too late to be executed.
     is_late: bool,
+}
+
+/// What the data of a command is received under.
+struct Expected {
+    len_bytes: usize,
+    share: Share,
+    is_solicited: bool,
+    command: Option<IoCommand>,
 }
 
 /// The data on its way in, by slot.
@@ -80,6 +90,8 @@ pub(crate) struct Payload {
     pub(crate) len_bytes: usize,
     /// CRC-32C of each whole block.
     pub(crate) crcs: Crcs,
+    /// The command as it was checked when it came, if it is one of a volume.
+    pub(crate) command: Option<IoCommand>,
     /// Kept until the data is no longer needed.
     pub(crate) share: Option<Share>,
 }
@@ -118,13 +130,15 @@ impl IncomingTable {
     }
 
     /// Makes room for data.
-    fn expect(&self, slot: SlotId, len_bytes: usize, share: Share, is_solicited: bool) {
+    fn expect(&self, slot: SlotId, expected: Expected) {
+        let Expected { len_bytes, share, is_solicited, command } = expected;
         self.with(slot, |incoming| {
             incoming.room = Some(Room::new(len_bytes));
             incoming.len_bytes = len_bytes;
             incoming.received.reset();
             incoming.share = Some(share);
             incoming.is_solicited = is_solicited;
+            incoming.command = command;
         });
         self.solicited.set(self.solicited.get() + usize::from(is_solicited));
     }
@@ -169,6 +183,7 @@ impl IncomingTable {
             room,
             len_bytes: incoming.len_bytes,
             crcs: Crcs::from_slice(incoming.received.block_crcs()),
+            command: incoming.command.take(),
             share: incoming.share.take(),
         })
     }
@@ -186,16 +201,18 @@ impl<W: World, D: Device> Connection<W, D> {
         if let Some(first) = self.first_half_of(slot) {
             return self.prepare_second_half([first, slot], len_bytes, is_solicited);
         }
-        if let Err(status) = self.check(slot) {
-            return self.complete(slot, status, 0);
-        }
+        let command = match self.check(slot) {
+            Ok(command) => command,
+            Err(status) => return self.complete(slot, status, 0),
+        };
         let bytes = self.bytes_to_charge(slot, len_bytes);
         if !is_solicited {
             let share = self.window.take_anyway(bytes);
-            return self.incoming.expect(slot, len_bytes, share, false);
+            let expected = Expected { len_bytes, share, is_solicited, command };
+            return self.incoming.expect(slot, expected);
         }
         if let Some(share) = self.window.try_take(bytes) {
-            return self.solicit(slot, len_bytes, share);
+            return self.solicit(slot, Expected { len_bytes, share, is_solicited, command });
         }
         let connection = self.clone();
         self.core.world().spawn(async move {
@@ -203,7 +220,7 @@ impl<W: World, D: Device> Connection<W, D> {
             if connection.core.is_draining() {
                 connection.incoming.set_late(slot);
             } else if connection.is_open() {
-                connection.solicit(slot, len_bytes, share);
+                connection.solicit(slot, Expected { len_bytes, share, is_solicited, command });
             }
         });
     }
@@ -240,7 +257,8 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         if !is_solicited {
             let share = self.window.take_anyway(0);
-            return self.incoming.expect(slot, len_bytes, share, false);
+            let expected = Expected { len_bytes, share, is_solicited, command: None };
+            return self.incoming.expect(slot, expected);
         }
         let connection = self.clone();
         self.core.world().spawn(async move {
@@ -248,27 +266,28 @@ impl<W: World, D: Device> Connection<W, D> {
             if connection.core.is_draining() {
                 connection.incoming.set_late(slot);
             } else if connection.is_open() {
-                connection.solicit(slot, len_bytes, share);
+                let expected = Expected { len_bytes, share, is_solicited, command: None };
+                connection.solicit(slot, expected);
             }
         });
     }
 
     /// Makes room for data and asks for it.
-    fn solicit(&self, slot: SlotId, len_bytes: usize, share: Share) {
-        self.incoming.expect(slot, len_bytes, share, true);
+    fn solicit(&self, slot: SlotId, expected: Expected) {
+        let len_bytes = u32::try_from(expected.len_bytes).expect("bounded by MDTS");
+        self.incoming.expect(slot, expected);
         let now = self.reading_time();
-        let len_bytes = u32::try_from(len_bytes).expect("bounded by MDTS");
         self.put(|transport, out| transport.grant(now, slot, len_bytes, out));
         // It must be able to arrive, even if there is no room for more.
         self.resume.notify_all();
     }
 
-    /// Whether the command in `slot` is worth waiting for its data.
-    fn check(&self, slot: SlotId) -> Result<(), Status> {
+    /// Checks that the command in `slot` is worth waiting for its data. Returns it decoded, if it is one of a volume.
+    fn check(&self, slot: SlotId) -> Result<Option<IoCommand>, Status> {
         match &*self.role.borrow() {
-            Role::Io(_) if self.exchange_of(slot).is_some() => Ok(()),
-            Role::Io(queue) => self.decode_io(slot, queue).map(drop),
-            Role::New | Role::Admin(_) => Ok(()),
+            Role::Io(_) if self.exchange_of(slot).is_some() => Ok(None),
+            Role::Io(queue) => self.decode_io(slot, queue).map(Some),
+            Role::New | Role::Admin(_) => Ok(None),
         }
     }
 }

@@ -233,7 +233,7 @@ async fn write<D: Device>(
     lba: Lba,
     payload: Box<Payload>,
 ) -> Result<(), VolumeError> {
-    let Payload { room, len_bytes, crcs, share } = *payload;
+    let Payload { room, len_bytes, crcs, share, .. } = *payload;
     let buffer = room.into_buffer();
     let metadata = volume.metadata_size();
     let written = if metadata.is_none() {
