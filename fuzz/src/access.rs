@@ -11,7 +11,9 @@ fn host() -> Nqn {
 /// What was read is written as it was, and says the same when it is asked.
 pub fn run(bytes: &[u8]) {
     let Ok(access) = Access::decode(bytes) else { return };
-    let visitor = Visitor { host: &host(), address: [10, 0, 0, 7].into(), interface: Some("eth0") };
+    let host = host();
+    let visitor =
+        Visitor { host: host.as_str(), address: [10, 0, 0, 7].into(), interface: Some("eth0") };
     let admits = access.restrictions.admit(&visitor);
     // The text of a token may be written in more ways than one; ours can be longer than another's.
     let Ok(written) = access.encode() else { return };

@@ -8,8 +8,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use access::Restrictions;
-use dataplane::{Core, CoreOptions, DiscoveryRecord, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
+use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::log::{GetLogPage, Lid};
 use nvme_wire::{AdminOpcode, Nqn, Sqe, Status};
 use sim::{SimDevice, SimStream, SimWorld};
@@ -65,7 +65,7 @@ pub fn run(bytes: &[u8]) {
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {
     let mut input = Input(&bytes);
-    let core: Core<SimWorld, SimDevice> = Core::new(&world, CoreOptions::new(portal()));
+    let core: NvmeCore<SimWorld, SimDevice> = NvmeCore::new(&world, NvmeOptions::new(portal()));
     let (listener, serving) = (world.listen(portal()).expect("a free address"), core.clone());
     world.spawn(async move { serving.serve(listener).await });
     (0..VOLUMES / 2).for_each(|volume| core.announce(record(volume)));
@@ -92,7 +92,7 @@ async fn scenario(world: SimWorld, bytes: Vec<u8>) {
 async fn next(
     input: &mut Input<'_>,
     cid: u16,
-    core: &Core<SimWorld, SimDevice>,
+    core: &NvmeCore<SimWorld, SimDevice>,
     world: &SimWorld,
 ) -> Option<Vec<u8>> {
     match input.u8() % step::COUNT {

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use ::auth::{Group, Hash, Host, Policy, Secret};
 use access::{Access, Token};
-use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Clock, Network, Spawn, Stream};
+use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{SglDescriptor, Sqe, Status};
 use sim::{SimDevice, SimWorld};
@@ -58,7 +58,7 @@ fn secret(number: u8) -> Secret {
     Secret::new(Hash::Sha256, &[number; 64])
 }
 
-async fn server(world: &SimWorld, group: Group) -> Core<SimWorld, SimDevice> {
+async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice> {
     let device = SimDevice::new(world, DEVICE_BLOCKS);
     volume::format(&device, &FormatOptions { uuid: VOLUME }).await.expect("a sound disk");
     let superblock = volume::read_superblock(&device).await.expect("formatted");
@@ -67,8 +67,8 @@ async fn server(world: &SimWorld, group: Group) -> Core<SimWorld, SimDevice> {
     let recovered = Shard::recover(device, superblock, 0, extents, options).await;
     let shard = recovered.expect("recoverable").start().await.expect("startable");
     let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
-    let options = CoreOptions { authentication: Some(policy), ..CoreOptions::new(portal()) };
-    let core = Core::new(world, options);
+    let options = NvmeOptions { authentication: Some(policy), ..NvmeOptions::new(portal()) };
+    let core = NvmeCore::new(world, options);
     core.attach(shard);
     let token = Token { secret: secret(1), controller: Some(secret(2)), until: None };
     let access = Access { tokens: vec![token], ..Access::default() };

@@ -31,7 +31,7 @@ mod target_driver;
 
 // The host that keeps no rules: it belongs to that crate's tests.
 #[allow(dead_code, reason = "not all of it is needed here")]
-#[path = "../../crates/dataplane/tests/plane/support/raw_host.rs"]
+#[path = "../../crates/nvme-frontend/tests/plane/support/raw_host.rs"]
 mod raw_host;
 
 /// Where the servers of targets listen.

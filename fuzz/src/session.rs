@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use dataplane::Core;
 use io_traits::{Clock, Stream};
+use nvme_frontend::NvmeCore;
 use sim::{SimDevice, SimStream, SimWorld, Simulation};
 use units::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) fn play<F: Future<Output = ()> + 'static>(scenario: impl FnOnce(SimWo
 /// The host has nothing more to say, and leaves when it should have all answers. After `all_is_over` nothing is left of it.
 pub(crate) async fn leave(
     world: &SimWorld,
-    core: &Core<SimWorld, SimDevice>,
+    core: &NvmeCore<SimWorld, SimDevice>,
     stream: &SimStream,
     (sent, heard): (u16, impl Fn() -> u16),
     all_is_over: Duration,

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use client::{Client, Options};
-use dataplane::{Core, CoreOptions, nqn_of};
 use device::MemDevice;
 use io_traits::{Clock, Listener, Network, Spawn};
 use load::VolumeTarget;
+use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use reactor::Handle;
 use units::{BLOCK_SIZE, Slo};
 use uuid::Uuid;
@@ -94,7 +94,7 @@ async fn serve(
     let listener = handle.listen((Ipv4Addr::LOCALHOST, 0).into())?;
     let portal = listener.local();
     format(&device, &FormatOptions { uuid: Uuid::from_u128(2) }).await.context("format")?;
-    let core = Core::new(&handle, CoreOptions::new(portal));
+    let core = NvmeCore::new(&handle, NvmeOptions::new(portal));
     core.attach(bed::recover(&device).await?.start().await.context("start")?);
     let blocks = volume_bytes / BLOCK_SIZE as u64;
     let spec = VolumeSpec { uuid: VOLUME, name: "volume".into(), blocks };

@@ -23,7 +23,7 @@ pub struct Restrictions {
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
     /// The name that it gives.
-    pub host: &'a Nqn,
+    pub host: &'a str,
     /// Where it comes from.
     pub address: IpAddr,
     /// The interface that received its connection, if that is known.
@@ -34,7 +34,8 @@ impl Restrictions {
     /// Whether the visitor is all that it must be.
     #[must_use]
     pub fn admit(&self, visitor: &Visitor<'_>) -> bool {
-        let host = self.hosts.is_empty() || self.hosts.contains(visitor.host);
+        let host =
+            self.hosts.is_empty() || self.hosts.iter().any(|host| host.as_str() == visitor.host);
         let network = self.networks.is_empty()
             || self.networks.iter().any(|network| network.contains(visitor.address));
         let interface = self.interfaces.is_empty()

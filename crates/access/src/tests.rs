@@ -147,7 +147,8 @@ fn a_visitor_must_match_each_list_that_is_not_empty() {
     let restrictions = full().restrictions;
     let (a, other) = (nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:c"));
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-    let at = |host, from: &str, interface| {
+    let at = |host: &Nqn, from: &str, interface| {
+        let host = host.as_str();
         restrictions.admit(&Visitor { host, address: address(from), interface })
     };
     let vxlan = Some("vxlan42");
@@ -160,7 +161,11 @@ fn a_visitor_must_match_each_list_that_is_not_empty() {
     assert!(!at(&a, "10.200.3.4", Some("vxlan4")));
     assert!(!at(&a, "10.200.3.4", None), "an interface that is not known is none of the list");
     let none = Restrictions::default();
-    assert!(none.admit(&Visitor { host: &other, address: address("::1"), interface: None }));
+    assert!(none.admit(&Visitor {
+        host: other.as_str(),
+        address: address("::1"),
+        interface: None
+    }));
 }
 
 #[test]

@@ -1,113 +1,123 @@
-//! Who gets to what.
+//! Admission to volumes: the checks of a host that every protocol has.
 //!
-//! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
-//!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
-//!   that they take (E1 of `even.rs`).
-//! - T5: a host that no longer qualifies is cut as soon as that is decided. Of a stranger, who has not shown that it knows a
-//!   token, nothing is cut: its exchange fails (T7 of `authentication.rs`), as for a volume which does not exist (T4).
-//! - T8: while a volume that is not here may yet come, whoever is refused is told to come again: hosts never come again
-//!   that heard Do Not Retry, or that their token is wrong. All are told so, for the sake of T4, and none of them counts as one
-//!   that guesses (T2 of `authentication.rs`).
+//! - T5: a host that no longer qualifies is cut as soon as that is decided: sessions are told that access has changed.
+//! - T8: while a volume that is not here may yet come, hosts that are refused are told to come again: hosts never come again
+//!   that heard that there is none.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 
-use access::{Access, UnixSeconds, Visitor};
+use access::{Access, Restrictions, Token, UnixSeconds, Visitor};
 use io_traits::{Device, World};
-use nvme_target::{ConnectRefusal, ConnectRequest};
-use nvme_wire::Nqn;
 use uuid::Uuid;
 use volume::VolumeError;
 
-use crate::association::Association;
-use crate::connection::Connection;
 use crate::core::{Core, VolumeStatus, status_of};
 use crate::export::Export;
 use crate::sabotage::{Sabotage, broken};
+use crate::session::VolumeEvent;
 
 const _: () = assert!(access::ACCESS_BYTES_MAX == volume::ACCESS_BYTES_MAX);
 
-/// Why connections of a host end that no longer qualifies.
-const NOT_ADMITTED: &str = "the host may no longer open the volume";
-
-/// What a host talks to.
-pub(crate) enum Subject<W: World, D: Device> {
-    /// The discovery service.
-    Discovery,
-    /// A volume.
-    Volume(Rc<Export<W, D>>),
-    /// Nothing, for this reason, which the host is not to know (T4).
-    Nothing(&'static str),
+/// A host that asks for a volume.
+#[derive(Clone, Copy)]
+pub struct Peer<'a> {
+    /// The name that it gives.
+    pub host: &'a str,
+    /// Its address.
+    pub address: IpAddr,
+    /// Looks up the interface of the server that received its connection, if the system tells.
+    pub interface: &'a dyn Fn() -> Option<&'a str>,
 }
 
-impl<W: World, D: Device> Clone for Subject<W, D> {
-    fn clone(&self) -> Self {
+/// Why a host cannot open a volume. Unauthenticated hosts must not learn which it is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Refused {
+    /// The host may not open it, as it comes.
+    Restricted,
+    /// The core serves no volume for now.
+    Suspended,
+    /// It is not here, and may yet come (T8).
+    Awaited,
+    /// It is not here.
+    Unknown,
+}
+
+impl Refused {
+    /// The rest of a sentence that begins with the volume.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
         match self {
-            Self::Discovery => Self::Discovery,
-            Self::Volume(export) => Self::Volume(export.clone()),
-            Self::Nothing(why) => Self::Nothing(why),
+            Self::Restricted => "is restricted",
+            Self::Suspended => "is not served now, if it is here",
+            Self::Awaited => "may be on a device that is absent",
+            Self::Unknown => "does not exist",
         }
     }
 }
 
-impl<W: World, D: Device> Subject<W, D> {
-    /// The volume, if it is one.
-    pub(crate) fn export(&self) -> Option<&Rc<Export<W, D>>> {
-        match self {
-            Self::Volume(export) => Some(export),
-            Self::Discovery | Self::Nothing(_) => None,
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the volume {}", self.reason())
+    }
+}
+
+impl Peer<'_> {
+    /// Returns whether `restrictions` admit the host as it comes.
+    #[must_use]
+    pub fn is_admitted_by(&self, restrictions: &Restrictions) -> bool {
+        if restrictions.is_empty() || broken(Sabotage::IgnoreRestrictions) {
+            return true;
         }
+        // To look it up takes five system calls.
+        let interface = if restrictions.interfaces.is_empty() { None } else { (self.interface)() };
+        restrictions.admit(&Visitor { host: self.host, address: self.address, interface })
+    }
+
+    /// Returns whether the host may open `export` as it comes.
+    #[must_use]
+    pub fn qualifies<W: World, D: Device>(&self, export: &Export<W, D>) -> bool {
+        export.access().is_some_and(|access| self.is_admitted_by(&access.restrictions))
     }
 }
 
 impl<W: World, D: Device> Core<W, D> {
     /// The time of day.
-    pub(crate) fn time_of_day(&self) -> UnixSeconds {
+    fn time_of_day(&self) -> UnixSeconds {
         UnixSeconds(self.world().unix_time().as_secs())
     }
 
-    /// Whether hosts have to authenticate.
-    pub(crate) fn authenticates(&self) -> bool {
-        self.options().authentication.is_some()
+    /// Opens a volume to a host that may have it, as it comes. Whether the host knows a token is for the front end
+    /// to find out, and whether there is a place for its session for [`Core::has_place_for`].
+    ///
+    /// # Errors
+    /// There is no such volume, or the host may not open it.
+    pub fn open(&self, uuid: Option<Uuid>, peer: &Peer<'_>) -> Result<Rc<Export<W, D>>, Refused> {
+        let found = uuid.and_then(|uuid| self.export(uuid)).filter(|_| !self.is_suspended());
+        match found {
+            Some(export) if peer.qualifies(&export) => Ok(export),
+            Some(_) => Err(Refused::Restricted),
+            None if self.is_suspended() => Err(Refused::Suspended),
+            None if self.awaits_volumes() => Err(Refused::Awaited),
+            None => Err(Refused::Unknown),
+        }
     }
 
-    /// What the host that asks for `request` on `connection` gets (T4).
-    pub(crate) fn subject_for(
-        &self,
-        connection: &Connection<W, D>,
-        request: &ConnectRequest,
-    ) -> Result<Subject<W, D>, ConnectRefusal> {
-        if request.subsystem == Nqn::DISCOVERY {
-            return Ok(Subject::Discovery);
+    /// Returns whether `export` is served now. It may have gone since it was opened.
+    #[must_use]
+    pub fn serves(&self, export: &Rc<Export<W, D>>) -> bool {
+        let now = self.export(export.uuid());
+        now.is_some_and(|now| Rc::ptr_eq(&now, export)) && !self.is_suspended()
+    }
+
+    /// The tokens of `access` that are of use now.
+    #[must_use]
+    pub fn valid_tokens<'a>(&self, access: &'a Access) -> Vec<&'a Token> {
+        if broken(Sabotage::KeepExpiredTokens) {
+            return access.tokens.iter().collect();
         }
-        let peer = connection.peer();
-        if self.authenticates() && self.is_rate_limited(peer.ip(), request.subsystem) {
-            return Err(ConnectRefusal::BUSY);
-        }
-        let found = self.export_by_nqn(&request.subsystem).filter(|_| !self.is_suspended());
-        let reason = match found {
-            Some(_) => "is restricted",
-            None if self.is_suspended() => "is not served now, if it is here",
-            None if self.awaits_volumes() => "may be on a device that is absent",
-            None => "does not exist",
-        };
-        let qualified = found.filter(|export| connection.qualifies(export, &request.host_nqn));
-        if let Some(export) = qualified {
-            // W4 of `crowd.rs`. Who has to authenticate hears of it behind that.
-            return match self.authenticates() || self.has_place_for(&export) {
-                true => Ok(Subject::Volume(export)),
-                false => Err(ConnectRefusal::BUSY),
-            };
-        }
-        if self.authenticates() {
-            // The log hears of it when the exchange has failed: a line costs time that can be measured.
-            return Ok(Subject::Nothing(reason));
-        }
-        connection.log_unqualified(request.host_nqn, request.subsystem, reason);
-        // T8.
-        Err(match self.awaits_volumes() {
-            true => ConnectRefusal::BUSY,
-            false => ConnectRefusal::UNKNOWN_SUBSYSTEM,
-        })
+        access.tokens_at(self.time_of_day()).collect()
     }
 
     /// Says whether volumes may come that are not here, such as those of a device that is absent (T8).
@@ -115,8 +125,10 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.awaits_volumes.set(may_come);
     }
 
-    /// Whether hosts that are refused are to come again. A core that stopped to serve by itself says so before it is told to.
-    pub(crate) fn awaits_volumes(&self) -> bool {
+    /// Returns whether hosts that are refused are to come again. A core that stopped serving by itself says so before it is
+    /// told to.
+    #[must_use]
+    pub fn awaits_volumes(&self) -> bool {
         self.state.awaits_volumes.get() || self.is_suspended()
     }
 
@@ -140,53 +152,10 @@ impl<W: World, D: Device> Core<W, D> {
         if !broken(Sabotage::KeepOldAccess) {
             export.set_access(access);
         }
-        for association in self.associations_of(&export) {
-            if cut {
-                if !broken(Sabotage::CutNobody) {
-                    association.cut("the volume's tokens were changed");
-                }
-            } else if !association.qualifies(&export) && !broken(Sabotage::KeepUnqualified) {
-                association.cut(NOT_ADMITTED);
-            }
-            // Whoever is not its queue yet says nothing of its host.
-            for candidate in association.candidates() {
-                if !candidate.is_strangers() && !candidate.qualifies(&export, &association.host) {
-                    candidate.note_end(NOT_ADMITTED);
-                    candidate.cut();
-                }
-            }
+        let mutation = if cut { Sabotage::CutNobody } else { Sabotage::KeepUnqualified };
+        if !broken(mutation) {
+            self.tell(&export, VolumeEvent::AccessChanged { revoked: cut });
         }
         Ok(status_of(&export))
-    }
-}
-
-impl<W: World, D: Device> Connection<W, D> {
-    /// Whether the host called `host` may open `export` from where it is.
-    pub(crate) fn qualifies(&self, export: &Export<W, D>, host: &Nqn) -> bool {
-        export.access().is_some_and(|access| self.is_admitted_by(&access.restrictions, host))
-    }
-
-    /// Whether the host called `host` may open `export`, which may be gone since the host asked for it.
-    pub(crate) fn may_open(&self, export: &Rc<Export<W, D>>, host: &Nqn) -> bool {
-        let serves = self.core.export(export.uuid()).is_some_and(|now| Rc::ptr_eq(&now, export));
-        serves && !self.core.is_suspended() && self.qualifies(export, host)
-    }
-
-    /// Whether `restrictions` admit the host called `host` from where it is.
-    pub(crate) fn is_admitted_by(&self, restrictions: &access::Restrictions, host: &Nqn) -> bool {
-        if restrictions.is_empty() || broken(Sabotage::IgnoreRestrictions) {
-            return true;
-        }
-        let address = self.peer().ip();
-        // To look it up takes five system calls.
-        let interface = if restrictions.interfaces.is_empty() { None } else { self.interface() };
-        restrictions.admit(&Visitor { host, address, interface })
-    }
-}
-
-impl<W: World, D: Device> Association<W, D> {
-    /// Whether all its connections still may open `export`.
-    pub(crate) fn qualifies(&self, export: &Export<W, D>) -> bool {
-        self.connections().iter().all(|connection| connection.qualifies(export, &self.host))
     }
 }

@@ -7,32 +7,19 @@ use std::rc::Rc;
 use access::Access;
 use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
-use nvme_target::ConnectRefusal;
-use nvme_wire::log::FailureDomain;
-use nvme_wire::{Nqn, Status};
-use situations::{Situation, situation_if};
-use slab::Slab;
-use strangers::Quiet;
 use units::{Duration, Instant, MetadataSize, Slo};
 use uuid::Uuid;
 use volume::{CutOff, OpenError, Terms, VolumeError, VolumeSpec};
 
 use crate::allotment::Allowances;
-use crate::association::Association;
 use crate::commands::Commands;
-use crate::computing::Computing;
-use crate::cross_reset::Leaving;
 use crate::devices::{Attached, Gates, Way};
-use crate::discovery::Discovery;
-use crate::errors::ErrorCounts;
 use crate::export::Export;
-use crate::life::Line;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
-use crate::places::Places;
-use crate::status::ADMIN_STATUSES;
+use crate::session::{ExportId, Frontend, Session, VolumeEvent};
+use crate::sessions::Sessions;
 use crate::suspended::MayServe;
-use crate::throttle::Throttle;
 
 /// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
 const TICK: Duration = Duration::from_millis(250);
@@ -43,6 +30,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it then waits for hosts to take leave.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Why sessions end at [`Core::shutdown`].
+const STOPPING: &str = "the server stops";
 
 /// A volume as its core knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -66,9 +55,6 @@ pub struct VolumeStatus {
     /// Who may open it; `None` if that cannot be read.
     pub access: Option<Access>,
 }
-
-/// What is to be done with a line about a connection.
-pub(crate) type OnLine = Box<dyn Fn(Line)>;
 
 /// What is to be done when a shard has come back.
 pub(crate) type OnReturn = Rc<dyn Fn(usize, BTreeSet<Uuid>)>;
@@ -98,29 +84,19 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) renewed: Notify,
     /// Told the number of each shard that came back.
     pub(crate) on_return: RefCell<Option<OnReturn>>,
-    pub(crate) on_line: RefCell<OnLine>,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     /// Volumes whose creation ended in an error, and that may be there all the same.
     pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
     /// What tenants' volumes may hold.
     pub(crate) allowances: Allowances,
-    places: Places<W, D>,
+    /// Exports so far.
+    exported: Cell<u64>,
+    sessions: Rc<Sessions>,
+    frontends: RefCell<Vec<Rc<dyn Frontend<W, D>>>>,
+    /// Names of errors that front ends answer as a rule.
+    pub(crate) expected_errors: RefCell<BTreeSet<&'static str>>,
     /// Volumes may come that are not here (T8 of `admission.rs`).
     pub(crate) awaits_volumes: Cell<bool>,
-    /// The key is the controller identifier.
-    associations: RefCell<Slab<Rc<Association<W, D>>>>,
-    leaving: Leaving<W, D>,
-    /// Of the last association.
-    uniquifier: Cell<u8>,
-    discovery: Discovery,
-    /// Where its devices are, by their numbers.
-    pub(crate) domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
-    /// Errors that were answered to other commands than I/O.
-    pub(crate) errors: RefCell<ErrorCounts>,
-    throttle: RefCell<Throttle>,
-    quiet: RefCell<Quiet>,
-    /// Exchanges that are computed for.
-    computing: Computing,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -157,21 +133,14 @@ impl<W: World, D: Device> Core<W, D> {
             ways: RefCell::default(),
             renewed: Notify::new(),
             on_return: RefCell::default(),
-            on_line: RefCell::new(Box::new(|line| line.write())),
             exports: RefCell::default(),
             unanswered: RefCell::default(),
             allowances: Allowances::default(),
+            exported: Cell::new(0),
+            sessions: Rc::default(),
+            frontends: RefCell::default(),
+            expected_errors: RefCell::default(),
             awaits_volumes: Cell::new(false),
-            errors: RefCell::new(ErrorCounts::expecting(ADMIN_STATUSES.map(Status::name))),
-            throttle: RefCell::default(),
-            quiet: RefCell::default(),
-            computing: Computing::default(),
-            places: Places::default(),
-            associations: RefCell::default(),
-            leaving: Leaving::default(),
-            uniquifier: Cell::new(0),
-            discovery: Discovery::default(),
-            domains: RefCell::default(),
             draining: Cell::new(false),
             stop: Notify::new(),
         };
@@ -182,8 +151,18 @@ impl<W: World, D: Device> Core<W, D> {
         core
     }
 
-    /// Accepts connections until [`Core::shutdown`].
-    pub async fn serve(&self, listener: W::Listener) {
+    /// Gives a front end its share of the core's time, and learns which errors it answers as a rule, by name.
+    pub fn add_frontend(
+        &self,
+        frontend: Rc<dyn Frontend<W, D>>,
+        errors: impl IntoIterator<Item = &'static str>,
+    ) {
+        self.state.frontends.borrow_mut().push(frontend);
+        self.state.expected_errors.borrow_mut().extend(errors);
+    }
+
+    /// Accepts connections for `frontend` until [`Core::shutdown`].
+    pub async fn serve(&self, frontend: &dyn Frontend<W, D>, listener: W::Listener) {
         let mut stop = std::pin::pin!(self.state.stop.notified());
         loop {
             if self.is_draining() {
@@ -191,7 +170,7 @@ impl<W: World, D: Device> Core<W, D> {
             }
             match first_of(listener.accept(), stop.as_mut()).await.first() {
                 None => return,
-                Some(Ok(stream)) => self.add_connection(stream).await,
+                Some(Ok(stream)) => self.add_connection(frontend, stream).await,
                 Some(Err(error)) => {
                     tracing::warn!(%error, "accept failed; trying again");
                     let retry = self.state.world.now() + ACCEPT_RETRY;
@@ -268,7 +247,7 @@ impl<W: World, D: Device> Core<W, D> {
     ) -> Result<(VolumeStatus, Option<CutOff>), VolumeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
         let cut_off = export.volume().resize(blocks).await?;
-        self.associations_of(&export).iter().for_each(|a| a.on_namespace_changed());
+        self.tell(&export, VolumeEvent::Resized);
         Ok((status_of(&export), cut_off))
     }
 
@@ -301,19 +280,16 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.stop.notify_all();
         let world = &self.state.world;
         let deadline = world.now() + DRAIN_TIMEOUT;
-        while world.now() < deadline && self.all_connections().iter().any(|c| c.requests() > 0) {
+        while world.now() < deadline && self.all_sessions().iter().any(|it| it.requests() > 0) {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         // Let the last replies out, and the hosts read them, before the connections go.
-        self.all_connections().iter().for_each(|connection| {
-            connection.note_end("the server stops");
-            connection.close();
-        });
+        self.all_sessions().iter().for_each(|session| session.close(STOPPING));
         let deadline = world.now() + GOODBYE_TIMEOUT;
-        while world.now() < deadline && self.state.places.count() > 0 {
+        while world.now() < deadline && self.state.sessions.count() > 0 {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
-        self.all_connections().iter().for_each(|connection| connection.cut());
+        self.all_sessions().iter().for_each(|session| session.cut(STOPPING));
         self.shut_shards_down().await
     }
 
@@ -322,135 +298,57 @@ impl<W: World, D: Device> Core<W, D> {
         loop {
             world.sleep_until(world.now() + TICK).await;
             let now = world.now();
-            let refused = self.state.places.take_refused();
+            let refused = self.state.sessions.take_refused();
             if refused > 0 {
                 let max = self.state.options.connections_max;
                 tracing::warn!(refused, max, "too many connections; closed");
             }
-            self.say_what_was_left_out();
             self.state.memory.on_tick(now);
-            self.all_connections().iter().for_each(|connection| connection.on_tick(now));
-            self.all_associations().iter().for_each(|association| association.on_tick(now));
-            self.state.leaving.forget_those_at_rest();
+            self.all_sessions().iter().for_each(|session| session.on_tick(now));
             self.look_after_shards();
-            self.tell_warnings();
+            let frontends = self.state.frontends.borrow().clone();
+            frontends.iter().for_each(|frontend| frontend.on_tick(self, now));
         }
     }
 
-    /// The volume is gone: whoever is connected to it is cut.
-    pub(crate) fn retire(&self, export: &Rc<Export<W, D>>) {
-        situation_if(Situation::VolumeDeletedUnderRequests, || {
-            let is_of = |other: &Rc<Export<W, D>>| Rc::ptr_eq(other, export);
-            let connections = self.all_connections();
-            connections
-                .iter()
-                .any(|it| it.export().as_ref().is_some_and(is_of) && it.requests() > 0)
-        });
+    /// The volume is gone: its sessions are to end.
+    pub(crate) fn retire(&self, export: &Export<W, D>) {
         export.lane.close();
         self.state.commands.remove_lane(export.lane.turns());
-        let associations = self.associations_of(export);
-        associations.iter().for_each(|association| association.cut("the volume is gone"));
+        self.tell(export, VolumeEvent::Deleted);
+    }
+
+    /// Tells all sessions what becomes of a volume (S3 of `session.rs`).
+    pub(crate) fn tell(&self, export: &Export<W, D>, event: VolumeEvent) {
+        self.all_sessions().iter().for_each(|session| session.on_volume(export.id(), event));
     }
 
     pub(crate) fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
-        let transfer_bytes_max = self.state.options.limits.transfer_bytes_max;
+        let id = ExportId(self.state.exported.get());
+        self.state.exported.set(id.0 + 1);
         let device = self.state.shards.borrow()[shard].device;
         let lane = self.state.gates.get(&self.state.world, device);
         let lane = lane.add_lane(self.state.commands.add_lane());
-        let export = Rc::new(Export::new(volume, shard, device, transfer_bytes_max, lane));
+        let export = Rc::new(Export::new(id, volume, shard, device, lane));
         self.bound_by_allowance(&export);
         let status = status_of(&export);
         self.state.exports.borrow_mut().insert(status.uuid, export);
         status
     }
 
-    /// Makes an association under a free controller identifier.
-    pub(crate) fn add_association(
-        &self,
-        make: impl FnOnce(u16) -> Result<Rc<Association<W, D>>, ConnectRefusal>,
-    ) -> Result<Rc<Association<W, D>>, ConnectRefusal> {
-        let mut associations = self.state.associations.borrow_mut();
-        let entry = associations.vacant_entry();
-        // Identifiers count from 1: some tools take 0 for "none".
-        let cntlid = u16::try_from(entry.key() + 1).map_err(|_| ConnectRefusal::BUSY)?;
-        let association = make(cntlid)?;
-        entry.insert(association.clone());
-        Ok(association)
+    fn all_sessions(&self) -> Vec<Rc<dyn Session>> {
+        self.state.sessions.all()
     }
 
-    pub(crate) fn association(&self, cntlid: u16) -> Option<Rc<Association<W, D>>> {
-        let key = usize::from(cntlid).checked_sub(1)?;
-        self.state.associations.borrow().get(key).cloned()
-    }
-
-    /// The admin queue is gone, and the controller with it.
-    pub(crate) fn end_association(&self, association: &Rc<Association<W, D>>) {
-        association.cut("the admin queue is gone");
-        let key = usize::from(association.instance().cntlid) - 1;
-        self.state.associations.borrow_mut().remove(key);
-        self.state.leaving.add(association);
-    }
-
-    /// Q3 of `association.rs`.
-    pub(crate) fn former_queues_of(&self, export: &Rc<Export<W, D>>) -> usize {
-        let present = self.associations_of(export);
-        let sum =
-            |sum: usize, association: &Rc<Association<W, D>>| sum + association.former_queues();
-        present.iter().fold(self.state.leaving.former_queues_of(export), sum)
-    }
-
-    /// Controllers without an admin queue.
-    pub(crate) fn leaving(&self) -> &Leaving<W, D> {
-        &self.state.leaving
-    }
-
-    /// Tells two controllers apart that have the same number one after the other, unless by chance: their random numbers
-    /// do in any case. Never 0.
-    pub(crate) fn next_uniquifier(&self) -> u8 {
-        let next = self.state.uniquifier.get().checked_add(1).unwrap_or(1);
-        self.state.uniquifier.set(next);
-        next
-    }
-
-    pub(crate) fn all_associations(&self) -> Vec<Rc<Association<W, D>>> {
-        self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
-    }
-
-    pub(crate) fn computing(&self) -> &Computing {
-        &self.state.computing
-    }
-
-    pub(crate) fn quiet(&self) -> &RefCell<Quiet> {
-        &self.state.quiet
-    }
-
-    pub(crate) fn throttle(&self) -> &RefCell<Throttle> {
-        &self.state.throttle
-    }
-
-    /// Whose hosts are to hear of what becomes of a volume: those of strangers are not (T4 of `admission.rs`).
-    pub(crate) fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
-        let is_of = |association: &Rc<Association<W, D>>| {
-            let subject = association.subject.export();
-            subject.is_some_and(|other| Rc::ptr_eq(other, export)) && !association.is_strangers()
-        };
-        self.all_associations().into_iter().filter(is_of).collect()
-    }
-
-    pub(crate) fn export(&self, uuid: Uuid) -> Option<Rc<Export<W, D>>> {
+    /// The volume of this identity, whether or not hosts may open it now.
+    #[must_use]
+    pub fn export(&self, uuid: Uuid) -> Option<Rc<Export<W, D>>> {
         self.state.exports.borrow().get(&uuid).cloned()
     }
 
-    pub(crate) fn export_by_nqn(&self, nqn: &Nqn) -> Option<Rc<Export<W, D>>> {
-        let uuid = Uuid::from_bytes(nqn.uuid()?);
-        self.export(uuid).filter(|export| export.nqn() == nqn)
-    }
-
-    pub(crate) fn discovery(&self) -> &Discovery {
-        &self.state.discovery
-    }
-
-    pub(crate) fn world(&self) -> &W {
+    /// The world in which it runs.
+    #[must_use]
+    pub fn world(&self) -> &W {
         &self.state.world
     }
 
@@ -462,12 +360,14 @@ impl<W: World, D: Device> Core<W, D> {
         &self.state.commands
     }
 
-    pub(crate) fn started(&self) -> Instant {
-        self.state.started
+    /// The time since it was made.
+    #[must_use]
+    pub fn uptime(&self) -> Duration {
+        self.state.world.now().since(self.state.started)
     }
 
-    pub(crate) fn places(&self) -> &Places<W, D> {
-        &self.state.places
+    pub(crate) fn sessions(&self) -> &Rc<Sessions> {
+        &self.state.sessions
     }
 
     pub(crate) fn memory_used_bytes(&self) -> u64 {
@@ -478,12 +378,15 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.memory.window(self.state.options.window_bytes)
     }
 
-    /// Since when requests have waited for want of memory.
-    pub(crate) fn short_of_memory_since(&self) -> Option<Instant> {
+    /// The time since which requests have waited for want of memory.
+    #[must_use]
+    pub fn short_of_memory_since(&self) -> Option<Instant> {
         self.state.memory.short_since()
     }
 
-    pub(crate) fn is_draining(&self) -> bool {
+    /// Returns whether it takes no more connections and commands.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
         self.state.draining.get()
     }
 }

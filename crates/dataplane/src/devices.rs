@@ -8,8 +8,6 @@ use std::fmt;
 use std::rc::Rc;
 
 use io_traits::{Device, World};
-use nvme_wire::Status;
-use nvme_wire::log::{DeviceHealth, FailureDomain};
 use schedule::{Quota, SchedulerConfig};
 use uuid::Uuid;
 use volume::{Capacity, JournalLoss, MapMemory, OpenError, Shard};
@@ -19,7 +17,6 @@ use crate::done::Done;
 use crate::errors::ErrorCounts;
 use crate::export::Export;
 use crate::gate::{Gate, WindowStats};
-use crate::status::ENGINE_STATUSES;
 
 /// A shard in service.
 pub(crate) struct Attached<D: Device> {
@@ -96,14 +93,6 @@ pub struct CoreStats {
     pub memory_used_bytes: u64,
     /// Connections that were closed as they came, for want of places.
     pub connections_refused: u64,
-    /// Authentications that failed.
-    pub authentication_failures: u64,
-    /// Authentications that hosts began, or were asked for, and left.
-    pub authentications_unfinished: u64,
-    /// Connects that were put off, after such failures.
-    pub connects_put_off: u64,
-    /// Errors that were answered to commands which are no volume's I/O: on admin queues, and of who connects.
-    pub errors: ErrorCounts,
     /// How its devices are, by number.
     pub devices: Vec<DeviceStats>,
 }
@@ -168,21 +157,6 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.gates.get(self.world(), device).configure(config);
     }
 
-    /// Says where a device is, for hosts that ask it of its volumes.
-    pub fn place_device(&self, device: usize, domain: FailureDomain) {
-        self.state.domains.borrow_mut().insert(device, Rc::new(domain));
-    }
-
-    /// Where a volume is, if that was said.
-    pub(crate) fn failure_domain(&self, export: &Export<W, D>) -> Option<Rc<FailureDomain>> {
-        let mut domain = self.state.domains.borrow().get(&export.device)?.clone();
-        if export.takes_no_changes() {
-            // Known here before anybody else is told.
-            Rc::make_mut(&mut domain).health = DeviceHealth::Failed;
-        }
-        Some(domain)
-    }
-
     /// What the first `max` volumes from `first` on do and get, by identity.
     #[must_use]
     pub fn flows_from(&self, first: Uuid, max: usize) -> Vec<VolumeFlow> {
@@ -191,7 +165,7 @@ impl<W: World, D: Device> Core<W, D> {
             quota: export.lane.quota(),
             done: export.lane.done(),
             media_errors: export.volume().media_errors(),
-            connections: self.places().with_crowd(|crowd| crowd.count_of(*uuid)),
+            connections: self.sessions().with_crowd(|crowd| crowd.count_of(*uuid)),
         };
         self.state.exports.borrow().range(first..).take(max).map(flow).collect()
     }
@@ -200,9 +174,10 @@ impl<W: World, D: Device> Core<W, D> {
     #[must_use]
     pub fn stats(&self) -> CoreStats {
         let mut devices: Vec<DeviceStats> = Vec::new();
+        let expected = ErrorCounts::expecting(self.state.expected_errors.borrow().iter().copied());
         for gate in self.state.gates.all() {
             let (window, mut done) = (gate.stats(), gate.done());
-            done.errors.add(&ErrorCounts::expecting(ENGINE_STATUSES.map(Status::name)));
+            done.errors.add(&expected);
             devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
         let failed_attempts = self.state.failed_attempts.borrow();
@@ -223,15 +198,11 @@ impl<W: World, D: Device> Core<W, D> {
         }
         CoreStats {
             volumes: self.state.exports.borrow().len(),
-            connections: self.places().count(),
+            connections: self.sessions().count(),
             memory_used_bytes: self.memory_used_bytes(),
             connections_max: self.options().connections_max,
-            connections_let_in: self.places().with_crowd(|crowd| crowd.let_in_count()),
-            connections_refused: self.places().refused(),
-            authentication_failures: self.throttle().borrow().total(),
-            authentications_unfinished: self.throttle().borrow().unfinished(),
-            connects_put_off: self.throttle().borrow().put_off(),
-            errors: self.state.errors.borrow().clone(),
+            connections_let_in: self.sessions().with_crowd(|crowd| crowd.let_in_count()),
+            connections_refused: self.sessions().refused(),
             devices,
         }
     }

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 pub struct ErrorCounts(BTreeMap<&'static str, u64>);
 
 impl ErrorCounts {
-    /// With a zero for each that is to be expected: who makes rates of counts sees the first one, too.
-    pub(crate) fn expecting(names: impl IntoIterator<Item = &'static str>) -> Self {
+    /// Counts with a zero for each error that is to be expected: rates of counts then show the first one, too.
+    #[must_use]
+    pub fn expecting(names: impl IntoIterator<Item = &'static str>) -> Self {
         Self(names.into_iter().map(|name| (name, 0)).collect())
     }
 
-    pub(crate) fn note(&mut self, name: &'static str) {
+    /// Counts an error of this name.
+    pub fn note(&mut self, name: &'static str) {
         *self.0.entry(name).or_default() += 1;
     }
 

@@ -1,23 +1,20 @@
-//! What a volume is to hosts: a subsystem with one namespace.
+//! A volume as front ends see it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use access::Access;
 use io_traits::{Device, World};
-use nvme_target::NamespaceView;
-use nvme_wire::Nqn;
-use units::BLOCK_SIZE;
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
 use crate::gate::Lane;
+use crate::session::ExportId;
 
-/// A volume as hosts see it.
-pub(crate) struct Export<W: World, D: Device> {
+/// A volume that hosts can open.
+pub struct Export<W: World, D: Device> {
     volume: RefCell<Volume<D>>,
-    nqn: Nqn,
-    transfer_blocks_max: u32,
+    id: ExportId,
     /// Which of the core's shards it lies in.
     pub(crate) shard: usize,
     /// Which of the core's devices that is on.
@@ -30,25 +27,18 @@ pub(crate) struct Export<W: World, D: Device> {
     pub(crate) lane: Lane<W>,
 }
 
-/// The NVMe qualified name of the volume `uuid`, the same on every host and path for life.
-#[must_use]
-pub fn nqn_of(uuid: Uuid) -> Nqn {
-    Nqn::from_uuid(uuid.as_bytes())
-}
-
 impl<W: World, D: Device> Export<W, D> {
     pub(crate) fn new(
+        id: ExportId,
         volume: Volume<D>,
         shard: usize,
         device: usize,
-        transfer_bytes_max: u32,
         lane: Lane<W>,
     ) -> Self {
         Self {
             access: RefCell::new(access_of(&volume)),
-            nqn: nqn_of(volume.uuid()),
+            id,
             volume: RefCell::new(volume),
-            transfer_blocks_max: transfer_bytes_max / BLOCK_SIZE as u32,
             shard,
             device,
             takes_no_changes: Cell::new(false),
@@ -56,12 +46,45 @@ impl<W: World, D: Device> Export<W, D> {
         }
     }
 
-    pub(crate) fn volume(&self) -> Volume<D> {
+    /// Tells it apart from the other exports of the core.
+    #[must_use]
+    pub fn id(&self) -> ExportId {
+        self.id
+    }
+
+    /// The number of the shard in which it lies, in the order of [`crate::Core::attach`].
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// The number of the device on which it lies.
+    #[must_use]
+    pub fn device(&self) -> usize {
+        self.device
+    }
+
+    /// The volume. Another once its shard has come back after a failure.
+    #[must_use]
+    pub fn volume(&self) -> Volume<D> {
         self.volume.borrow().clone()
     }
 
-    pub(crate) fn uuid(&self) -> Uuid {
+    /// The identity of the volume.
+    #[must_use]
+    pub fn uuid(&self) -> Uuid {
         self.volume.borrow().uuid()
+    }
+
+    /// Counts a command that was answered with the error of this name.
+    pub fn note_error(&self, name: &'static str) {
+        self.lane.note_error(name);
+    }
+
+    /// The time for which at least one of its requests was there.
+    #[must_use]
+    pub fn busy(&self) -> std::time::Duration {
+        self.lane.busy()
     }
 
     /// Opens the volume to hosts anywhere, under any name: for a mutant.
@@ -71,8 +94,8 @@ impl<W: World, D: Device> Export<W, D> {
         }
     }
 
-    /// Says something to the volume as it is now.
-    pub(crate) fn with_volume<T>(&self, say: impl FnOnce(&Volume<D>) -> T) -> T {
+    /// Looks at the volume as it is now.
+    pub fn with_volume<T>(&self, say: impl FnOnce(&Volume<D>) -> T) -> T {
         say(&self.volume.borrow())
     }
 
@@ -95,12 +118,15 @@ impl<W: World, D: Device> Export<W, D> {
         }
     }
 
-    /// Whether the volume can only be read, until its shard is back.
-    pub(crate) fn takes_no_changes(&self) -> bool {
+    /// Returns whether the volume can only be read, until its shard is back.
+    #[must_use]
+    pub fn takes_no_changes(&self) -> bool {
         self.takes_no_changes.get()
     }
 
-    pub(crate) fn access(&self) -> Option<Rc<Access>> {
+    /// The tokens and restrictions of the volume; `None` if they cannot be read.
+    #[must_use]
+    pub fn access(&self) -> Option<Rc<Access>> {
         self.access.borrow().clone()
     }
 
@@ -112,21 +138,6 @@ impl<W: World, D: Device> Export<W, D> {
     pub(crate) fn with_owner<T>(&self, look: impl FnOnce(Option<&str>) -> T) -> T {
         let access = self.access.borrow();
         look(access.as_ref().and_then(|access| access.owner.as_deref()))
-    }
-
-    pub(crate) fn nqn(&self) -> &Nqn {
-        &self.nqn
-    }
-
-    /// What the checks of I/O commands need to know, as of now.
-    pub(crate) fn view(&self) -> NamespaceView {
-        let volume = self.volume.borrow();
-        NamespaceView {
-            blocks: volume.blocks(),
-            metadata: volume.metadata_size(),
-            transfer_blocks_max: self.transfer_blocks_max,
-            read_only: false,
-        }
     }
 }
 

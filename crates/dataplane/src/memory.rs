@@ -56,12 +56,12 @@ struct Held {
 
 /// The memory that one connection may use.
 #[derive(Clone)]
-pub(crate) struct Window {
+pub struct Window {
     held: Rc<Held>,
 }
 
 /// Memory that a request holds; given back when dropped.
-pub(crate) struct Share {
+pub struct Share {
     held: Rc<Held>,
     bytes: i64,
     is_debt: bool,
@@ -77,7 +77,7 @@ enum Obstacle {
 }
 
 /// M4: the memory that `len_bytes` bytes of data take.
-pub(crate) fn footprint(len_bytes: usize) -> i64 {
+pub fn footprint(len_bytes: usize) -> i64 {
     let bytes = buffer_footprint_bytes(len_bytes.div_ceil(BLOCK_SIZE));
     i64::try_from(bytes).expect("a length in memory")
 }
@@ -130,23 +130,23 @@ impl Memory {
 
 impl Window {
     /// Takes `bytes` if they are to be had.
-    pub(crate) fn try_take(&self, bytes: i64) -> Option<Share> {
+    pub fn try_take(&self, bytes: i64) -> Option<Share> {
         self.obstacle(bytes).is_none().then(|| self.charge(bytes, false))
     }
 
     /// Takes `bytes` even if they are not to be had (M3).
-    pub(crate) fn take_anyway(&self, bytes: i64) -> Share {
+    pub fn take_anyway(&self, bytes: i64) -> Share {
         self.charge(bytes, self.obstacle(bytes).is_some())
     }
 
     /// Waits for those who wait, then takes `bytes` that another request has paid for.
-    pub(crate) async fn take_in_turn(&self, bytes: i64) -> Option<Share> {
+    pub async fn take_in_turn(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
         (!self.held.is_closed.get()).then(|| self.charge(bytes, false))
     }
 
     /// Waits for `bytes`, at most three transfers' worth. `None`: the window was closed.
-    pub(crate) async fn take(&self, bytes: i64) -> Option<Share> {
+    pub async fn take(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
         while !self.held.is_closed.get() {
             let Some(obstacle) = self.obstacle(bytes) else {
@@ -164,23 +164,23 @@ impl Window {
     }
 
     /// Whether the connection holds any.
-    pub(crate) fn is_used(&self) -> bool {
+    pub fn is_used(&self) -> bool {
         self.held.bytes.get() > 0
     }
 
     /// Whether the connection may have more: what has nothing always may.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.held.bytes.get() == 0 || self.obstacle(footprint(1)).is_none()
     }
 
     /// Bytes that the connection holds though there was no room for them.
-    pub(crate) fn debt_bytes(&self) -> u64 {
+    pub fn debt_bytes(&self) -> u64 {
         u64::try_from(self.held.debt.get()).unwrap_or(0)
     }
 
     /// Waits until there may be room, or the window was closed. It stands in no line: whoever
     /// receives must not wait behind those who wait for what he will receive.
-    pub(crate) async fn room(&self) {
+    pub async fn room(&self) {
         if !self.held.is_closed.get()
             && let Some(obstacle) = self.obstacle(footprint(1))
         {
@@ -189,7 +189,7 @@ impl Window {
     }
 
     /// Waits until the connection has given some back, or the window was closed.
-    pub(crate) async fn changed(&self) {
+    pub async fn changed(&self) {
         if !self.held.is_closed.get() {
             self.held.changed.notified().await;
         }

@@ -82,31 +82,30 @@ struct State<C> {
 
 /// Replies on their way to the peer. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub(crate) struct Outbox<C> {
+pub struct Outbox<C> {
     state: Rc<State<C>>,
 }
 
 /// A place in the outbox that is being filled.
-pub(crate) struct Filling<'a> {
+pub struct Filling<'a> {
     queue: &'a mut Queue,
     copied_bytes: usize,
     /// Whether it may take long until it is sent (O6).
     waits: bool,
 }
 
-impl nvme_target::Outbox for Filling<'_> {
-    fn bytes(&mut self, bytes: &[u8]) {
+impl Filling<'_> {
+    /// Appends a copy of `bytes`.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.copied_bytes += bytes.len();
         let batch = self.queue.open_batch();
         batch.copied_bytes += bytes.len();
         batch.content.push_bytes(bytes);
         self.queue.len_bytes += bytes.len();
     }
-}
 
-impl Filling<'_> {
     /// Appends data without copying it, unless it is pinned and would have to wait (O6).
-    pub(crate) fn data(&mut self, data: BufferSlice) {
+    pub fn data(&mut self, data: BufferSlice) {
         self.queue.len_bytes += data.len_bytes();
         let mut rest = if self.waits { data.unpinned() } else { data };
         self.queue.has_pinned |= rest.is_pinned();
@@ -124,7 +123,7 @@ impl Filling<'_> {
     }
 
     /// Keeps a share of memory until what has been put in so far was sent.
-    pub(crate) fn hold(&mut self, share: Share) {
+    pub fn hold(&mut self, share: Share) {
         if let Some(batch) = self.queue.batches.back_mut() {
             batch.shares.push(share);
         }
@@ -145,7 +144,7 @@ impl Queue {
 impl<C: Clock> Outbox<C> {
     /// An outbox that sends over `stream` and notifies `progress` whenever it has sent something,
     /// and at its end.
-    pub(crate) fn new(clock: C, stream: impl Stream, progress: Notify) -> Self {
+    pub fn new(clock: C, stream: impl Stream, progress: Notify) -> Self {
         let send = move |batch| {
             let stream = stream.clone();
             async move { stream.send(batch).await }
@@ -165,7 +164,7 @@ impl<C: Clock> Outbox<C> {
     }
 
     /// Adds to what will be sent next, and sees that it is.
-    pub(crate) fn put<T>(&self, fill: impl FnOnce(&mut Filling<'_>) -> T) -> T {
+    pub fn put<T>(&self, fill: impl FnOnce(&mut Filling<'_>) -> T) -> T {
         let state = &self.state;
         let (output, before, after) = {
             let queue = &mut *state.queue.borrow_mut();
@@ -192,30 +191,33 @@ impl<C: Clock> Outbox<C> {
     }
 
     /// Lets [`Outbox::run`] end once all is sent.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         if self.state.phase.get() == Phase::Open {
             self.state.phase.set(Phase::Closing);
             self.wake();
         }
     }
 
-    /// Since when the send under way has made no progress that can be seen.
-    pub(crate) fn sending_since(&self) -> Option<Instant> {
+    /// The time since which the send under way has made no progress that can be seen.
+    #[must_use]
+    pub fn sending_since(&self) -> Option<Instant> {
         self.state.under_way.borrow().as_ref().map(|under_way| under_way.since)
     }
 
     /// Bytes that no share of memory stands for and that have not been sent.
-    pub(crate) fn copied_bytes(&self) -> usize {
+    #[must_use]
+    pub fn copied_bytes(&self) -> usize {
         self.state.copied_bytes.get()
     }
 
-    /// Whether [`Outbox::run`] is over.
-    pub(crate) fn has_ended(&self) -> bool {
+    /// Returns whether [`Outbox::run`] is over.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
         self.state.phase.get() == Phase::Ended
     }
 
     /// Sends until the outbox is closed and empty, or the stream fails.
-    pub(crate) async fn run(&self) -> Result<(), StreamError> {
+    pub async fn run(&self) -> Result<(), StreamError> {
         let outcome = poll_fn(|context| self.poll_run(context)).await;
         self.state.phase.set(Phase::Ended);
         self.empty();

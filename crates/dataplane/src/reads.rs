@@ -10,17 +10,15 @@
 //! - A3: a read that need not wait, neither for memory, nor for the device, nor for the map, is done and answered at once,
 //!   without a task of its own. All others become tasks, as do those of several blocks.
 
-use std::rc::Rc;
-
 use checksum::Lines;
 use io_traits::{Device, World};
-use nvme_target::SlotId;
 use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use volume::{Located, Pinned};
 
-use crate::connection::{Connection, IoQueue};
+use crate::execute::Job;
 use crate::memory::{Share, footprint};
+use crate::request::Outcome;
 
 /// Reads that take their steps together: what one host may have done before others have their turn.
 const GROUP: usize = 16;
@@ -30,9 +28,7 @@ const PARTS_AHEAD: usize = 5;
 
 /// A read of one block.
 pub(crate) struct Read<W: World, D: Device> {
-    pub(crate) connection: Rc<Connection<W, D>>,
-    pub(crate) queue: Rc<IoQueue<W, D>>,
-    pub(crate) slot: SlotId,
+    pub(crate) job: Job<W, D>,
     pub(crate) lba: Lba,
 }
 
@@ -88,15 +84,15 @@ impl<W: World, D: Device> Default for Reads<W, D> {
 
 impl<W: World, D: Device> Reads<W, D> {
     /// Takes in a read. It is done with the others of its group, at the latest by [`Reads::run`].
-    pub(crate) fn push(&mut self, read: Read<W, D>) {
+    pub(crate) fn push(&mut self, world: &W, read: Read<W, D>) {
         self.steps.push(Step { read, found: None });
         if self.steps.len() == GROUP {
-            self.run();
+            self.run(world);
         }
     }
 
     /// Does all reads that were taken in.
-    pub(crate) fn run(&mut self) {
+    pub(crate) fn run(&mut self, world: &W) {
         let Self { steps, ahead } = self;
         let is_worth_it = steps.len() > 1;
         if is_worth_it {
@@ -119,7 +115,7 @@ impl<W: World, D: Device> Reads<W, D> {
             ahead.clear();
         }
         for Step { read, found } in steps.drain(..) {
-            read.run(found, ahead);
+            read.run(world, found, ahead);
         }
         ahead.clear();
     }
@@ -127,12 +123,12 @@ impl<W: World, D: Device> Reads<W, D> {
 
 impl<W: World, D: Device> Read<W, D> {
     fn with_volume<T>(&self, look: impl FnOnce(&volume::Volume<D>, Lba) -> T) -> T {
-        self.queue.export.with_volume(|volume| look(volume, self.lba))
+        self.job.export.with_volume(|volume| look(volume, self.lba))
     }
 
     /// A3. Meanwhile asks for what comes behind it (A2).
-    fn run(&self, found: Option<Located<D>>, ahead: &mut Ahead) {
-        if !self.connection.is_open() {
+    fn run(self, world: &W, found: Option<Located<D>>, ahead: &mut Ahead) {
+        if !self.job.session.link().is_open() {
             return;
         }
         ahead.ask();
@@ -144,22 +140,22 @@ impl<W: World, D: Device> Read<W, D> {
             None => None,
         };
         let range = LbaRange::new(self.lba, 1);
-        self.connection.read_as_task(self.slot, self.queue.clone(), range, share);
+        self.job.read_as_task(world, range, share);
     }
 
     /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
     fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
-        let Self { connection, queue, slot, .. } = self;
-        let share = connection.window.try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
-        let Some(_ticket) = queue.export.lane.enter_at_once(Direction::Read, 1) else {
+        let Job { session, tag, export } = &self.job;
+        let share = session.link().window().try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
+        let Some(_ticket) = export.lane.enter_at_once(Direction::Read, 1) else {
             return Err(Some(share));
         };
         ahead.ask();
-        let data = queue.export.with_volume(|volume| volume.read_pinned(pinned));
+        let data = export.with_volume(|volume| volume.read_pinned(pinned));
         ahead.ask();
         match data {
-            Ok(data) => connection.complete_read(*slot, data, share),
-            Err(error) => connection.fail(*slot, queue, &error),
+            Ok(data) => session.complete(*tag, Outcome::Data(data, share)),
+            Err(error) => self.job.fail(error.into()),
         }
         ahead.ask();
         Ok(())

@@ -26,6 +26,7 @@ use crate::core::{Core, VolumeStatus};
 use crate::devices::{Attached, Way};
 use crate::export::Export;
 use crate::sabotage::{Sabotage, broken};
+use crate::session::VolumeEvent;
 
 /// Pause before a failed shard is read back, and the longest one between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -111,7 +112,7 @@ impl<W: World, D: Device> Core<W, D> {
         let kept = self.shards().into_iter().enumerate();
         let kept = kept.filter(|(number, _)| !self.is_suspended() && !self.is_abandoned(*number));
         let ends = kept.map(|(_, shard)| {
-            self.tell_findings(&shard);
+            log_findings(&shard);
             let (sender, ended) = local_sync::oneshot();
             self.world().spawn(async move { sender.send(shard.shutdown().await) });
             ended
@@ -137,7 +138,7 @@ impl<W: World, D: Device> Core<W, D> {
                 continue;
             }
             shard.settle();
-            self.tell_findings(&shard);
+            log_findings(&shard);
             self.tell_of_checkpoint(number, &shard);
             if let Some(why) = shard.journal_loss()
                 && self.state.reopening.borrow_mut().insert(number)
@@ -150,16 +151,6 @@ impl<W: World, D: Device> Core<W, D> {
                     core.state.failed_attempts.borrow_mut().remove(&number);
                 });
             }
-        }
-    }
-
-    /// H4.
-    pub(crate) fn tell_findings(&self, shard: &Shard<D>) {
-        for found in shard.take_findings() {
-            let volume = found.volume.map(|(id, name)| format!("{name} ({id})"));
-            let block = found.lba.map(|lba| lba.0);
-            let (shard, what) = (shard.index(), found.structure);
-            tracing::error!(shard, ?what, at = %found.pba, volume, block, "damaged block");
         }
     }
 
@@ -204,7 +195,7 @@ impl<W: World, D: Device> Core<W, D> {
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
                     self.replace_shard(number, &shard);
-                    let has_hosts = || self.places().count() > 0;
+                    let has_hosts = || self.sessions().count() > 0;
                     situation_if(Situation::ShardReturnsUnderHosts, has_hosts);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
                         // H5: it was opened anew meanwhile.
@@ -224,7 +215,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     fn tell_of_return(&self, shard: &Shard<D>) {
-        self.tell_findings(shard);
+        log_findings(shard);
         let index = shard.index();
         for mended in shard.mended().iter() {
             tracing::warn!(shard = index, "damage made good: {mended}");
@@ -260,13 +251,8 @@ impl<W: World, D: Device> Core<W, D> {
                 Some(export) => {
                     export.replace_volume(volume);
                     self.bound_by_allowance(&export);
-                    for association in self.associations_of(&export) {
-                        if association.qualifies(&export) {
-                            association.on_namespace_changed();
-                        } else {
-                            association.cut("the host may no longer open the volume");
-                        }
-                    }
+                    self.tell(&export, VolumeEvent::AccessChanged { revoked: false });
+                    self.tell(&export, VolumeEvent::Resized);
                 }
                 None => unknown.push(volume),
             }
@@ -287,5 +273,15 @@ impl<W: World, D: Device> Core<W, D> {
                 self.add_export(volume, number);
             }
         }
+    }
+}
+
+/// H4.
+pub(crate) fn log_findings<D: Device>(shard: &Shard<D>) {
+    for found in shard.take_findings() {
+        let volume = found.volume.map(|(id, name)| format!("{name} ({id})"));
+        let block = found.lba.map(|lba| lba.0);
+        let (shard, what) = (shard.index(), found.structure);
+        tracing::error!(shard, ?what, at = %found.pba, volume, block, "damaged block");
     }
 }

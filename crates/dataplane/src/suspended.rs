@@ -11,6 +11,7 @@
 use io_traits::{Device, World};
 
 use crate::core::Core;
+use crate::session::VolumeEvent;
 
 /// Says whether a core may serve.
 pub(crate) type MayServe = Box<dyn Fn() -> bool>;
@@ -23,10 +24,7 @@ impl<W: World, D: Device> Core<W, D> {
             return;
         }
         let exports: Vec<_> = self.state.exports.borrow().values().cloned().collect();
-        for export in exports {
-            let associations = self.associations_of(&export);
-            associations.iter().for_each(|it| it.cut("the server may not serve the volume now"));
-        }
+        exports.iter().for_each(|export| self.tell(export, VolumeEvent::Suspended));
     }
 
     /// Serves its volumes again.
@@ -47,7 +45,9 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    pub(crate) fn is_suspended(&self) -> bool {
+    /// Returns whether it serves no volume for now.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
         self.state.suspended.get()
     }
 }

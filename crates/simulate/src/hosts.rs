@@ -6,8 +6,8 @@ use std::rc::Rc;
 use access::{Access, UnixSeconds, Visitor};
 use auth::Secret;
 use client::{Backoff, Client, ConnectError, Credentials, Options, Reconnect};
-use dataplane::nqn_of;
 use io_traits::Clock;
+use nvme_frontend::nqn_of;
 use nvme_wire::{Nqn, Status};
 use sim::SimWorld;
 use units::Duration;
@@ -78,7 +78,8 @@ impl Guest {
     /// Whether the host may open a volume with this access.
     fn is_admitted(&self, access: &Access, now: UnixSeconds, authenticates: bool) -> bool {
         let host = host_nqn(self.host);
-        let visitor = Visitor { host: &host, address: self.address, interface: Some(INTERFACE) };
+        let visitor =
+            Visitor { host: host.as_str(), address: self.address, interface: Some(INTERFACE) };
         let mut tokens = access.tokens_at(now);
         let mut is_known = |secret: &Secret| tokens.any(|token| token.secret == *secret);
         let knows = self.secret.as_ref().is_some_and(|(secret, _)| is_known(secret));

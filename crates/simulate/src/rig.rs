@@ -7,9 +7,9 @@ use std::rc::Rc;
 
 use access::Access;
 use auth::{Group, Hash, Policy};
-use dataplane::{Core, CoreOptions};
 use io_traits::{Clock, Network, Spawn};
 use local_sync::{Permit, Semaphore};
+use nvme_frontend::{NvmeCore, NvmeOptions};
 use sim::SimWorld;
 use units::{Duration, Slo};
 use uuid::Uuid;
@@ -39,7 +39,7 @@ pub(crate) type Hosts = BTreeMap<(Uuid, usize), Target>;
 pub(crate) struct Rig {
     world: SimWorld,
     shards: Rc<RefCell<Vec<Shard<SeamDevice>>>>,
-    core: Option<Core<SimWorld, SeamDevice>>,
+    core: Option<NvmeCore<SimWorld, SeamDevice>>,
     hosts: Rc<RefCell<Hosts>>,
     /// Held by who changes the access of a volume.
     changing: Rc<RefCell<BTreeMap<Uuid, Semaphore>>>,
@@ -101,10 +101,11 @@ impl Rig {
             // The cheapest that there is: what a group adds, tests of `auth` show.
             let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![Group::Null] };
             let authentication = service.authenticates.then_some(policy);
-            let defaults = CoreOptions::new(portal());
-            let memory_bytes = if service.scarce { SCARCE_BYTES } else { defaults.memory_bytes };
-            let options = CoreOptions { authentication, memory_bytes, ..defaults };
-            let core = Core::new(world, options);
+            let mut options = NvmeOptions { authentication, ..NvmeOptions::new(portal()) };
+            if service.scarce {
+                options.core.memory_bytes = SCARCE_BYTES;
+            }
+            let core = NvmeCore::new(world, options);
             for shard in &shards {
                 core.attach(shard.clone());
             }
@@ -180,7 +181,7 @@ impl Rig {
 
     /// The data plane, if there is one.
     #[must_use]
-    pub(crate) fn core(&self) -> Option<&Core<SimWorld, SeamDevice>> {
+    pub(crate) fn core(&self) -> Option<&NvmeCore<SimWorld, SeamDevice>> {
         self.core.as_ref()
     }
 
@@ -192,7 +193,7 @@ impl Rig {
     /// The shards. A data plane brings one that failed back, as another.
     #[must_use]
     pub(crate) fn shards(&self) -> Vec<Shard<SeamDevice>> {
-        self.core.as_ref().map_or_else(|| self.shards.borrow().clone(), Core::shards)
+        self.core.as_ref().map_or_else(|| self.shards.borrow().clone(), |core| core.shards())
     }
 
     /// Blocks of the volume, if it is there.

@@ -90,7 +90,7 @@ phases! {
     Return: CutInReturn;
     Shrinking: CutInShrinking;
     Founding: CutInFounding;
-    FusedPair: CutInFusedPair;
+    CompareAndWrite: CutInCompareAndWrite;
     ThreeLevels;
 }
 
@@ -106,7 +106,7 @@ situations! {
     CutInReturn, seldom in "broken": "the power goes while a failed shard is brought back";
     CutInShrinking, often in "churn": "the power goes while a volume is made smaller";
     CutInFounding, seldom in "crash": "the power goes while a volume is created by a checkpoint";
-    CutInFusedPair, seldom in "plane": "the power goes while a fused pair of commands is carried out";
+    CutInCompareAndWrite, seldom in "plane": "the power goes while a comparison and the write behind it are carried out";
 
     // Maps.
     LeafSplitsInThreeLevels, often in "tall": "a leaf is split in a map of three levels";

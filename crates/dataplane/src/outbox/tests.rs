@@ -2,7 +2,6 @@ use std::net::SocketAddr;
 use std::pin::pin;
 
 use io_traits::Buffer;
-use nvme_target::Outbox as _;
 
 use super::*;
 use crate::memory::{Memory, Window};

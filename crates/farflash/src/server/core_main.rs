@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use auth::Policy;
-use dataplane::{Core, CoreOptions};
+use dataplane::CoreOptions;
 use device::ModelDevice;
 use directory::{BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
+use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
@@ -95,15 +96,19 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let portal = SocketAddr::new(told, local.port());
     let discovery = listeners.get(1).map(Listener::local);
     let _ = bound.send(Ok(Bound { portal, discovery }));
-    let options = CoreOptions {
+    let core_options = CoreOptions {
         core: seat.cpu,
-        portal_also,
         connections_max: seat.connections_max,
         memory_bytes: seat.memory_bytes,
-        authentication: seat.authentication,
-        ..CoreOptions::new(portal)
+        ..CoreOptions::default()
     };
-    let core = Core::new(&handle, options);
+    let options = NvmeOptions {
+        core: core_options,
+        portal_also,
+        authentication: seat.authentication,
+        ..NvmeOptions::new(portal)
+    };
+    let core = NvmeCore::new(&handle, options);
     let tenure = seat.tenure;
     if tenure.term().is_some() {
         core.serve_while(move || !tenure.is_over(BootTime::now));
@@ -179,7 +184,7 @@ struct Served {
 /// Where the control side's messages are answered.
 struct Desk {
     handle: Handle,
-    core: Core<Handle, ServedDevice>,
+    core: NvmeCore<Handle, ServedDevice>,
     device_timeout: Duration,
     map_memory: ByteLen,
     /// By shard.
@@ -361,7 +366,7 @@ impl Desk {
 }
 
 /// Does what one message asks. Whoever asked may have gone: the answer is then dropped.
-async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
+async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
     match message {
         CoreMessage::ListVolumes { first, answer } => {
             let _ = answer.send(core.volumes_from(first, VOLUMES_AT_ONCE));
@@ -404,7 +409,7 @@ async fn act<D: Device>(core: &Core<Handle, D>, message: CoreMessage) {
             let _ = answer.send(core.allot(&limits));
         }
         CoreMessage::Stats { answer } => {
-            let _ = answer.send(core.stats());
+            let _ = answer.send((core.stats(), core.nvme_stats()));
         }
         CoreMessage::TakeUp(_)
         | CoreMessage::Admit

@@ -46,7 +46,7 @@ impl State {
         let mut cores = Vec::new();
         let mut all = Vec::new();
         for link in &self.cores {
-            let stats = link.ask(|answer| CoreMessage::Stats { answer }).await?;
+            let (stats, _) = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             cores.push(Core {
                 core: link.cpu,
                 portal: link.portal(),

@@ -1,4 +1,4 @@
-//! Puts into words what cores say of their connections, on a thread of its own (G4 of `dataplane/src/life.rs`).
+//! Puts into words what cores say of their connections, on a thread of its own (G4 of `nvme-frontend/src/life.rs`).
 //!
 //! - Y1: a core never waits for it. Lines that find too many waiting are left out, and counted.
 //! - Y2: whoever sends one wakes nobody while lines are gathered.
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use dataplane::Line;
+use nvme_frontend::Line;
 
 use crate::failure::Failure;
 use crate::logging::GATHERED_FOR;

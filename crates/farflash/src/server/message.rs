@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use access::Access;
-use dataplane::{Allotment, CoreStats, DiscoveryRecord, VolumeFlow, VolumeStatus};
+use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use nvme_frontend::{DiscoveryRecord, NvmeStats};
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
 use tokio::sync::oneshot;
@@ -147,7 +148,7 @@ pub(crate) enum CoreMessage {
     /// Let hosts in.
     Admit,
     /// Say how the core is.
-    Stats { answer: Answer<CoreStats> },
+    Stats { answer: Answer<(CoreStats, NvmeStats)> },
     /// Finish what is in flight, write a checkpoint, and end.
     Shutdown { answer: Answer<Result<(), VolumeError>> },
 }

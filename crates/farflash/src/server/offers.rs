@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use access::Restrictions;
-use dataplane::DiscoveryRecord;
+use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
 
 use super::directory::Place;

@@ -28,7 +28,7 @@ impl State {
         if devices.len() > 1 {
             let mut stats = Vec::new();
             for core in &self.cores {
-                stats.push(core.ask(|answer| CoreMessage::Stats { answer }).await?);
+                stats.push(core.ask(|answer| CoreMessage::Stats { answer }).await?.0);
             }
             devices.sort_by_key(|device| {
                 let space = super::devices::Space::of(*device, &stats);

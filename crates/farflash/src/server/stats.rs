@@ -21,7 +21,7 @@ impl State {
         let mut sums = vec![dataplane::FlowStats::default(); devices.len()];
         let (mut cores, mut volumes) = (Vec::new(), Vec::new());
         for link in &self.cores {
-            let core = link.ask(|answer| CoreMessage::Stats { answer }).await?;
+            let (core, nvme) = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             for ((device, sum), part) in devices.iter_mut().zip(&mut sums).zip(&core.devices) {
                 sum.add(&part.done.flow);
                 device.flow = flow_document(sum);
@@ -37,10 +37,10 @@ impl State {
                 connections_let_in: core.connections_let_in as u64,
                 request_memory_bytes: core.memory_used_bytes,
                 connections_refused: core.connections_refused,
-                authentication_failures: core.authentication_failures,
-                authentications_unfinished: core.authentications_unfinished,
-                connects_put_off: core.connects_put_off,
-                errors: errors_document(&core.errors),
+                authentication_failures: nvme.authentication_failures,
+                authentications_unfinished: nvme.authentications_unfinished,
+                connects_put_off: nvme.connects_put_off,
+                errors: errors_document(&nvme.errors),
             });
             let flows = link.flows().await?;
             volumes.extend(

@@ -236,7 +236,7 @@ const HOST_RESET: &str = "the host reset its controller";
 /// The life of a connection is found in the log by its id, which no other has.
 #[test]
 fn a_connection_is_followed_through_the_log() {
-    let server = Server::start_logging("info,dataplane=debug", "mem:256MiB", &["--auth", "on"]);
+    let server = Server::start_logging("info,nvme_frontend=debug", "mem:256MiB", &["--auth", "on"]);
     let volume = server.volume_json(&["create", "followed", "--size", "64MiB"]);
     let text = |field: &str| volume[field].as_str().unwrap().to_owned();
     let target = format!("tcp://{}/{}", text("address"), text("nqn"));
@@ -285,7 +285,8 @@ fn a_connection_is_followed_through_the_log() {
 /// A log that nobody reads costs its lines, and nothing else.
 #[test]
 fn nobody_waits_for_who_reads_the_log() {
-    let server = Server::start_logging("info,dataplane=debug", "mem:256MiB", &["--auth", "off"]);
+    let server =
+        Server::start_logging("info,nvme_frontend=debug", "mem:256MiB", &["--auth", "off"]);
     let volume = server.volume_json(&["create", "unheard", "--size", "64MiB"]);
     let text = |field: &str| volume[field].as_str().unwrap().to_owned();
     let target = format!("tcp://{}/{}", text("address"), text("nqn"));

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 
-use dataplane::{Core, CoreOptions, nqn_of};
 use io_traits::{Network, SendBatch, Spawn, Stream};
 use local_sync::{Notify, first_of};
+use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimStream, SimWorld, Simulation};
 use units::{Duration, MetadataSize};
 use uuid::Uuid;
@@ -56,11 +56,11 @@ impl Server {
         let options = ShardOptions::default();
         let recovered = Shard::recover(device, superblock, 0, extents, options).await;
         let shard = recovered.expect("recoverable").start().await.expect("startable");
-        let mut options = CoreOptions::new(portal());
+        let mut options = NvmeOptions::new(portal());
         options.limits.in_capsule_bytes_max = self.in_capsule_max;
         options.limits.h2c_data_bytes_max = self.h2c_data_max;
-        options.window_bytes = self.window_bytes;
-        let core = Core::new(world, options);
+        options.core.window_bytes = self.window_bytes;
+        let core = NvmeCore::new(world, options);
         core.attach(shard);
         let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS as u64 };
         let terms = Terms { metadata: self.metadata, ..Terms::default() };

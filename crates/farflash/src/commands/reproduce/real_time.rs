@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use client::{Client, Options, Volume};
 use control::{ApiClient, ChangeDevice, ChangeVolume, CreateVolume, Slo, VolumeSize};
-use dataplane::nqn_of;
 use io_traits::{Buffer, Clock, Spawn};
 use local_sync::Notify;
+use nvme_frontend::nqn_of;
 use reactor::{CoreConfig, Handle};
 use reproduce::decibel_13::{self, BURST, Curve, DEPTH, PART, Setting};
 use reproduce::{Outcome, Progress};

@@ -1,0 +1,218 @@
+//! Requests whose turn has come: from the volume to their outcome.
+
+use std::rc::Rc;
+
+use io_traits::{Device, World};
+use schedule::Direction;
+use situations::{Phase, Situation, during, situation};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use volume::{Volume, VolumeError};
+
+use crate::export::Export;
+use crate::memory::{Share, footprint};
+use crate::payload::split;
+use crate::request::{IoError, Outcome, Payload, Request};
+use crate::session::{Link, Session, Tag};
+use crate::shards::log_findings;
+
+/// A request of one session, for one export.
+pub(crate) struct Job<W: World, D: Device> {
+    pub(crate) session: Rc<dyn Session>,
+    pub(crate) tag: Tag,
+    pub(crate) export: Rc<Export<W, D>>,
+}
+
+impl<W: World, D: Device> Job<W, D> {
+    /// Carries out the request as a task. One that need not wait is done on return.
+    pub(crate) fn run(self, world: &W, request: Request) {
+        match request {
+            Request::Read(range) => self.read_as_task(world, range, None),
+            _ => world.spawn_now(run(self, request)),
+        }
+    }
+
+    /// Reads in a task, which has `share` of the memory already, or finds its own.
+    pub(crate) fn read_as_task(self, world: &W, range: LbaRange, share: Option<Share>) {
+        world.spawn_now(read(self, range, share));
+    }
+
+    /// Ends the request.
+    pub(crate) fn end(&self, result: Result<(), IoError>) {
+        let outcome = match result {
+            Ok(()) => Outcome::Done,
+            Err(error) => return self.fail(error),
+        };
+        self.session.complete(self.tag, outcome);
+    }
+
+    #[cold]
+    pub(crate) fn fail(&self, error: IoError) {
+        if let Some(error) = error.volume_error() {
+            self.export.on_error(error);
+            if is_finding(error) {
+                log_findings(self.export.volume().shard());
+            }
+        }
+        self.session.complete(self.tag, Outcome::Failed(error));
+    }
+}
+
+/// Returns whether the error may be one of what lies below the engine.
+fn is_finding(error: &VolumeError) -> bool {
+    matches!(
+        error,
+        VolumeError::Corrupt { .. }
+            | VolumeError::CorruptMap { .. }
+            | VolumeError::Device(_)
+            | VolumeError::JournalLost
+    )
+}
+
+async fn read<W: World, D: Device>(job: Job<W, D>, range: LbaRange, share: Option<Share>) {
+    let link = job.session.link();
+    let share = match share {
+        Some(share) => share,
+        None => {
+            let metadata = job.export.with_volume(Volume::metadata_size);
+            let Some(share) = memory_for(link, transfer_bytes(range, metadata)).await else {
+                return;
+            };
+            share
+        }
+    };
+    let lane = &job.export.lane;
+    let Some(_ticket) = lane.enter(Direction::Read, range.blocks, link.closed()).await else {
+        return;
+    };
+    match job.export.volume().read(range).await {
+        Ok(data) => job.session.complete(job.tag, Outcome::Data(data, share)),
+        Err(error) => job.fail(error.into()),
+    }
+}
+
+/// Bytes of `range` as they are transferred.
+fn transfer_bytes(range: LbaRange, metadata: MetadataSize) -> usize {
+    let blocks = usize::try_from(range.blocks).expect("front ends bound transfers");
+    blocks * (BLOCK_SIZE + metadata.bytes())
+}
+
+/// Memory for so many bytes; `None` if the session ends first.
+async fn memory_for(link: &Link, len_bytes: usize) -> Option<Share> {
+    let bytes = footprint(len_bytes);
+    match link.window().try_take(bytes) {
+        Some(share) => Some(share),
+        None => {
+            situation(Situation::RequestAwaitsBuffers);
+            Box::pin(link.window().take(bytes)).await
+        }
+    }
+}
+
+async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
+    let link = job.session.link();
+    // Memory first: no request holds up the device while it waits for memory.
+    let _share = match &request {
+        Request::Verify(range) => {
+            match memory_for(link, transfer_bytes(*range, MetadataSize::None)).await {
+                Some(share) => Some(share),
+                None => return,
+            }
+        }
+        _ => None,
+    };
+    let ticket = match request.cost() {
+        Some((direction, blocks)) => {
+            let entered = job.export.lane.enter(direction, blocks, link.closed()).await;
+            if entered.is_none() {
+                return;
+            }
+            entered
+        }
+        None => None,
+    };
+    // Behind all waiting: the shard may have come back meanwhile, and the volume with it.
+    let volume = job.export.volume();
+    let result = match request {
+        Request::Read(_) => unreachable!("reads have a task of their own"),
+        Request::Write { range, data } => write(&volume, range.start, *data).await,
+        Request::Flush => volume.flush().await.map_err(IoError::from),
+        Request::WriteZeroes(range) => volume.unmap(range).await.map_err(IoError::from),
+        Request::Unmap { ranges, share: _share } => match unmap(&job, &volume, &ranges).await {
+            Some(result) => result,
+            None => return,
+        },
+        Request::Compare { range, expected } => compare(&volume, range.start, *expected).await,
+        Request::CompareAndWrite { range, expected, data } => {
+            // By itself: it is the largest, and the others need not have room for it.
+            Box::pin(compare_and_write(&volume, range.start, *expected, *data)).await
+        }
+        Request::Verify(range) => volume.verify(range).await.map_err(IoError::from),
+    };
+    drop(ticket);
+    job.end(result);
+}
+
+async fn write<D: Device>(volume: &Volume<D>, lba: Lba, payload: Payload) -> Result<(), IoError> {
+    let Payload { data, crcs, share } = payload;
+    let metadata = volume.metadata_size();
+    let written = if metadata.is_none() {
+        volume.write(lba, data, crcs.as_deref()).await
+    } else {
+        // Checksums that were taken as the data came are of other pieces than blocks.
+        let (blocks, crcs) = split(data.as_bytes(), metadata);
+        drop(data);
+        volume.write(lba, blocks, Some(&crcs)).await
+    };
+    drop(share);
+    written.map_err(IoError::from)
+}
+
+/// `None`: the session ended on the way. A host that is gone, or has reset its controller, must not see more of it happen.
+async fn unmap<W: World, D: Device>(
+    job: &Job<W, D>,
+    volume: &Volume<D>,
+    ranges: &[LbaRange],
+) -> Option<Result<(), IoError>> {
+    match volume.unmap_together(ranges).await {
+        Ok(true) => return Some(Ok(())),
+        Ok(false) => {}
+        Err(error) => return Some(Err(error.into())),
+    }
+    for range in ranges {
+        if !job.session.link().is_open() {
+            return None;
+        }
+        if let Err(error) = job.export.volume().unmap(*range).await {
+            return Some(Err(error.into()));
+        }
+    }
+    Some(Ok(()))
+}
+
+async fn compare<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    expected: Payload,
+) -> Result<(), IoError> {
+    let blocks = expected.blocks(volume.metadata_size());
+    // The share is also for the blocks that are read.
+    let Payload { share, .. } = expected;
+    let compared = volume.compare(lba, blocks).await;
+    drop(share);
+    compared.map_err(IoError::from)
+}
+
+async fn compare_and_write<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    expected: Payload,
+    data: Payload,
+) -> Result<(), IoError> {
+    let metadata = volume.metadata_size();
+    let (compared, written) = (expected.blocks(metadata), data.blocks(metadata));
+    let shares = (expected.share, data.share);
+    let _under_way = during(Phase::CompareAndWrite);
+    let outcome = volume.compare_and_write(lba, compared, written).await;
+    drop(shares);
+    outcome.map_err(IoError::from)
+}

@@ -1,0 +1,173 @@
+//! Requests and their outcomes, as every protocol has them.
+
+use io_traits::BufferSlice;
+use schedule::Direction;
+use smallvec::SmallVec;
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use volume::{Blocks, CompareError, ReadData, VolumeError};
+
+use crate::memory::Share;
+use crate::payload::split;
+
+/// Blocks of data that cost as much of the processor as a request: to copy them and take their checksum.
+const BLOCKS_PER_UNIT: u64 = 4;
+
+/// CRC-32C of blocks.
+pub type Crcs = SmallVec<[u32; 4]>;
+
+/// Data that came with a request.
+pub struct Payload {
+    /// Whole blocks, each followed by its metadata if the volume has some.
+    pub data: BufferSlice,
+    /// CRC-32C of each block, if it was taken as the data came. Not used for blocks with metadata.
+    pub crcs: Option<Crcs>,
+    /// Memory that is charged for the data, and for what the request reads.
+    pub share: Option<Share>,
+}
+
+impl Payload {
+    /// The blocks, taken apart only if they have metadata.
+    pub(crate) fn blocks(&self, metadata: MetadataSize) -> Blocks {
+        if metadata.is_none() {
+            self.data.clone().into()
+        } else {
+            split(self.data.as_bytes(), metadata).0
+        }
+    }
+}
+
+/// A request for an export. Its blocks are checked by the engine, so a request that names blocks beyond the end of the
+/// volume fails with [`VolumeError::OutOfRange`].
+pub enum Request {
+    /// Return the blocks.
+    Read(LbaRange),
+    /// Store the blocks, durably.
+    Write {
+        /// Which blocks.
+        range: LbaRange,
+        /// As many.
+        data: Box<Payload>,
+    },
+    /// Deallocate the ranges: they read as zeroes from then on.
+    Unmap {
+        /// Which blocks.
+        ranges: Vec<LbaRange>,
+        /// Memory that is charged for the list.
+        share: Option<Share>,
+    },
+    /// Make the blocks read as zeroes.
+    WriteZeroes(LbaRange),
+    /// Make every completed write durable.
+    Flush,
+    /// Compare the blocks with the data.
+    Compare {
+        /// Which blocks.
+        range: LbaRange,
+        /// As many.
+        expected: Box<Payload>,
+    },
+    /// Compare the blocks with `expected`, and store `data` in their place if they are equal, as one.
+    CompareAndWrite {
+        /// Which blocks.
+        range: LbaRange,
+        /// As many.
+        expected: Box<Payload>,
+        /// As many.
+        data: Box<Payload>,
+    },
+    /// Read and check the blocks, return nothing.
+    Verify(LbaRange),
+}
+
+/// The end of a request.
+pub enum Outcome {
+    /// It was carried out.
+    Done,
+    /// The blocks that it reads, and the memory that is charged for them until they were sent.
+    Data(ReadData, Share),
+    /// It was not carried out.
+    Failed(IoError),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum IoError {
+    /// The engine refused or failed it.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The contents differ from what was expected. Nothing was changed.
+    #[error("contents differ at byte {offset_bytes}")]
+    Miscompare {
+        /// First byte that differs, counted from the start of the request.
+        offset_bytes: u64,
+    },
+    /// The contents were as expected, and the data that was to take their place could not be written.
+    #[error("contents were as expected, but the new data is not written")]
+    Write(#[source] VolumeError),
+}
+
+impl IoError {
+    /// The engine's error, unless a comparison found a difference.
+    pub(crate) fn volume_error(&self) -> Option<&VolumeError> {
+        match self {
+            Self::Volume(error) | Self::Write(error) => Some(error),
+            Self::Miscompare { .. } => None,
+        }
+    }
+}
+
+impl From<CompareError> for IoError {
+    fn from(error: CompareError) -> Self {
+        match error {
+            CompareError::Miscompare { offset_bytes } => Self::Miscompare { offset_bytes },
+            CompareError::Volume(error) => Self::Volume(error),
+            CompareError::Write(error) => Self::Write(error),
+        }
+    }
+}
+
+/// The cost on the processor of moving so many bytes.
+pub(crate) fn units_of_data(len_bytes: u64) -> u32 {
+    let blocks = len_bytes / BLOCK_SIZE as u64;
+    1 + u32::try_from(blocks / BLOCKS_PER_UNIT).unwrap_or(u32::MAX / 4)
+}
+
+impl Request {
+    /// The block of a write of one block.
+    pub(crate) fn single_write(&self) -> Option<Lba> {
+        match self {
+            Self::Write { range, .. } if range.blocks == 1 => Some(range.start),
+            _ => None,
+        }
+    }
+
+    /// Its cost on the processor.
+    pub(crate) fn units(&self) -> u32 {
+        let blocks = match self {
+            Self::Read(range)
+            | Self::Verify(range)
+            | Self::Write { range, .. }
+            | Self::Compare { range, .. } => range.blocks,
+            Self::CompareAndWrite { range, .. } => 2 * range.blocks,
+            Self::Unmap { ranges, .. } => ranges.len() as u64 * BLOCKS_PER_UNIT,
+            Self::WriteZeroes(_) | Self::Flush => 0,
+        };
+        units_of_data(blocks.saturating_mul(BLOCK_SIZE as u64))
+    }
+
+    /// Its cost at the device.
+    pub(crate) fn cost(&self) -> Option<(Direction, u64)> {
+        match self {
+            Self::Read(range) | Self::Verify(range) | Self::Compare { range, .. } => {
+                Some((Direction::Read, range.blocks))
+            }
+            Self::Write { range, .. } | Self::CompareAndWrite { range, .. } => {
+                Some((Direction::Write, range.blocks))
+            }
+            // A record in the journal, however much is deallocated.
+            Self::WriteZeroes(_) => Some((Direction::Write, 1)),
+            Self::Unmap { ranges, .. } => Some((Direction::Write, ranges.len().max(1) as u64)),
+            Self::Flush => None,
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Data on its way in: memory for it, the request for it, and where it goes.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use io_traits::{Buffer, Device, World};
+use nvme_target::{IoCommand, ReceivedBlocks, SlotId};
+use nvme_wire::sqe::Fuse;
+use nvme_wire::{IoOpcode, Status};
+use units::BLOCK_SIZE;
+
+use crate::connection::{Connection, Role};
+use crate::extended::footprint_of;
+use dataplane::{Crcs, Share, footprint};
+
+/// Memory for the data of a command. Lists of ranges and messages are shorter than a block, and a host can have one
+/// of them come with each command of a queue: they do not take a block each.
+pub(crate) enum Room {
+    Blocks(Buffer),
+    Bytes(Box<[u8]>),
+}
+
+impl Room {
+    fn new(len_bytes: usize) -> Self {
+        if len_bytes < BLOCK_SIZE {
+            Self::Bytes(vec![0; len_bytes].into())
+        } else {
+            Self::Blocks(Buffer::new(len_bytes.div_ceil(BLOCK_SIZE)))
+        }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        match self {
+            Self::Blocks(buffer) => buffer.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    fn as_mut_bytes(&mut self) -> &mut [u8] {
+        match self {
+            Self::Blocks(buffer) => buffer.as_mut_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Whole blocks, which is what they are where blocks came.
+    pub(crate) fn into_buffer(self) -> Buffer {
+        match self {
+            Self::Blocks(buffer) => buffer,
+            Self::Bytes(bytes) => Buffer::from_bytes(&bytes),
+        }
+    }
+}
+
+/// Data on its way in, for one command.
+#[derive(Default)]
+struct Incoming {
+    room: Option<Room>,
+    len_bytes: usize,
+    received: ReceivedBlocks,
+    share: Option<Share>,
+    is_solicited: bool,
+    /// The command as it was checked when it came, if it is one of a volume.
+    command: Option<IoCommand>,
+    /// The command came too late to be executed.
+    is_late: bool,
+}
+
+/// What the data of a command is received under.
+struct Expected {
+    len_bytes: usize,
+    share: Share,
+    is_solicited: bool,
+    command: Option<IoCommand>,
+}
+
+/// The data on its way in, by slot.
+#[derive(Default)]
+pub(crate) struct IncomingTable {
+    slots: RefCell<Vec<Incoming>>,
+    /// Commands whose data was asked for and has not all come.
+    solicited: Cell<usize>,
+    /// Commands that came too late to be executed.
+    late: Cell<usize>,
+}
+
+/// The data that came with a command.
+pub(crate) struct Payload {
+    pub(crate) room: Room,
+    pub(crate) len_bytes: usize,
+    /// CRC-32C of each whole block.
+    pub(crate) crcs: Crcs,
+    /// The command as it was checked when it came, if it is one of a volume.
+    pub(crate) command: Option<IoCommand>,
+    /// Kept until the data is no longer needed.
+    pub(crate) share: Option<Share>,
+}
+
+impl Payload {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.room.as_bytes()[..self.len_bytes]
+    }
+}
+
+impl IncomingTable {
+    /// Whether data that was asked for has not all come.
+    pub(crate) fn is_solicited(&self) -> bool {
+        self.solicited.get() > 0
+    }
+
+    /// Commands that came too late to be executed.
+    pub(crate) fn late(&self) -> usize {
+        self.late.get()
+    }
+
+    /// Gives all memory back: nothing more will come.
+    pub(crate) fn clear(&self) {
+        drop(self.slots.take());
+        self.solicited.set(0);
+    }
+
+    fn with<T>(&self, slot: SlotId, act: impl FnOnce(&mut Incoming) -> T) -> T {
+        let mut slots = self.slots.borrow_mut();
+        if slots.len() <= slot.index() {
+            slots.resize_with(slot.index() + 1, Incoming::default);
+        }
+        act(&mut slots[slot.index()])
+    }
+
+    /// Makes room for data.
+    fn expect(&self, slot: SlotId, expected: Expected) {
+        let Expected { len_bytes, share, is_solicited, command } = expected;
+        self.with(slot, |incoming| {
+            incoming.room = Some(Room::new(len_bytes));
+            incoming.len_bytes = len_bytes;
+            incoming.received.reset();
+            incoming.share = Some(share);
+            incoming.is_solicited = is_solicited;
+            incoming.command = command;
+        });
+        self.solicited.set(self.solicited.get() + usize::from(is_solicited));
+    }
+
+    /// Takes in data of a command, unless the command came too late.
+    pub(crate) fn copy(&self, slot: SlotId, offset: usize, bytes: &[u8]) {
+        self.with(slot, |incoming| {
+            if let Some(room) = &mut incoming.room {
+                incoming.received.copy(room.as_mut_bytes(), offset, bytes);
+            }
+        });
+    }
+
+    /// The digest of data that has come; `None` if it was not taken in.
+    pub(crate) fn digest(&self, slot: SlotId, offset: usize, len_bytes: usize) -> Option<u32> {
+        self.with(slot, |incoming| {
+            let room = incoming.room.as_ref()?;
+            Some(incoming.received.digest(room.as_bytes(), offset, len_bytes))
+        })
+    }
+
+    /// Whether all data of a command is on its way or there.
+    pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
+        self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.room.is_some())
+    }
+
+    /// The command in `slot` will not be executed and never be answered.
+    pub(crate) fn set_late(&self, slot: SlotId) {
+        let was_late = self.with(slot, |incoming| std::mem::replace(&mut incoming.is_late, true));
+        self.late.set(self.late.get() + usize::from(!was_late));
+    }
+
+    /// The data that came with the command in `slot`, if any did.
+    pub(crate) fn take(&self, slot: SlotId) -> Option<Payload> {
+        let mut slots = self.slots.borrow_mut();
+        let incoming = slots.get_mut(slot.index())?;
+        let room = incoming.room.take()?;
+        if std::mem::take(&mut incoming.is_solicited) {
+            self.solicited.set(self.solicited.get() - 1);
+        }
+        Some(Payload {
+            room,
+            len_bytes: incoming.len_bytes,
+            crcs: Crcs::from_slice(incoming.received.block_crcs()),
+            command: incoming.command.take(),
+            share: incoming.share.take(),
+        })
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Finds memory for the data of a command, unless the command is refused anyway.
+    pub(crate) fn prepare(self: &Rc<Self>, slot: SlotId, len_bytes: usize, is_solicited: bool) {
+        if self.core.is_draining() {
+            return self.incoming.set_late(slot);
+        }
+        if let Err(status) = self.must_authenticate(slot) {
+            return self.complete_command(slot, status, 0);
+        }
+        if let Some(first) = self.first_half_of(slot) {
+            return self.prepare_second_half([first, slot], len_bytes, is_solicited);
+        }
+        let command = match self.check(slot) {
+            Ok(command) => command,
+            Err(status) => return self.complete_command(slot, status, 0),
+        };
+        let bytes = self.bytes_to_charge(slot, len_bytes);
+        if !is_solicited {
+            let share = self.link.window().take_anyway(bytes);
+            let expected = Expected { len_bytes, share, is_solicited, command };
+            return self.incoming.expect(slot, expected);
+        }
+        if let Some(share) = self.link.window().try_take(bytes) {
+            return self.solicit(slot, Expected { len_bytes, share, is_solicited, command });
+        }
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            let Some(share) = connection.link.window().take(bytes).await else { return };
+            if connection.core.is_draining() {
+                connection.incoming.set_late(slot);
+            } else if connection.is_open() {
+                connection.solicit(slot, Expected { len_bytes, share, is_solicited, command });
+            }
+        });
+    }
+
+    /// All that a command which brings `len_bytes` will need.
+    fn bytes_to_charge(&self, slot: SlotId, len_bytes: usize) -> i64 {
+        if len_bytes < BLOCK_SIZE {
+            return i64::try_from(len_bytes).expect("less than a block");
+        }
+        let role = self.role.borrow();
+        let Role::Io(queue) = &*role else { return footprint(len_bytes) };
+        let metadata = queue.export.with_volume(volume::Volume::metadata_size);
+        let footprint = |len_bytes| footprint_of(len_bytes, metadata);
+        let sqe = self.command(slot);
+        // A Compare reads as much as it brings, and, as a first half, stands for the second one, too.
+        match IoOpcode(sqe.opcode) {
+            IoOpcode::COMPARE if sqe.fuse() == Fuse::First => footprint(len_bytes) * 3,
+            IoOpcode::COMPARE => footprint(len_bytes) * 2,
+            IoOpcode::COMPARE_AND_WRITE => footprint(len_bytes) + footprint(len_bytes / 2),
+            _ => footprint(len_bytes),
+        }
+    }
+
+    /// The first half has paid for both, or waits for its turn to do so.
+    fn prepare_second_half(
+        self: &Rc<Self>,
+        halves: [SlotId; 2],
+        len_bytes: usize,
+        is_solicited: bool,
+    ) {
+        let [_, slot] = halves;
+        if let Err(statuses) = self.decode_halves(halves, &self.io_queue()) {
+            return self.refuse_halves(slot, statuses);
+        }
+        if !is_solicited {
+            let share = self.link.window().take_anyway(0);
+            let expected = Expected { len_bytes, share, is_solicited, command: None };
+            return self.incoming.expect(slot, expected);
+        }
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            let Some(share) = connection.link.window().take_in_turn(0).await else { return };
+            if connection.core.is_draining() {
+                connection.incoming.set_late(slot);
+            } else if connection.is_open() {
+                let expected = Expected { len_bytes, share, is_solicited, command: None };
+                connection.solicit(slot, expected);
+            }
+        });
+    }
+
+    /// Makes room for data and asks for it.
+    fn solicit(&self, slot: SlotId, expected: Expected) {
+        let len_bytes = u32::try_from(expected.len_bytes).expect("bounded by MDTS");
+        self.incoming.expect(slot, expected);
+        let now = self.reading_time();
+        self.put(|transport, out| transport.grant(now, slot, len_bytes, out));
+        // It must be able to arrive, even if there is no room for more.
+        self.resume.notify_all();
+    }
+
+    /// Checks that the command in `slot` is worth waiting for its data. Returns it decoded, if it is one of a volume.
+    fn check(&self, slot: SlotId) -> Result<Option<IoCommand>, Status> {
+        match &*self.role.borrow() {
+            Role::Io(_) if self.exchange_of(slot).is_some() => Ok(None),
+            Role::Io(queue) => self.decode_io(slot, queue).map(Some),
+            Role::New | Role::Admin(_) => Ok(None),
+        }
+    }
+}

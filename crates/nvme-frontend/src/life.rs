@@ -1,0 +1,263 @@
+//! What the log says of a connection, so that it can be followed from its beginning to its end.
+//!
+//! - G1: each line about a connection has its id in the field `connection`. An id is given once while the
+//!   server runs: the core, and the connection's number there.
+//! - G2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
+//!   that says how it ended. Those of I/O queues are for `debug` if all went well: a host has many.
+//! - G3: of hosts that have not shown who they are not every line is written (`strangers::Quiet`).
+//! - G4: a core only says what happened. To put it into words takes 13 µs of a core whose caches hold other things, so a server has a
+//!   thread for that.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::fmt;
+use std::net::SocketAddr;
+
+use auth::Parties;
+use dataplane::ConnectionId;
+use io_traits::{Device, World};
+use nvme_wire::{Nqn, Status};
+use strangers::LeftOut;
+use tracing::Level;
+
+use crate::admission::Subject;
+use crate::connection::{Connection, Role};
+use crate::frontend::NvmeCore;
+
+/// Why a connection ended whose host was asked to authenticate, and has not. It may have no token.
+const LEFT_UNPROVEN: &str = "the host went without having authenticated";
+/// Why I/O queues end whose host is done with them, or begins anew.
+pub(crate) const HOST_RESET: &str = "the host reset its controller";
+
+/// The reason for the end of a connection, once there is one.
+#[derive(Default)]
+pub(crate) struct EndReason(RefCell<Option<String>>);
+
+/// Who has a connection, and for what.
+struct Holder {
+    host: Nqn,
+    subsystem: Nqn,
+    qid: u16,
+    cntlid: u16,
+    /// It has shown who it is, or need not.
+    is_known: bool,
+}
+
+/// Something that happened to a connection (G4).
+pub struct Line {
+    connection: ConnectionId,
+    peer: SocketAddr,
+    event: Event,
+    level: Level,
+}
+
+enum Event {
+    Accepted {
+        interface: Option<String>,
+    },
+    Connected(Holder),
+    Refused {
+        status: Status,
+    },
+    Authenticated(Holder),
+    /// An authentication that failed.
+    Unproven {
+        host: Nqn,
+        subsystem: Nqn,
+        volume: &'static str,
+        reason: String,
+    },
+    /// A host that may not open what it names, if nobody has to authenticate.
+    Unqualified {
+        host: Nqn,
+        subsystem: Nqn,
+        reason: &'static str,
+    },
+    Ended {
+        holder: Option<Holder>,
+        reason: Cow<'static, str>,
+    },
+}
+
+/// Writes a line of a level that is only known when it is written.
+macro_rules! write_at {
+    ($level:expr, $($line:tt)*) => {
+        match $level {
+            Level::DEBUG => tracing::debug!($($line)*),
+            Level::WARN => tracing::warn!($($line)*),
+            _ => tracing::info!($($line)*),
+        }
+    };
+}
+
+impl Line {
+    /// Writes it into the log.
+    pub fn write(&self) {
+        let Self { connection, peer, event, level } = self;
+        let level = *level;
+        match event {
+            Event::Accepted { interface } => {
+                let interface = interface.as_deref();
+                write_at!(level, %connection, %peer, interface, "connection accepted");
+            }
+            Event::Connected(Holder { host, subsystem, qid, cntlid, .. }) => {
+                write_at!(level, %connection, %peer, %host, %subsystem, qid, cntlid, "connected");
+            }
+            Event::Refused { status } => {
+                write_at!(level, %connection, %peer, %status, "Connect refused");
+            }
+            Event::Authenticated(Holder { host, subsystem, qid, cntlid, .. }) => {
+                write_at!(level, %connection, %peer, %host, %subsystem, qid, cntlid, "authenticated");
+            }
+            Event::Unproven { host, subsystem, volume, reason } => {
+                tracing::warn!(%connection, %peer, %host, %subsystem, volume, %reason, "authentication failed");
+            }
+            Event::Unqualified { host, subsystem, reason } => {
+                tracing::info!(%connection, %peer, %host, %subsystem, reason, "host refused");
+            }
+            Event::Ended { holder: None, reason } => {
+                let reason = reason.as_ref();
+                write_at!(level, %connection, %peer, reason, "connection ended");
+            }
+            Event::Ended { holder: Some(Holder { host, subsystem, qid, .. }), reason } => {
+                let reason = reason.as_ref();
+                write_at!(level, %connection, %peer, %host, %subsystem, qid, reason, "connection ended");
+            }
+        }
+    }
+}
+
+/// Whether lines about connections are written that are of `level`.
+fn is_written(level: Level) -> bool {
+    match level {
+        Level::DEBUG => tracing::enabled!(Level::DEBUG),
+        Level::WARN => tracing::enabled!(Level::WARN),
+        _ => tracing::enabled!(Level::INFO),
+    }
+}
+
+impl<W: World, D: Device> NvmeCore<W, D> {
+    /// From now on `tell` is given each line about a connection, and has it written (G4). Without this they are written at once.
+    pub fn on_line(&self, tell: impl Fn(Line) + 'static) {
+        *self.state.on_line.borrow_mut() = Box::new(tell);
+    }
+
+    /// Logs how many lines were left out (G3).
+    pub(crate) fn log_suppressed(&self) {
+        for LeftOut { source, lines } in self.quiet().borrow_mut().over(self.world().now()) {
+            tracing::warn!(%source, lines, "lines about strangers left out");
+        }
+    }
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Notes why the connection ends; the first reason is the one.
+    pub(crate) fn note_end(&self, reason: impl fmt::Display) {
+        self.end_reason.0.borrow_mut().get_or_insert_with(|| reason.to_string());
+    }
+
+    /// G3: whether a line about a host that has not shown who it is may be written.
+    pub(crate) fn may_be_said(&self) -> bool {
+        self.core.quiet().borrow_mut().allows(self.peer().ip(), self.core.world().now())
+    }
+
+    fn holder(&self) -> Option<Holder> {
+        let role = self.role.borrow();
+        let (association, qid) = match &*role {
+            Role::New => return None,
+            Role::Admin(association) => (association, 0),
+            Role::Io(queue) => (&queue.association, queue.qid),
+        };
+        let controller = association.controller.borrow();
+        let parameters = controller.parameters();
+        let has_passed = self.authentication.get().is_none_or(|queue| queue.has_passed());
+        Some(Holder {
+            host: association.host,
+            subsystem: parameters.subsystem,
+            qid,
+            cntlid: parameters.instance.cntlid,
+            is_known: has_passed && matches!(association.subject, Subject::Volume(_)),
+        })
+    }
+
+    fn say(&self, level: Level, event: Event) {
+        let line = Line { connection: self.link.id(), peer: self.peer(), event, level };
+        (self.core.state.on_line.borrow())(line);
+    }
+
+    pub(crate) fn log_accepted(&self) {
+        if is_written(Level::DEBUG) {
+            self.say(
+                Level::DEBUG,
+                Event::Accepted { interface: self.interface().map(str::to_owned) },
+            );
+        }
+    }
+
+    /// Of a host that has yet to show who it is [`Connection::log_authenticated`] tells.
+    pub(crate) fn log_connected(&self) {
+        let Some(holder) = self.holder() else { return };
+        let is_detail = holder.qid > 0 || self.unproven().is_some();
+        let level = if is_detail { Level::DEBUG } else { Level::INFO };
+        if is_written(level) && (is_detail || holder.is_known || self.may_be_said()) {
+            self.say(level, Event::Connected(holder));
+        }
+    }
+
+    pub(crate) fn log_refused(&self, status: Status) {
+        if is_written(Level::DEBUG) {
+            self.say(Level::DEBUG, Event::Refused { status });
+        }
+    }
+
+    pub(crate) fn log_authenticated(&self) {
+        let Some(holder) = self.holder() else { return };
+        let level = if holder.qid > 0 { Level::DEBUG } else { Level::INFO };
+        if is_written(level) {
+            self.say(level, Event::Authenticated(holder));
+        }
+    }
+
+    /// An authentication of one of `parties` has failed for `reason`, which may be said (G3); `volume` says what is with that.
+    pub(crate) fn log_unproven(
+        &self,
+        parties: &Parties,
+        volume: &'static str,
+        reason: impl fmt::Display,
+    ) {
+        let (Parties { host, subsystem }, reason) = (*parties, reason.to_string());
+        self.say(Level::WARN, Event::Unproven { host, subsystem, volume, reason });
+    }
+
+    /// `host` may not open `subsystem`, for `reason`, and is told that there is none.
+    pub(crate) fn log_unqualified(&self, host: Nqn, subsystem: Nqn, reason: &'static str) {
+        if self.may_be_said() {
+            self.say(Level::INFO, Event::Unqualified { host, subsystem, reason });
+        }
+    }
+
+    /// G2.
+    pub(crate) fn log_ended(&self) {
+        let reason = self.end_reason.0.take();
+        let by_host = reason.as_deref().is_none_or(|reason| reason == HOST_RESET);
+        // As one does that has no token, or none that it was asked for.
+        let is_unfinished = reason.is_none() && self.unproven().is_some();
+        if is_unfinished {
+            self.core.throttle().borrow_mut().note_unfinished();
+        }
+        let usual = if is_unfinished { LEFT_UNPROVEN } else { "the host closed it" };
+        let reason = reason.map_or(Cow::Borrowed(usual), Cow::Owned);
+        let holder = self.holder();
+        let is_detail =
+            by_host && !is_unfinished && holder.as_ref().is_none_or(|holder| holder.qid > 0);
+        let is_known = holder.as_ref().is_some_and(|holder| holder.is_known);
+        let level = match () {
+            () if is_detail => Level::DEBUG,
+            () if is_unfinished => Level::WARN,
+            () => Level::INFO,
+        };
+        if is_written(level) && (is_detail || is_known || self.may_be_said()) {
+            self.say(level, Event::Ended { holder, reason });
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! A Flash server and its hosts in a simulation.
+
+pub(crate) mod busy_core;
+pub(crate) mod raw_host;
+pub(crate) mod siege;
+mod slow_device;
+pub(crate) mod tenants;
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use client::{Client, Options, Volume};
+use io_traits::{Buffer, BufferSlice, Clock, Device, World};
+use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
+use sim::{SimDevice, SimWorld, Simulation};
+use units::{BLOCK_SIZE, Duration, Slo};
+use uuid::Uuid;
+use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
+
+pub(crate) use slow_device::SlowDevice;
+
+/// 256 MiB: small enough to fill.
+pub(crate) const DEVICE_BLOCKS: u64 = 65_536;
+pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
+
+pub(crate) type SimCore = NvmeCore<SimWorld, SimDevice>;
+pub(crate) type SlowCore = NvmeCore<SimWorld, SlowDevice>;
+
+/// What a busy file on a disk takes.
+const SLOW_WRITE: Duration = Duration::from_millis(5);
+const SLOW_FLUSH: Duration = Duration::from_millis(40);
+
+pub(crate) fn portal() -> SocketAddr {
+    "10.0.0.1:4420".parse().expect("an address")
+}
+
+/// Formats a new disk.
+pub(crate) async fn formatted(world: SimWorld) -> SimDevice {
+    let device = SimDevice::new(&world, DEVICE_BLOCKS);
+    let uuid = Uuid::from_u128(world.draw(|rng| rng.next_u64()).into());
+    volume::format(&device, &FormatOptions { uuid }).await.expect("a sound disk");
+    device
+}
+
+/// Starts a server on `device`, as after any boot.
+pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
+    serve_with(world, device, NvmeOptions::new(portal())).await
+}
+
+/// Starts a server on any kind of device, with options.
+pub(crate) async fn serve_with<W: World, D: Device>(
+    world: W,
+    device: D,
+    core_options: NvmeOptions,
+) -> NvmeCore<W, D> {
+    let superblock = volume::read_superblock(&device).await.expect("formatted");
+    let extents = ExtentAllocator::new(&superblock);
+    let options = ShardOptions::default();
+    let recovered =
+        Shard::recover(device, superblock, 0, extents, options).await.expect("recoverable");
+    let shard = recovered.start().await.expect("startable");
+    let core = NvmeCore::new(&world, core_options);
+    core.attach(shard);
+    announce(&core);
+    open_portal(&world, &core);
+    core
+}
+
+/// Lets hosts in.
+pub(crate) fn open_portal<W: World, D: Device>(world: &W, core: &NvmeCore<W, D>) {
+    let listener = world.listen(portal()).expect("a free address");
+    let serving = core.clone();
+    world.spawn(async move { serving.serve(listener).await });
+}
+
+/// Tells the discovery service of all volumes.
+pub(crate) fn announce<W: World, D: Device>(core: &NvmeCore<W, D>) {
+    for status in core.volumes() {
+        core.announce(DiscoveryRecord {
+            uuid: status.uuid,
+            addresses: vec![portal()],
+            restrictions: status.access.unwrap_or_default().restrictions,
+        });
+    }
+}
+
+/// A server with one volume of `blocks` blocks.
+pub(crate) async fn serve_new(world: SimWorld, blocks: u64) -> (SimCore, SimDevice) {
+    let device = formatted(world.clone()).await;
+    let core = serve(world, device.clone()).await;
+    create(&core, blocks).await;
+    (core, device)
+}
+
+/// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
+pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOptions) -> SlowCore {
+    let device = formatted(world.clone()).await;
+    let (write, flush, flushes) = (SLOW_WRITE, SLOW_FLUSH, Rc::default());
+    let device = SlowDevice { world: world.clone(), device, write, flush, flushes };
+    let core = serve_with(world.clone(), device, options).await;
+    create(&core, blocks).await;
+    core
+}
+
+pub(crate) async fn create<D: Device>(core: &NvmeCore<SimWorld, D>, blocks: u64) {
+    let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
+    core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
+    announce(core);
+}
+
+/// Connects a host.
+pub(crate) async fn connect(world: SimWorld, options: Options) -> Volume<SimWorld> {
+    let client = Client::connect(world, portal(), &nqn_of(VOLUME), options).await;
+    client.expect("a server that serves it").volume().await.expect("a namespace")
+}
+
+/// Lets `duration` pass.
+pub(crate) async fn sleep(world: &SimWorld, duration: Duration) {
+    world.sleep_until(world.now() + duration).await;
+}
+
+pub(crate) fn host() -> Options {
+    Options::for_host([7; 16])
+}
+
+/// `blocks` blocks, each different from any other `stamp`'s.
+pub(crate) fn data(stamp: u64, blocks: usize) -> BufferSlice {
+    let mut buffer = Buffer::new(blocks);
+    for (n, block) in buffer.as_mut_bytes().chunks_mut(BLOCK_SIZE).enumerate() {
+        fill(block, stamp, n as u64);
+    }
+    buffer.into_slice()
+}
+
+fn fill(block: &mut [u8], stamp: u64, n: u64) {
+    for (at, word) in block.chunks_mut(8).enumerate() {
+        let value = stamp.wrapping_mul(0x9E37_79B9) ^ n << 40 ^ at as u64;
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// Runs a scenario to its end, in a world of its own.
+pub(crate) fn simulate<T: 'static, F: Future<Output = T> + 'static>(
+    seed: u64,
+    scenario: impl FnOnce(SimWorld) -> F,
+) -> T {
+    let simulation = Rc::new(Simulation::new(seed));
+    let scenario = scenario(simulation.world());
+    simulation.run(scenario).unwrap_or_else(|stalled| panic!("seed {seed}: {stalled:?}"))
+}
