@@ -167,7 +167,7 @@ async fn write<D: Device>(volume: &Volume<D>, lba: Lba, payload: Payload) -> Res
     written.map_err(IoError::from)
 }
 
-/// `None`: the session ended on the way. A host that is gone, or has reset its controller, must not see more of it happen.
+/// Deallocates as one if that can be, else range by range. `None`: the session ended on the way, and no more is done.
 async fn unmap<W: World, D: Device>(
     job: &Job<W, D>,
     volume: &Volume<D>,

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use checksum::Crc32c;
+use dataplane::{Export, Share, footprint};
 use io_traits::{Buffer, BufferSlice, Device, World};
 use nvme_target::connect::CNTLID_MAX;
 use nvme_target::controller::Namespace;
@@ -22,8 +23,6 @@ use crate::authentication::QueueAuthentication;
 use crate::connection::{Connection, IoQueue, Role};
 use crate::frontend::NvmeCore;
 use crate::incoming::Payload;
-use dataplane::Export;
-use dataplane::{Share, footprint};
 
 /// Bytes of zeroes that a thread keeps to pad log pages with.
 const ZEROES_BYTES: usize = 64 << 10;

@@ -25,6 +25,7 @@ use std::rc::Rc;
 
 use access::{Access, TOKENS_MAX, Token};
 use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secret};
+use dataplane::{Export, footprint};
 use io_traits::{Device, World};
 use local_sync::first_of;
 use nvme_target::{ConnectRequest, SlotId};
@@ -37,8 +38,6 @@ use crate::association::{NO_PLACE, NOT_THE_QUEUE};
 use crate::connection::{Connection, Role};
 use crate::frontend::NvmeCore;
 use crate::incoming::Payload;
-use dataplane::Export;
-use dataplane::footprint;
 
 /// How long a host may take to authenticate. The largest group keeps a slow processor busy for seconds.
 const HOST_TIME_MAX: Duration = Duration::from_secs(30);

@@ -16,9 +16,10 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
 
-use dataplane::{ExportId, Filling, Link, Outbox, Outcome, Session, Share, Tag, VolumeEvent};
-use io_traits::BufferSlice;
-use io_traits::{Device, Stream, StreamError, World};
+use dataplane::{
+    Export, ExportId, Filling, Link, Outbox, Outcome, Session, Share, Tag, VolumeEvent,
+};
+use io_traits::{BufferSlice, Device, Stream, StreamError, World};
 use local_sync::{Either, Notify, first_of};
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
@@ -30,7 +31,6 @@ use crate::authentication::QueueAuthentication;
 use crate::frontend::NvmeCore;
 use crate::incoming::{IncomingTable, Payload};
 use crate::life::EndReason;
-use dataplane::Export;
 
 /// How long a connection may hold memory without progress while others wait for memory.
 const STALL_TIMEOUT_IN_NEED: Duration = Duration::from_secs(5);

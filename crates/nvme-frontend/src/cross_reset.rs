@@ -16,6 +16,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use dataplane::Export;
 use io_traits::{Device, World};
 use nvme_target::ResetId;
 use nvme_wire::{ControllerInstance, CrossControllerReset, Status};
@@ -24,7 +25,6 @@ use units::Duration;
 use crate::association::Association;
 use crate::connection::Connection;
 use crate::frontend::NvmeCore;
-use dataplane::Export;
 
 /// How often it is looked whether the last command of a controller has ended.
 const LOOK: Duration = Duration::from_millis(1);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dataplane::Export;
 use io_traits::{Device, World};
 use nvme_target::Health;
 use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE};
@@ -9,7 +10,6 @@ use units::BLOCK_SIZE;
 use volume::Capacity;
 
 use crate::frontend::NvmeCore;
-use dataplane::Export;
 
 /// A pool with less space than this is in need of an administrator.
 const SPARE_THRESHOLD_PERCENT: u8 = 5;

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use dataplane::{Crcs, Share, footprint};
 use io_traits::{Buffer, Device, World};
 use nvme_target::{IoCommand, ReceivedBlocks, SlotId};
 use nvme_wire::sqe::Fuse;
@@ -11,7 +12,6 @@ use units::BLOCK_SIZE;
 
 use crate::connection::{Connection, Role};
 use crate::extended::footprint_of;
-use dataplane::{Crcs, Share, footprint};
 
 /// Memory for the data of a command. Lists of ranges and messages are shorter than a block, and a host can have one
 /// of them come with each command of a queue: they do not take a block each.

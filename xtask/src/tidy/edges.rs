@@ -142,6 +142,21 @@ mod tests {
     }
 
     #[test]
+    fn the_core_of_the_data_plane_knows_no_protocol() {
+        for protocol in ["auth", "nvme-wire", "nvme-target", "nvme-initiator"] {
+            let manifest = format!("[dependencies]\n{protocol}.workspace = true\n");
+            let expected = format!("`dataplane` (data plane) must not use `{protocol}`");
+            assert_eq!(messages("dataplane", &manifest), [expected]);
+        }
+        let upward = "[dependencies]\nnvme-frontend.workspace = true\n";
+        assert_eq!(messages("dataplane", upward).len(), 1);
+        assert_eq!(
+            messages("nvme-frontend", "[dependencies]\ndataplane.workspace = true\n"),
+            [""; 0]
+        );
+    }
+
+    #[test]
     fn a_dependency_for_one_target_counts_and_so_do_other_peoples_crates() {
         let rest = "[target.'cfg(unix)'.dependencies]\ntokio.workspace = true\n";
         assert_eq!(messages("dataplane", rest).len(), 1);
