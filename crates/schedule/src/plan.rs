@@ -316,6 +316,18 @@ mod tests {
         assert_eq!(error, left);
     }
 
+    /// A ceiling of zero is a device that does nothing yet, and its parts are numbers.
+    #[test]
+    fn nothing_is_divided_into_nothing() {
+        let ceiling = Ceiling { reads_per_second: 0, writes_per_second: 0 };
+        let promises = [share(0, 1), share(1, 3)];
+        let plan = plan(ceiling, LATENCY, CostModel::Separate, &promises, 2).expect("fits");
+        for part in plan.cores.iter().flatten() {
+            assert_eq!(part.ceiling.per_second, [0.0, 0.0]);
+            assert_eq!(part.window_blocks.iter().sum::<u32>(), WINDOW_BLOCKS_MIN);
+        }
+    }
+
     #[test]
     fn empty_promises_are_refused() {
         let refusal = |promise| plan(CEILING, LATENCY, CostModel::Separate, &[promise], 1);

@@ -57,12 +57,9 @@ pub trait Policy {
     /// Takes the request that leaves next.
     fn next(&mut self, now: Instant) -> Next;
 
-    /// Nobody waits: counts a request of `flow` as taken, if it may leave at once. A shorter way than to
-    /// offer it and to ask for the next; a policy need not have one.
-    fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
-        let _ = (flow, units, now);
-        false
-    }
+    /// Counts a request of `flow` as taken, if it may leave at once; no request waits. A shorter way than to
+    /// offer it and to ask for the next. A policy without such a way returns false.
+    fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool;
 }
 
 /// A policy as users choose it.
@@ -144,5 +141,41 @@ impl FromStr for PolicyKind {
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
         let found = POLICIES.iter().find(|policy| policy.name == name);
         found.copied().ok_or_else(|| UnknownPolicy { name: name.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UNITS_PER_BLOCK;
+
+    #[test]
+    fn a_policy_is_found_by_its_name_and_is_equal_to_itself_alone() {
+        for (number, policy) in POLICIES.iter().enumerate() {
+            assert_eq!(policy.name.parse::<PolicyKind>().as_ref(), Ok(policy));
+            for (other, kind) in POLICIES.iter().enumerate() {
+                assert_eq!(policy == kind, number == other, "{policy} and {kind}");
+            }
+        }
+        assert_eq!(PolicyKind::default(), POLICIES[0]);
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_those_that_there_are() {
+        assert_eq!(policy_names(), "drr, sts, fcfs");
+        let error = "lifo".parse::<PolicyKind>().expect_err("there is none");
+        let message = "there is no policy \"lifo\"; choose one of drr, sts, fcfs";
+        assert_eq!(error.to_string(), message);
+    }
+
+    #[test]
+    fn what_a_quota_pays_for_leaves_at_once() {
+        for policy in POLICIES {
+            let mut made = (policy.make)(1_000.0, Instant(0));
+            made.set_flow(FlowId(0), 1_000.0, Instant(0));
+            let now = Instant(1_000_000_000);
+            assert!(made.take_at_once(FlowId(0), UNITS_PER_BLOCK, now), "{policy}");
+            assert_eq!(made.next(now), Next::Nothing, "{policy}: it was taken");
+        }
     }
 }

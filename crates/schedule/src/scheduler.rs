@@ -84,7 +84,7 @@ struct Class {
 pub struct Scheduler<T> {
     config: SchedulerConfig,
     classes: [Class; CLASSES],
-    /// The class that is looked at first.
+    /// The class that is looked at first; it counts on beyond the last.
     first_class: usize,
     flows: Slab<Flow<T>>,
     requests: u64,
@@ -266,7 +266,7 @@ impl<T> Scheduler<T> {
             }
             match self.classes[class].policy.next(now) {
                 Next::Flow(flow) => {
-                    self.first_class = (class + 1) % CLASSES;
+                    self.first_class = class + 1;
                     return self.issue(flow, class, now);
                 }
                 Next::WaitUntil(at) => {
@@ -312,5 +312,87 @@ impl<T> Scheduler<T> {
         if this.removed && this.in_flight == 0 {
             self.flows.remove(flow.0 as usize);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::POLICIES;
+
+    const READ: Request = Request { direction: Direction::Read, blocks: 2 };
+    const WRITE: Request = Request { direction: Direction::Write, blocks: 3 };
+    const RATE: Quota = Quota { per_second: [1e6, 1e6] };
+
+    fn scheduler() -> Scheduler<u32> {
+        let config = SchedulerConfig {
+            policy: POLICIES[2],
+            cost_model: CostModel::Separate,
+            ceiling: RATE,
+            window_blocks: [64, 64],
+        };
+        Scheduler::new(config, Instant(0))
+    }
+
+    fn issued(scheduler: &mut Scheduler<u32>) -> Option<u32> {
+        match scheduler.dispatch(Instant(0)) {
+            Dispatch::Issue { token, .. } => Some(token),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn requests_that_wait_are_counted_by_class() {
+        let mut scheduler = scheduler();
+        let flows = [(); 2].map(|()| scheduler.add_flow(RATE, Instant(0)));
+        for (token, request) in [READ, WRITE, WRITE, READ, WRITE].into_iter().enumerate() {
+            scheduler.enqueue(flows[token % 2], request, token as u32, Instant(0));
+        }
+        assert_eq!(scheduler.queued(), [2, 3]);
+        assert!(scheduler.cancel(flows[0], |token| *token == 4), "another write is before it");
+        assert_eq!(scheduler.queued(), [2, 2]);
+        assert!(issued(&mut scheduler).is_some());
+        assert_eq!(scheduler.queued().iter().sum::<u64>(), 3);
+        drop(scheduler.remove_flow(flows[1]));
+        let left = scheduler.queued().iter().sum::<u64>();
+        let mut leaves = 0;
+        while issued(&mut scheduler).is_some() {
+            leaves += 1;
+        }
+        assert_eq!((left, scheduler.queued()), (leaves, [0, 0]));
+    }
+
+    #[test]
+    fn classes_take_turns() {
+        let mut scheduler = scheduler();
+        let flow = scheduler.add_flow(RATE, Instant(0));
+        for token in 0..3 {
+            scheduler.enqueue(flow, READ, token, Instant(0));
+            scheduler.enqueue(flow, WRITE, 10 + token, Instant(0));
+        }
+        let order = [(); 6].map(|()| issued(&mut scheduler).expect("it waits"));
+        assert_eq!(order, [0, 10, 1, 11, 2, 12]);
+    }
+
+    /// A removed flow keeps its number as long as its requests are at the device, and no longer.
+    #[test]
+    fn the_number_of_a_flow_is_free_after_its_last_request() {
+        let mut scheduler = scheduler();
+        let flow = scheduler.add_flow(RATE, Instant(0));
+        assert!(scheduler.issue_at_once(flow, READ, Instant(0)));
+        assert!(scheduler.issue_at_once(flow, WRITE, Instant(0)));
+        assert_eq!(scheduler.remove_flow(flow).count(), 0);
+        scheduler.complete(flow, READ);
+        assert_eq!(scheduler.in_flight_blocks(), [0, 3]);
+        let other = scheduler.add_flow(RATE, Instant(0));
+        assert_ne!(other, flow, "a write of the first is under way");
+        scheduler.complete(flow, WRITE);
+        assert_eq!(scheduler.in_flight_blocks(), [0, 0]);
+        assert_eq!(scheduler.add_flow(RATE, Instant(0)), flow);
+        // Without requests at once, also after some that are complete.
+        assert!(scheduler.issue_at_once(other, READ, Instant(0)));
+        scheduler.complete(other, READ);
+        drop(scheduler.remove_flow(other));
+        assert_eq!(scheduler.add_flow(RATE, Instant(0)), other);
     }
 }

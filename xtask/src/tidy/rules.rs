@@ -411,7 +411,7 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("plain-word", "crates/power-cut", 4),
     debt("plain-word", "crates/reactor", 26),
     debt("plain-word", "crates/report", 1),
-    debt("plain-word", "crates/schedule", 14),
+    debt("plain-word", "crates/schedule", 13),
     debt("plain-word", "crates/sim", 22),
     debt("plain-word", "crates/simulate", 45),
     debt("plain-word", "crates/strangers", 13),

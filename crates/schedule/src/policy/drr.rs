@@ -119,8 +119,7 @@ impl DeficitRoundRobin {
         let this = &mut self.flows[flow.0 as usize];
         let tier = if this.quota.is_open(now) { Tier::Within } else { Tier::Beyond };
         this.offered = Some((units, tier));
-        let returns = this.rate > 0 && !broken(Sabotage::NoReturn);
-        if tier == Tier::Beyond && this.returns_at.is_none() && returns {
+        if tier == Tier::Beyond && this.returns_at.is_none() && !broken(Sabotage::NoReturn) {
             let at = this.quota.opens_at();
             this.returns_at = Some(at);
             self.returns.push(Reverse((at, flow)));
@@ -247,5 +246,148 @@ impl Policy for DeficitRoundRobin {
             self.ceiling.take(units);
         }
         is_open
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UNITS_PER_BLOCK;
+
+    const BLOCK: i64 = (UNITS_PER_BLOCK << 16) as i64;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn magnitudes(rates: &[u64]) -> Magnitudes {
+        let mut all = Magnitudes { counts: [0; u64::BITS as usize], present: 0 };
+        rates.iter().for_each(|rate| all.change(0, *rate));
+        all
+    }
+
+    #[test]
+    fn the_largest_quota_gets_two_to_four_blocks_and_others_their_part() {
+        for bits in 1..u64::BITS {
+            let largest = 3 << (bits - 1);
+            let all = magnitudes(&[largest, largest / 2]);
+            let quantum = all.quantum(largest);
+            assert!((2 * BLOCK..4 * BLOCK).contains(&quantum), "{bits} bits: {quantum}");
+            assert_eq!(quantum, 3 * BLOCK, "{bits} bits");
+            let half = if bits == 1 { BLOCK } else { 3 * BLOCK / 2 };
+            assert_eq!(all.quantum(largest / 2), half, "{bits} bits");
+        }
+        assert_eq!(magnitudes(&[5]).quantum(0), 0);
+    }
+
+    #[test]
+    fn the_largest_is_the_largest_that_is_left() {
+        let mut all = magnitudes(&[1 << 20, 1 << 20, 1 << 10, 1]);
+        assert_eq!(all.quantum(1 << 20), 2 * BLOCK);
+        all.change(1 << 20, 0);
+        assert_eq!(all.quantum(1 << 20), 2 * BLOCK, "the other of the two is still there");
+        all.change(1 << 20, 1 << 9);
+        assert_eq!(all.quantum(1 << 10), 2 * BLOCK);
+        all.change(1 << 9, 0);
+        all.change(1 << 10, 0);
+        assert_eq!(all.quantum(1), 2 * BLOCK);
+        all.change(1, 1 << 40);
+        assert_eq!(all.quantum(1 << 40), 2 * BLOCK);
+    }
+
+    fn policy(ceiling: f64, quotas: &[f64]) -> DeficitRoundRobin {
+        let mut policy = DeficitRoundRobin::new(ceiling, Instant(0));
+        for (flow, quota) in quotas.iter().enumerate() {
+            policy.set_flow(FlowId(flow as u32), *quota, Instant(0));
+        }
+        policy
+    }
+
+    /// Counts what leaves of `flows`, all of which always want a block, until `end`.
+    fn serve(
+        policy: &mut DeficitRoundRobin,
+        flows: core::ops::Range<u32>,
+        now: u64,
+        end: u64,
+    ) -> Vec<u64> {
+        let mut served = alloc::vec![0; flows.end as usize];
+        let mut now = Instant(now);
+        for flow in flows.map(FlowId) {
+            if policy.flows[flow.0 as usize].offered.is_none() {
+                policy.offer(flow, UNITS_PER_BLOCK, 0, now);
+            }
+        }
+        while now < Instant(end) {
+            match policy.next(now) {
+                Next::Flow(flow) => {
+                    served[flow.0 as usize] += 1;
+                    policy.offer(flow, UNITS_PER_BLOCK, 0, now);
+                }
+                Next::WaitUntil(at) => now = at,
+                Next::Nothing => panic!("all always wait"),
+            }
+        }
+        served
+    }
+
+    #[test]
+    fn what_is_left_is_divided_by_quotas() {
+        let mut policy = policy(40_000.0, &[100.0, 300.0]);
+        let served = serve(&mut policy, 0..2, 0, SECOND);
+        assert!((38_000..42_000).contains(&(served[0] + served[1])), "{served:?}");
+        let part = served[1] as f64 / served[0] as f64;
+        assert!((2.9..3.1).contains(&part), "{served:?}");
+    }
+
+    #[test]
+    fn another_ceiling_holds_from_then_on() {
+        let mut policy = policy(40_000.0, &[100.0]);
+        serve(&mut policy, 0..1, 0, SECOND);
+        policy.set_ceiling(10_000.0, Instant(SECOND));
+        let served = serve(&mut policy, 0..1, SECOND, 2 * SECOND)[0];
+        assert!((9_900..10_500).contains(&served), "{served}");
+        policy.set_ceiling(20_000.0, Instant(2 * SECOND));
+        let served = serve(&mut policy, 0..1, 2 * SECOND, 3 * SECOND)[0];
+        assert!((19_900..20_500).contains(&served), "{served}");
+    }
+
+    /// Without a quota a flow gets what is left, and is not within a quota at any time.
+    #[test]
+    fn a_flow_without_a_quota_gets_what_is_left() {
+        let mut policy = policy(1_000.0, &[0.0, 900.0]);
+        let served = serve(&mut policy, 0..1, 0, SECOND);
+        assert!((990..1_100).contains(&served[0]), "{served:?}");
+    }
+
+    #[test]
+    fn a_flow_has_one_return_while_it_waits_beyond_its_quota() {
+        let mut policy = policy(1e6, &[1_000.0, 1_000.0]);
+        let (flow, now) = (FlowId(0), Instant(SECOND));
+        policy.offer(flow, UNITS_PER_BLOCK, 0, now);
+        assert_eq!(policy.returns.len(), 0, "it is within");
+        // More than is carried: the next one is beyond.
+        policy.flows[0].quota.take(1_000 * UNITS_PER_BLOCK);
+        assert_eq!(policy.next(now), Next::Flow(flow));
+        for _ in 0..3 {
+            policy.offer(flow, UNITS_PER_BLOCK, 0, now);
+            assert_eq!(policy.returns.len(), 1);
+            assert_eq!(policy.next(now), Next::Flow(flow));
+        }
+    }
+
+    /// Stale returns may be two for each flow, and so many more.
+    #[test]
+    fn stale_returns_are_swept_out_and_live_ones_stay() {
+        const FLOWS: usize = 10;
+        let mut policy = policy(1.0, &[1_000.0; FLOWS]);
+        for flow in 0..FLOWS {
+            policy.flows[flow].quota.take(1_000 * UNITS_PER_BLOCK);
+            policy.offer(FlowId(flow as u32), UNITS_PER_BLOCK, 0, Instant(0));
+        }
+        let most = 2 * FLOWS + STALE_MAX;
+        while policy.returns.len() <= most {
+            let before = policy.returns.len();
+            policy.set_flow(FlowId(0), 1_000.0, Instant(0));
+            assert_eq!(policy.returns.len(), before + 1, "of the last one, too, there is an entry");
+        }
+        policy.set_flow(FlowId(0), 1_000.0, Instant(0));
+        assert_eq!(policy.returns.len(), FLOWS, "one of each that waits");
     }
 }

@@ -180,3 +180,94 @@ fn is_live(flows: &[Flow], entry: Entry) -> bool {
     let flow = &flows[entry.flow.0 as usize];
     flow.offered.is_some() && flow.number == entry.number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: FlowId = FlowId(0);
+    const B: FlowId = FlowId(1);
+
+    fn policy(quotas: &[f64]) -> StrictTimeSharing {
+        let mut policy = StrictTimeSharing::new(Instant(0));
+        for (flow, quota) in quotas.iter().enumerate() {
+            policy.set_flow(FlowId(flow as u32), *quota, Instant(0));
+        }
+        policy
+    }
+
+    /// Counts the blocks that leave at once.
+    fn at_once(policy: &mut StrictTimeSharing, flow: FlowId, now: Instant) -> u32 {
+        let mut blocks = 0;
+        while policy.take_at_once(flow, UNITS_PER_BLOCK, now) {
+            blocks += 1;
+            assert!(blocks < 10_000, "without end");
+        }
+        blocks
+    }
+
+    /// Unused quota is lost after an epoch, or, of low quotas, beyond a few requests.
+    #[test]
+    fn unused_quota_is_kept_for_an_epoch_or_a_few_requests() {
+        for (quota, kept) in [(1e6, 100), (640_000.0, 64), (1_000.0, 32), (100.0, 10), (10.0, 1)] {
+            let mut policy = policy(&[quota]);
+            let now = Instant(10_000_000_000);
+            assert_eq!(at_once(&mut policy, A, now), kept, "{quota} blocks a second");
+            assert_eq!(at_once(&mut policy, A, now), 0);
+        }
+    }
+
+    /// A quota of a block an epoch: one leaves in each, and none in the first, which begins with none.
+    #[test]
+    fn a_request_leaves_when_there_is_credit() {
+        let epoch = |number: u64| Instant(number * EPOCH_NS);
+        let mut policy = policy(&[10_000.0, 0.0]);
+        assert!(!policy.take_at_once(A, UNITS_PER_BLOCK, epoch(0)));
+        policy.offer(A, UNITS_PER_BLOCK, 0, epoch(0));
+        for number in 1..100 {
+            assert_eq!(policy.next(epoch(number - 1)), Next::WaitUntil(epoch(number)));
+            assert_eq!(policy.next(epoch(number)), Next::Flow(A));
+            policy.offer(A, UNITS_PER_BLOCK, 0, epoch(number));
+        }
+        policy.remove_flow(A);
+        assert_eq!(policy.next(epoch(100)), Next::Nothing);
+        policy.offer(B, 1, 0, epoch(100));
+        assert_eq!(policy.next(epoch(1 << 40)), Next::WaitUntil(Instant(u64::MAX)), "no quota");
+    }
+
+    /// The number of a flow is used again: the new one does not have the place of the old.
+    #[test]
+    fn a_removed_flow_leaves_no_place_behind() {
+        let mut policy = policy(&[10_000.0, 10_000.0]);
+        let now = Instant(10 * EPOCH_NS);
+        policy.offer(A, UNITS_PER_BLOCK, 0, now);
+        policy.offer(B, UNITS_PER_BLOCK, 1, now);
+        policy.remove_flow(A);
+        policy.set_flow(A, 10_000.0, now);
+        policy.offer(A, UNITS_PER_BLOCK, 2, now);
+        assert_eq!(policy.next(now), Next::Flow(B));
+        let next = Instant(11 * EPOCH_NS);
+        assert_eq!(policy.next(now), Next::WaitUntil(next), "the new one has no credit yet");
+        assert_eq!(policy.next(next), Next::Flow(A));
+        assert_eq!(policy.next(next), Next::Nothing);
+    }
+
+    /// Stale places in the line of those with credit may be two for each flow, and one more.
+    #[test]
+    fn stale_places_are_swept_out_and_live_ones_stay() {
+        const FLOWS: usize = 5;
+        let mut policy = policy(&[10_000.0; FLOWS]);
+        let now = Instant(10 * EPOCH_NS);
+        (0..FLOWS as u32).for_each(|flow| policy.offer(FlowId(flow), UNITS_PER_BLOCK, 0, now));
+        for places in FLOWS + 1..=2 * FLOWS + 1 {
+            policy.set_flow(A, 10_000.0, now);
+            assert_eq!(policy.ready.len(), places);
+        }
+        policy.set_flow(A, 10_000.0, now);
+        assert_eq!(policy.ready.len(), FLOWS);
+        for flow in [1, 2, 3, 4, 0] {
+            assert_eq!(policy.next(now), Next::Flow(FlowId(flow)));
+        }
+        assert_eq!(policy.next(now), Next::Nothing);
+    }
+}

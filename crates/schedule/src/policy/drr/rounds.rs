@@ -164,3 +164,133 @@ fn is_live(accounts: &[Account], entry: Entry) -> bool {
     let account = &accounts[entry.flow.0 as usize];
     account.waits && account.number == entry.number
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::UNITS_PER_BLOCK;
+
+    const QUANTUM: i64 = (UNITS_PER_BLOCK << 16) as i64;
+    const A: FlowId = FlowId(0);
+    const B: FlowId = FlowId(1);
+
+    /// Queues a request of so many blocks of a flow that gets one a round.
+    fn queue(rounds: &mut Rounds, flow: FlowId, blocks: u64) {
+        rounds.queue(flow, blocks * UNITS_PER_BLOCK, QUANTUM);
+    }
+
+    #[test]
+    fn a_request_leaves_in_the_first_round_that_pays_for_it() {
+        let block = UNITS_PER_BLOCK;
+        for (units, round) in
+            [(1, 1), (block - 1, 1), (block, 1), (block + 1, 2), (7 * block, 7), (7 * block + 1, 8)]
+        {
+            let mut rounds = Rounds::default();
+            assert_eq!((rounds.take(), rounds.is_empty()), (None, true));
+            rounds.queue(A, units, QUANTUM);
+            assert!(!rounds.is_empty());
+            assert_eq!((rounds.take(), rounds.round), (Some(A), round), "{units} units");
+            assert_eq!((rounds.take(), rounds.is_empty()), (None, true));
+            // What it did not use is left of it.
+            let left = round as i64 * QUANTUM - fine(units);
+            assert_eq!(rounds.accounts[0].deficit, left, "{units} units");
+        }
+    }
+
+    #[test]
+    fn without_a_quantum_it_gets_the_least() {
+        let mut rounds = Rounds::default();
+        rounds.queue(A, 3, 0);
+        assert_eq!((rounds.take(), rounds.round), (Some(A), 3));
+    }
+
+    /// R1: a flow that was away for a hundred rounds pays for one block of ten, and waits for nine.
+    #[test]
+    fn a_flow_that_did_not_wait_has_one_quantum() {
+        let mut rounds = Rounds::default();
+        queue(&mut rounds, A, 1);
+        queue(&mut rounds, B, 1);
+        assert_eq!([rounds.take(), rounds.take()], [Some(A), Some(B)]);
+        for _ in 0..100 {
+            queue(&mut rounds, B, 1);
+            assert_eq!(rounds.take(), Some(B));
+        }
+        let round = rounds.round;
+        queue(&mut rounds, A, 10);
+        let mut turns_of_b = 0;
+        queue(&mut rounds, B, 1);
+        while rounds.take() == Some(B) {
+            turns_of_b += 1;
+            queue(&mut rounds, B, 1);
+        }
+        assert_eq!(rounds.round, round + 9);
+        assert!((8..=9).contains(&turns_of_b), "{turns_of_b}");
+    }
+
+    /// R1: a flow that leaves its line for another keeps what it has waited for.
+    #[test]
+    fn what_was_waited_for_is_kept() {
+        let mut rounds = Rounds::default();
+        queue(&mut rounds, A, 10);
+        for _ in 0..4 {
+            queue(&mut rounds, B, 1);
+            assert_eq!(rounds.take(), Some(B));
+        }
+        assert_eq!(rounds.round, 4);
+        rounds.remove(A);
+        assert!(rounds.is_empty());
+        rounds.remove(A);
+        rounds.remove(FlowId(7));
+        assert!(rounds.is_empty(), "to remove what does not wait changes nothing");
+        queue(&mut rounds, A, 10);
+        assert_eq!((rounds.take(), rounds.round), (Some(A), 10));
+    }
+
+    /// The number of a flow is used again: the new one has neither the account nor the place of the old.
+    #[test]
+    fn a_forgotten_flow_leaves_nothing_behind() {
+        let mut rounds = Rounds::default();
+        queue(&mut rounds, A, 10);
+        for _ in 0..9 {
+            queue(&mut rounds, B, 1);
+            assert_eq!(rounds.take(), Some(B));
+        }
+        rounds.forget(A);
+        assert!(rounds.is_empty());
+        queue(&mut rounds, A, 2);
+        assert_eq!((rounds.take(), rounds.round), (Some(A), 11), "it began in round 9");
+
+        // A place in the line: the first of two that can pay.
+        let mut rounds = Rounds::default();
+        for flow in [A, B, A, B] {
+            queue(&mut rounds, flow, 1);
+            rounds.remove(flow);
+        }
+        queue(&mut rounds, FlowId(2), 1);
+        assert_eq!(rounds.take(), Some(FlowId(2)));
+        queue(&mut rounds, A, 0);
+        queue(&mut rounds, B, 0);
+        rounds.forget(A);
+        queue(&mut rounds, A, 0);
+        assert_eq!([rounds.take(), rounds.take()], [Some(B), Some(A)]);
+    }
+
+    /// Stale places in the line of those that can pay may be two for each flow.
+    #[test]
+    fn stale_places_are_swept_out_and_live_ones_stay() {
+        const FLOWS: u32 = 5;
+        let mut rounds = Rounds::default();
+        (0..FLOWS).for_each(|flow| queue(&mut rounds, FlowId(flow), 0));
+        assert_eq!(rounds.current.len(), FLOWS as usize);
+        while rounds.current.len() <= 2 * FLOWS as usize {
+            let before = rounds.current.len();
+            rounds.remove(A);
+            assert_eq!(rounds.current.len(), before);
+            queue(&mut rounds, A, 0);
+        }
+        rounds.remove(A);
+        assert_eq!(rounds.current.len(), FLOWS as usize - 1);
+        let left: Vec<_> = core::iter::from_fn(|| rounds.take()).map(|flow| flow.0).collect();
+        assert_eq!(left, [1, 2, 3, 4]);
+    }
+}
