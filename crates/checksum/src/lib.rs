@@ -270,6 +270,21 @@ mod tests {
     }
 
     #[test]
+    fn blocks_whose_sums_are_known_are_taken_in_between_pieces() {
+        let bytes: Vec<u8> =
+            (0..2 * BLOCK_SIZE as u32 + 99).map(|i| (i.wrapping_mul(i) >> 4) as u8).collect();
+        for head in [0, 1, 99] {
+            let (before, rest) = bytes.split_at(head);
+            let (block, after) = rest.split_at(BLOCK_SIZE);
+            let mut digest = Crc32c::default();
+            digest.update(before);
+            digest.append_block(crc32c(block));
+            digest.update(after);
+            assert_eq!(digest.value(), crc32c(&bytes), "{head} bytes before the block");
+        }
+    }
+
+    #[test]
     fn each_block_has_its_sum() {
         let bytes: Vec<u8> = (0..4 * BLOCK_SIZE as u32 + 7).map(|i| ((i * i) >> 5) as u8).collect();
         let expected: Vec<u32> = bytes.chunks_exact(BLOCK_SIZE).map(crc32c).collect();

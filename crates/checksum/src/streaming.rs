@@ -44,13 +44,13 @@ fn stream(source: &[u8], target: &mut [u8]) {
 mod tests {
     use super::*;
 
-    /// Method: all short lengths, from and to all places within two vectors.
+    /// Method: all short lengths and some longer ones, from and to all places within two vectors.
     #[test]
     fn what_arrives_is_what_was_sent_and_nothing_beside_it() {
-        let source: Vec<u8> = (0..128).map(|byte| byte ^ 0x5a).collect();
-        for len in 0..64 {
+        let source: Vec<u8> = (0..512u32).map(|byte| (byte % 251) as u8 ^ 0x5a).collect();
+        for len in (0..64).chain([255, 256, 257, 300, 400]) {
             for (from, to) in (0..32).flat_map(|from| (0..32).map(move |to| (from, to))) {
-                let mut target = [0; 128];
+                let mut target = [0; 512];
                 copy_to_memory(&source[from..from + len], &mut target[to..to + len]);
                 assert_eq!(target[to..to + len], source[from..from + len]);
                 assert!(target[..to].iter().chain(&target[to + len..]).all(|byte| *byte == 0));
