@@ -385,6 +385,7 @@ fn faults_in_pdus_get_the_term_req_that_names_them() {
         ("unknown type", changed(read(), 0, 0x55), field, 0),
         ("a controller's type", changed(read(), 0, 0x05), field, 0),
         ("digest flag unasked", changed(read(), 1, 1), field, 1),
+        ("digest flag unasked, with data", changed(small(), 1, 1), field, 1),
         ("reserved flags", changed(read(), 1, 0x10), field, 1),
         ("a flag of data", changed(read(), 1, 4), field, 1),
         ("HLEN", changed(read(), 2, 71), field, 2),
@@ -467,7 +468,9 @@ fn faults_in_solicited_data_get_the_term_req_that_names_them() {
     driver.feed(&capsule(write(0, 8), 1, &[], NONE));
     let replies = driver.replies();
     let ask = r2t(replies.last().expect("an R2T"));
-    driver.feed(&h2c(&ask, &data, 0, 8192, false, NONE));
+    driver.feed(&h2c(&ask, &data, 0, 4096, false, NONE));
+    assert!(driver.out.is_empty(), "as much as may come in a PDU");
+    driver.feed(&h2c(&ask, &data, 4096, 4100, false, NONE));
     assert_eq!(term_req(&mut driver).0, FatalErrorStatus::LIMIT_EXCEEDED);
 }
 
@@ -538,7 +541,9 @@ fn a_command_that_fails_while_its_data_is_on_the_way_is_answered_behind_it() {
     let slot = nvme_target::SlotId(ask.ttag.get());
     driver.connection.complete(slot, Status::INTERNAL_ERROR, 0, &mut driver.out);
     assert!(driver.out.is_empty());
-    driver.feed(&h2c(&ask, &data, 0, 32_768, true, NONE));
+    driver.feed(&h2c(&ask, &data, 0, 8192, false, NONE));
+    assert!(driver.out.is_empty(), "more is to come");
+    driver.feed(&h2c(&ask, &data, 8192, 24_576, true, NONE));
     assert_eq!(driver.completion().status(), Status::INTERNAL_ERROR);
     assert_eq!((driver.connection.in_flight(), driver.volume.bytes[100]), (0, 0));
 }
@@ -581,6 +586,8 @@ fn admin_commands_bring_little_data_or_none() {
     assert_eq!(driver.completion().status().code(), Status::INVALID_OPCODE);
     driver.feed(&with_data(AdminOpcode::SET_FEATURES, 8196));
     assert_eq!(driver.completion().status().code(), Status::DATA_SGL_LENGTH_INVALID);
+    driver.feed(&with_data(AdminOpcode::SET_FEATURES, 8192));
+    assert_eq!(kinds(&driver.replies()), [PduType::R2t]);
     let mut driver = Driver::new();
     driver.feed(&ic_req(NONE));
     driver.replies();
@@ -681,4 +688,17 @@ fn it_says_whether_data_comes_next() {
         }
         assert!(driver.completion().status().is_success());
     }
+}
+
+/// A command that waits for memory owes nothing: the deadline is that of the R2T beside it.
+#[test]
+fn only_data_that_was_asked_for_is_owed() {
+    let mut driver = io(0, NONE);
+    driver.now = Instant(0) + Duration::from_secs(100);
+    driver.grants = false;
+    driver.feed(&capsule(write(0, 8), 1, &[], NONE));
+    assert_eq!(driver.connection.owed_since(), None);
+    driver.grants = true;
+    driver.feed(&capsule(write(8, 8), 2, &[], NONE));
+    assert_eq!(driver.connection.owed_since(), Some(driver.now));
 }

@@ -190,6 +190,9 @@ fn a_wrong_data_digest_of_one_half_ends_both() {
 #[test]
 fn a_second_half_that_does_not_come_is_owed() {
     let mut driver = io(0, NONE);
+    assert!(!driver.connection.awaits_second_half());
+    assert_eq!(swap(&mut driver, 0, 0, NONE), [Status::SUCCESS; 2]);
+    assert!(!driver.connection.awaits_second_half(), "both have come");
     driver.feed(&capsule(compare(3, 2), COMPARE, &blocks(0, 2), NONE));
     assert!(driver.connection.awaits_second_half());
     let late = driver.now + Duration::from_secs(31);

@@ -106,3 +106,10 @@ fn data_of_another_length_is_refused() {
         assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID);
     }
 }
+
+#[test]
+fn the_highest_numbers_are_still_numbers() {
+    let most = Limits::default().io_queues_max;
+    let request = decode(Connect::new(most, 32, 0), &connect_data(CNTLID_MAX)).expect("in range");
+    assert_eq!((request.qid, request.cntlid), (most, CNTLID_MAX));
+}

@@ -123,14 +123,14 @@ impl Warnings {
         if due == 0 || self.is_masked {
             return None;
         }
-        let (event, meant) = if due & CRITICAL_SPARE != 0 {
+        let (event, told) = if due & CRITICAL_SPARE != 0 {
             (AsyncEvent::SPARE_BELOW_THRESHOLD, CRITICAL_SPARE)
         } else if due & CRITICAL_TEMPERATURE != 0 {
             (AsyncEvent::TEMPERATURE, CRITICAL_TEMPERATURE)
         } else {
-            (AsyncEvent::RELIABILITY, !(CRITICAL_SPARE | CRITICAL_TEMPERATURE))
+            (AsyncEvent::RELIABILITY, due)
         };
-        self.told |= due & meant;
+        self.told |= told;
         self.is_masked = true;
         Some(event)
     }

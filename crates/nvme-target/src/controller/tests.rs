@@ -8,8 +8,8 @@ use nvme_wire::identify::{
     NvmCommandSetController, descriptors,
 };
 use nvme_wire::log::{
-    CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, ChangedNamespaces, CommandEffects,
-    FailureDomain, GetLogPage, Lid, SmartHealth,
+    CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE, CRITICAL_TEMPERATURE,
+    ChangedNamespaces, CommandEffects, FailureDomain, GetLogPage, Lid, SmartHealth,
 };
 use nvme_wire::property::{Cap, Version, offset};
 use nvme_wire::sqe::NSID_ALL;
@@ -596,4 +596,39 @@ fn unsupported_commands_are_invalid_opcodes() {
     assert_eq!(harness.value(&fabrics), Err(Status::INVALID_FIELD), "authentication");
     fabrics.nsid = 0x08.into();
     assert_eq!(harness.value(&fabrics), Err(Status::DISCONNECT_INVALID_QUEUE_TYPE));
+}
+
+#[test]
+fn a_queue_is_made_once_while_the_controller_is_ready() {
+    let mut harness = Harness::disabled(ControllerKind::Io, false);
+    assert!(!harness.controller.is_ready());
+    assert!(!harness.controller.create_io(1));
+    harness.enable();
+    assert!(harness.controller.is_ready());
+    assert!(harness.controller.create_io(1));
+    assert!(!harness.controller.create_io(1), "it is there already");
+    harness.controller.disconnect_io(1);
+    assert!(harness.controller.create_io(1));
+    assert_eq!(harness.set_cc(Cc(0)), Ok(0));
+    assert!(!harness.controller.is_ready());
+}
+
+#[test]
+fn a_discovery_controller_has_nothing_to_abort_or_reset() {
+    let mut harness = Harness::enabled(ControllerKind::Discovery);
+    for opcode in [AdminOpcode::ABORT, AdminOpcode::CROSS_CONTROLLER_RESET] {
+        assert_eq!(harness.value(&Sqe::new(opcode.0, 0)), Err(Status::INVALID_OPCODE));
+    }
+}
+
+#[test]
+fn the_error_log_keeps_the_last_errors() {
+    let mut harness = Harness::io();
+    for error in 1..=100_u64 {
+        let sqe = Sqe::new(IoOpcode::READ.0, 1);
+        harness.controller.record_error(1, &sqe, Status::INTERNAL_ERROR, error);
+        let kept = usize::try_from(error).expect("small").min(ERROR_LOG_ENTRIES);
+        assert_eq!(harness.controller.error_log.len(), kept);
+        assert_eq!(harness.controller.error_log[0].lba.get(), error, "the last comes first");
+    }
 }

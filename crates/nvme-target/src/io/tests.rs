@@ -36,6 +36,10 @@ fn good_commands_are_understood() {
         (block(IoOpcode::COMPARE, 10, 5), IoCommand::Compare { range }),
         (block(IoOpcode::VERIFY, 10, 5), IoCommand::Verify { range }),
         (
+            BlockCommand::new(10, 5).encode(IoOpcode::COMPARE_AND_WRITE, NSID, 2 * 5 * 4096),
+            IoCommand::CompareAndWrite { range },
+        ),
+        (
             block(IoOpcode::WRITE_ZEROES, 10, 5),
             IoCommand::WriteZeroes { range, deallocate: false, fua: false },
         ),

@@ -123,3 +123,24 @@ fn a_change_between_two_pieces_of_the_discovery_log_is_told() {
         assert!(harness.event().is_some(), "{was_told} {rae}");
     }
 }
+
+/// Method: all warnings are set at one time. Each kind of event comes once, and none hides another.
+#[test]
+fn warnings_that_are_set_at_once_are_told_one_by_one() {
+    let mut harness = Harness::io();
+    (0..4).for_each(|slot| drop(harness.wait_for_event(slot)));
+    let all = CRITICAL_SPARE | CRITICAL_TEMPERATURE | CRITICAL_RELIABILITY | CRITICAL_READ_ONLY;
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, all.into()), Ok(0));
+    harness.controller.on_warnings(all);
+    for (slot, event) in
+        [AsyncEvent::SPARE_BELOW_THRESHOLD, AsyncEvent::TEMPERATURE, AsyncEvent::RELIABILITY]
+            .into_iter()
+            .enumerate()
+    {
+        let slot = SlotId(u16::try_from(slot).expect("small"));
+        assert_eq!(harness.event(), Some((slot, Status::SUCCESS, u64::from(event.encode()))));
+        assert_eq!(harness.event(), None, "masked until the host has read the log");
+        harness.log(Lid::HEALTH, 0, 512);
+    }
+    assert_eq!(harness.event(), None, "all were told");
+}

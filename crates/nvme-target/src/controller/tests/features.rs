@@ -145,3 +145,67 @@ fn features_with_data_move_it_both_ways() {
     identifier.cdw11 = 0.into();
     assert_eq!(harness.value(&identifier), Err(Status::INVALID_FIELD), "64-bit form");
 }
+
+/// A reset of the controller brings all features but the keep alive timer back to their defaults.
+#[test]
+fn a_reset_brings_back_the_defaults() {
+    let mut harness = Harness::disabled(ControllerKind::Io, true);
+    harness.enable();
+    let of = |harness: &mut Harness, select| {
+        [Fid::ARBITRATION, Fid::ERROR_RECOVERY, Fid::VOLATILE_WRITE_CACHE, Fid::WRITE_ATOMICITY]
+            .map(|fid| harness.get(fid, select).expect("a feature"))
+    };
+    let before = of(&mut harness, Select::Current);
+    assert_eq!(before, of(&mut harness, Select::Default));
+    assert_eq!(harness.set(Fid::ARBITRATION, 3), Ok(0));
+    assert_eq!(harness.set(Fid::VOLATILE_WRITE_CACHE, 0), Ok(0));
+    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 7000), Ok(0));
+    assert_ne!(of(&mut harness, Select::Current), before);
+    assert_eq!(harness.set_cc(Cc(0)), Ok(0));
+    harness.enable();
+    assert_eq!(of(&mut harness, Select::Current), before);
+    assert_eq!(harness.get(Fid::KEEP_ALIVE_TIMER, Select::Current), Ok(7000));
+}
+
+#[test]
+fn the_write_cache_is_on_or_off_and_queues_have_a_number() {
+    let mut harness = Harness::disabled(ControllerKind::Io, true);
+    harness.enable();
+    assert_eq!(harness.get(Fid::VOLATILE_WRITE_CACHE, Select::Current), Ok(1));
+    assert_eq!(harness.set(Fid::VOLATILE_WRITE_CACHE, 2), Err(Status::INVALID_FIELD));
+    assert_eq!(harness.set(Fid::VOLATILE_WRITE_CACHE, 0), Ok(0));
+    assert_eq!(harness.get(Fid::VOLATILE_WRITE_CACHE, Select::Current), Ok(0));
+    let most = u64::from(Limits::default().io_queues_max - 1);
+    assert_eq!(harness.get(Fid::NUMBER_OF_QUEUES, Select::Current), Ok(most << 16 | most));
+    assert_eq!(harness.set(Fid::NUMBER_OF_QUEUES, 1 << 16 | 2), Ok(1 << 16 | 2));
+    assert_eq!(harness.get(Fid::NUMBER_OF_QUEUES, Select::Current), Ok(1 << 16 | 2));
+}
+
+#[test]
+fn the_host_identifier_may_be_asked_for_with_more_room_than_it_takes() {
+    let mut harness = Harness::io();
+    for (len, fits) in [(0, false), (15, false), (16, true), (4096, true)] {
+        let get = GetFeatures {
+            fid: Fid::HOST_IDENTIFIER,
+            select: Select::Current,
+            parameter: 1,
+            nsid: 0,
+        };
+        let sqe = Sqe { dptr: SglDescriptor::transport(len), ..get.encode() };
+        let expected = if fits {
+            AdminReply::data([3; 16])
+        } else {
+            let status = Status::DATA_SGL_LENGTH_INVALID.with_dnr();
+            AdminReply::Complete { status, result: 0 }
+        };
+        assert_eq!(harness.run_with(&sqe, &[]), expected, "{len} bytes");
+    }
+}
+
+/// Controller Ready With Media Timeout, in units of 500 ms.
+#[test]
+fn the_time_until_it_is_ready_is_a_property() {
+    let mut harness = Harness::io();
+    let get = Property::get(offset::CRTO, PropertySize::Four);
+    assert_eq!(harness.value(&Sqe::from(get)), Ok(60));
+}
