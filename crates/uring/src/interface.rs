@@ -14,6 +14,9 @@ const IP_PKTOPTIONS: c_int = 9;
 const IPV6_2292PKTOPTIONS: c_int = 6;
 /// Room for what both options return, and more.
 const OPTIONS_LEN: usize = 256;
+/// Messages and the IPv4 information begin with what is read of them.
+const _: () =
+    assert!(offset_of!(cmsghdr, cmsg_len) == 0 && offset_of!(libc::in_pktinfo, ipi_ifindex) == 0);
 
 /// The index of the interface that received the connection `fd`; `None` if the system does not tell,
 /// as for a connection that this host has made.
@@ -48,14 +51,14 @@ fn index_in(bytes: &[u8], level: c_int) -> Option<u32> {
     let number = |at: usize| Some(i32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
     let mut at = 0;
     while at + size_of::<cmsghdr>() <= bytes.len() {
-        let len = usize::from_ne_bytes(*bytes[at + offset_of!(cmsghdr, cmsg_len)..].first_chunk()?);
+        let len = usize::from_ne_bytes(*bytes[at..].first_chunk()?);
         let kind = (
             number(at + offset_of!(cmsghdr, cmsg_level))?,
             number(at + offset_of!(cmsghdr, cmsg_type))?,
         );
         let data = at + size_of::<cmsghdr>();
         if kind == (libc::IPPROTO_IP, libc::IP_PKTINFO) && level == libc::IPPROTO_IP {
-            return u32::try_from(number(data + offset_of!(libc::in_pktinfo, ipi_ifindex))?).ok();
+            return u32::try_from(number(data)?).ok();
         }
         if kind == (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) {
             return u32::try_from(number(data + offset_of!(libc::in6_pktinfo, ipi6_ifindex))?).ok();
@@ -122,6 +125,52 @@ mod tests {
             // Asking leaves nothing behind that would change the answer.
             assert_eq!(receiving_interface(&connection), Some(index_of("lo")));
         }
+    }
+
+    /// A control message with so many bytes of data, filled up to the next.
+    fn message(level: c_int, kind: c_int, data: &[u8]) -> Vec<u8> {
+        let len = size_of::<cmsghdr>() + data.len();
+        let mut bytes =
+            [&len.to_ne_bytes()[..], &level.to_ne_bytes(), &kind.to_ne_bytes(), data].concat();
+        bytes.resize(len.next_multiple_of(size_of::<usize>()), 0xEE);
+        bytes
+    }
+
+    #[test]
+    fn the_index_is_found_behind_other_messages() {
+        const V4: c_int = libc::IPPROTO_IP;
+        const V6: c_int = libc::IPPROTO_IPV6;
+        let other = message(V4, libc::IP_TTL, &[9; 5]);
+        let info = message(V4, libc::IP_PKTINFO, &[&7_i32.to_ne_bytes()[..], &[1; 8]].concat());
+        let info6 = message(V6, libc::IPV6_PKTINFO, &[&[1; 16][..], &8_i32.to_ne_bytes()].concat());
+        assert_eq!(index_in(&info, V4), Some(7));
+        assert_eq!(index_in(&[&other[..], &info].concat(), V4), Some(7));
+        assert_eq!(index_in(&[&other[..], &other, &info].concat(), V4), Some(7));
+        assert_eq!(index_in(&[&other[..], &info6].concat(), V6), Some(8));
+        assert_eq!(
+            index_in(&[&info[..], &info6].concat(), V6),
+            Some(8),
+            "of the level that was asked"
+        );
+        assert_eq!(index_in(&other, V4), None);
+        let long = message(V4, libc::IP_TTL, &[9; 64]);
+        assert_eq!(index_in(&[&long[..], &info].concat(), V4), Some(7));
+        for len in 0..other.len() + size_of::<cmsghdr>() + 4 {
+            assert_eq!(index_in(&[&other[..], &info].concat()[..len], V4), None, "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn an_address_of_the_older_kind_may_be_mapped() {
+        use std::net::SocketAddr;
+        let is_mapped = |text: &str| {
+            let address: SocketAddr = text.parse().expect("an address");
+            super::is_mapped(&SocketAddrAny::from(address))
+        };
+        assert!(is_mapped("[::ffff:127.0.0.1]:80"));
+        assert!(!is_mapped("[::ffff:0.0.0.0]:80"));
+        assert!(!is_mapped("[::1]:80"));
+        assert!(!is_mapped("127.0.0.1:80"));
     }
 
     #[test]
