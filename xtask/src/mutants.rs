@@ -9,9 +9,11 @@
 //! - [`reach`]: which tests reach which functions.
 //! - [`trial`]: a run of tests with one mutant.
 //! - [`slow`]: mutants that do not fit into one build, through cargo-mutants itself.
+//! - [`deadline`]: the end of a run that has one.
 //! - [`decided`]: what is known of single mutants on this machine.
 //! - [`results`], [`page`]: what is committed. [`exclusions`]: mutants that are argued away.
 
+mod deadline;
 mod decided;
 mod exclusions;
 mod list;

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::deadline::Deadline;
 use super::options::Options;
 use super::plan::Plan;
 use super::pool;
@@ -56,6 +57,7 @@ impl Reach {
         programs: &[Program],
         scratch: &Path,
         options: &Options,
+        deadline: Deadline,
     ) -> io::Result<Self> {
         let mut tests = Vec::new();
         for (index, program) in programs.iter().enumerate() {
@@ -65,6 +67,7 @@ impl Reach {
         }
         tests.retain(|(_, name)| !plan.skip_tests.iter().any(|skipped| name.contains(skipped)));
         let results = pool::map(options.jobs, &tests, |worker, (program, name)| {
+            deadline.check()?;
             run_alone(plan, &programs[*program], *program, name, &scratch.join(worker.to_string()))
         })?;
         let budget = Duration::from_secs_f64(plan.budget_seconds);

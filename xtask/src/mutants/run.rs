@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::deadline::Deadline;
 use super::decided::{Content, Decided, Verdict, hash};
 use super::list::{self, Mutant};
 use super::options::Options;
@@ -31,7 +32,7 @@ struct Crate<'a> {
     work: &'a Path,
     options: &'a Options,
     decided: &'a Decided,
-    deadline: Option<Instant>,
+    deadline: Deadline,
     mutants: Vec<Mutant>,
     contents: BTreeMap<String, Content>,
 }
@@ -45,9 +46,9 @@ pub(super) fn run(root: &Path, options: &Options) -> io::Result<bool> {
     let lock = fs::File::create(work.join("lock"))?;
     lock.try_lock().map_err(|_| io::Error::other("another run is under way in target/mutants"))?;
     let decided = Decided::open(&work.join("decided.txt"), options.keep_caught)?;
-    let deadline = options.time.map(|time| Instant::now() + time);
+    let deadline = Deadline::after(options.time);
     let diff = options.diff.as_deref().map(|base| write_diff(root, work, base)).transpose()?;
-    let mut survivors = 0;
+    let mut total = Row::default();
     for plan in PLANS {
         let package = plan.package.to_owned();
         if !options.packages.is_empty() && !options.packages.contains(&package) {
@@ -60,12 +61,17 @@ pub(super) fn run(root: &Path, options: &Options) -> io::Result<bool> {
         let contents = contents(root, plan.package, &mutants)?;
         let each =
             Crate { plan, root, work, options, decided: &decided, deadline, mutants, contents };
-        survivors += each.run()?;
+        total.add("", &each.run()?);
     }
     if options.diff.is_none() {
         page::write(root)?;
+        return Ok(true);
     }
-    Ok(options.diff.is_none() || survivors == 0)
+    println!("in all: {total}");
+    if total.not_run > 0 {
+        println!("{} mutants were not got to", total.not_run);
+    }
+    Ok(total.missed.is_empty())
 }
 
 fn write_diff(root: &Path, work: &Path, base: &str) -> io::Result<PathBuf> {
@@ -123,8 +129,8 @@ fn rust_files(directory: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
 type Verdicts = Mutex<BTreeMap<usize, Verdict>>;
 
 impl Crate<'_> {
-    /// Decides what is open, and writes the results. Returns how many survive.
-    fn run(&self) -> io::Result<usize> {
+    /// Decides what is open, and writes the results. Returns the sum over all files.
+    fn run(&self) -> io::Result<Row> {
         let committed = Results::load(self.root)?;
         let mut verdicts = BTreeMap::new();
         let mut open = Vec::new();
@@ -139,17 +145,24 @@ impl Crate<'_> {
         let package = self.plan.package;
         println!("{package}: {} mutants, {} to run", self.mutants.len(), open.len());
         self.choose(&mut open);
-        if self.is_late() {
+        if self.deadline.has_passed() {
             open.clear();
         }
         let verdicts = Mutex::new(verdicts);
-        let facts = if open.is_empty() { None } else { Some(self.decide(&open, &verdicts)?) };
+        let facts = if open.is_empty() { None } else { self.decide_in_time(&open, &verdicts)? };
         let verdicts = verdicts.into_inner().expect("no worker panics");
         self.finish(committed, &verdicts, facts)
     }
 
-    fn is_late(&self) -> bool {
-        self.deadline.is_some_and(|deadline| Instant::now() > deadline)
+    /// Like [`Crate::decide`]; `None` if the time was over before the first mutant was tried.
+    fn decide_in_time(&self, open: &[usize], verdicts: &Verdicts) -> io::Result<Option<String>> {
+        match self.decide(open, verdicts) {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                println!("{}: the time is over before the mutants are built", self.plan.package);
+                Ok(None)
+            }
+            outcome => outcome.map(Some),
+        }
     }
 
     fn is_left_out(&self, mutant: &Mutant) -> bool {
@@ -195,7 +208,7 @@ impl Crate<'_> {
         let start = Instant::now();
         let tree = Tree::prepare(self.root, self.work)?;
         let mutants: Vec<Mutant> = open.iter().map(|index| self.mutants[*index].clone()).collect();
-        let built = tree.build(package, &mutants)?;
+        let built = tree.build(package, &mutants, self.deadline)?;
         let build = start.elapsed();
         for number in &built.unviable {
             self.record(open[*number as usize - 1], Verdict::Unviable, verdicts)?;
@@ -207,7 +220,8 @@ impl Crate<'_> {
             built.left.len()
         );
         let scratch = &self.work.join("scratch");
-        let reach = Reach::measure(self.plan, &built.programs, scratch, self.options)?;
+        let reach =
+            Reach::measure(self.plan, &built.programs, scratch, self.options, self.deadline)?;
         for reason in &reach.left_out {
             println!("{package}: left out: {reason}");
         }
@@ -244,11 +258,10 @@ impl Crate<'_> {
         let progress = Mutex::new(Progress::new(self.plan.package, numbers.len()));
         let doubtful = Mutex::new(Vec::new());
         pool::map(self.options.jobs, &numbers, |worker, (number, function)| {
-            if self.is_late() {
-                return Ok(());
-            }
             let scratch = scratch.join(worker.to_string());
-            let verdict = self.try_one(*number, *function, built, reach, &scratch)?;
+            let Some(verdict) = self.try_one(*number, *function, built, reach, &scratch)? else {
+                return Ok(());
+            };
             let at = *number as usize - 1;
             if verdict == Verdict::Missed && built.constant.contains(number) {
                 doubtful.lock().expect("no worker panics").push(at);
@@ -261,6 +274,7 @@ impl Crate<'_> {
         Ok(doubtful.into_inner().expect("no worker panics"))
     }
 
+    /// Returns nothing if the time is over before a mutant is decided.
     fn try_one(
         &self,
         number: u32,
@@ -268,23 +282,29 @@ impl Crate<'_> {
         built: &Built,
         reach: &Reach,
         scratch: &Path,
-    ) -> io::Result<Verdict> {
+    ) -> io::Result<Option<Verdict>> {
         for batch in reach.batches(function) {
+            if self.deadline.has_passed() {
+                return Ok(None);
+            }
+            let mut limits = Limits::of(batch.usual);
+            limits.wall = self.deadline.within(limits.wall);
             let trial = Trial {
                 program: &built.programs[batch.program],
                 tests: &batch.tests,
                 mutant: number,
-                limits: Limits::of(batch.usual),
+                limits,
                 scratch,
                 reached: None,
             };
             match trial.run(self.plan.environment)? {
                 Outcome::Passed => {}
-                Outcome::Failed => return Ok(Verdict::Caught),
-                Outcome::TimedOut => return Ok(Verdict::TimedOut),
+                Outcome::Failed => return Ok(Some(Verdict::Caught)),
+                Outcome::TimedOut if self.deadline.has_passed() => return Ok(None),
+                Outcome::TimedOut => return Ok(Some(Verdict::TimedOut)),
             }
         }
-        Ok(Verdict::Missed)
+        Ok(Some(Verdict::Missed))
     }
 
     /// Lets cargo-mutants decide, which builds once for each.
@@ -297,11 +317,11 @@ impl Crate<'_> {
         }
         println!("{}: {} through cargo-mutants", self.plan.package, slow.len());
         for index in slow {
-            if self.is_late() {
-                return Ok(());
+            match slow::run(tree, self.plan, &self.mutants[*index], self.deadline) {
+                Ok(verdict) => self.record(*index, verdict, verdicts)?,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(()),
+                Err(error) => return Err(error),
             }
-            let verdict = slow::run(tree, self.plan, &self.mutants[*index])?;
-            self.record(*index, verdict, verdicts)?;
         }
         Ok(())
     }
@@ -321,7 +341,7 @@ impl Crate<'_> {
         mut results: Results,
         verdicts: &BTreeMap<usize, Verdict>,
         facts: Option<String>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<Row> {
         let mut by_file: BTreeMap<&str, Vec<(&Mutant, Option<Verdict>)>> = BTreeMap::new();
         for (index, mutant) in self.mutants.iter().enumerate() {
             by_file.entry(&mutant.file).or_default().push((mutant, verdicts.get(&index).copied()));
@@ -346,13 +366,13 @@ impl Crate<'_> {
             for name in &total.missed {
                 println!("survives: {name}");
             }
-            return Ok(total.missed.len());
+            return Ok(total);
         }
         if let Some(facts) = facts {
             results.runs.insert(package.to_owned(), facts);
         }
         results.save(self.root)?;
-        Ok(total.missed.len())
+        Ok(total)
     }
 }
 

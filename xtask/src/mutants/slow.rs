@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::process::Command;
 
+use super::deadline::Deadline;
 use super::decided::Verdict;
 use super::list::Mutant;
 use super::plan::Plan;
@@ -22,7 +23,12 @@ const LISTS: [(&str, Verdict); 4] = [
 ];
 
 /// Builds and tests `mutant` in the copy, which has no other.
-pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdict> {
+pub(super) fn run(
+    tree: &Tree,
+    plan: &Plan,
+    mutant: &Mutant,
+    deadline: Deadline,
+) -> io::Result<Verdict> {
     let output = tree.root.with_file_name("one");
     drop(fs::remove_dir_all(&output));
     let mut command = Command::new("cargo");
@@ -43,7 +49,7 @@ pub(super) fn run(tree: &Tree, plan: &Plan, mutant: &Mutant) -> io::Result<Verdi
         command.args(["--skip", test]);
     }
     tree.environment(&mut command);
-    let result = command.envs(plan.environment.iter().copied()).output()?;
+    let result = deadline.output(command.envs(plan.environment.iter().copied()))?;
     for (list, verdict) in LISTS {
         let names = fs::read_to_string(output.join("mutants.out").join(list)).unwrap_or_default();
         if names.lines().any(|name| name == mutant.name) {

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::deadline::Deadline;
 use super::list::Mutant;
 use super::splice::{self, Spliced};
 
@@ -88,7 +89,12 @@ impl Tree {
     }
 
     /// Builds the test programs of `package` with all of `mutants` that compile.
-    pub(super) fn build(&self, package: &str, mutants: &[Mutant]) -> io::Result<Built> {
+    pub(super) fn build(
+        &self,
+        package: &str,
+        mutants: &[Mutant],
+        deadline: Deadline,
+    ) -> io::Result<Built> {
         let mut built = Built::default();
         let originals = self.originals(package, mutants)?;
         for _ in 0..BUILDS_MAX {
@@ -96,7 +102,7 @@ impl Tree {
             if built.functions.is_empty() {
                 return Ok(built);
             }
-            let output = self.cargo(package, &["test", "--no-run"])?;
+            let output = self.cargo(package, &["test", "--no-run"], deadline)?;
             let errors = errors(&output)?;
             if errors.is_empty() {
                 built.programs = programs(&output)?;
@@ -182,17 +188,22 @@ impl Tree {
         Ok(path)
     }
 
-    fn cargo(&self, package: &str, arguments: &[&str]) -> io::Result<Vec<Value>> {
+    fn cargo(
+        &self,
+        package: &str,
+        arguments: &[&str],
+        deadline: Deadline,
+    ) -> io::Result<Vec<Value>> {
         let mut command = Command::new("cargo");
         self.environment(&mut command);
-        let output = command
+        command
             .current_dir(&self.root)
             .args(arguments)
             .args(["--package", package, "--locked", "--lib", "--tests", "--message-format=json"])
             // The switch of functions that are `const` is made of what stable Rust does not have. Set for cargo, the
             // variable would let dependencies build themselves in another way.
-            .env("RUSTC_WORKSPACE_WRAPPER", self.wrapper()?)
-            .output()?;
+            .env("RUSTC_WORKSPACE_WRAPPER", self.wrapper()?);
+        let output = deadline.output(&mut command)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let messages: Vec<Value> =
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

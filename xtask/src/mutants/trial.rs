@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::deadline;
 use super::splice::{ACTIVE, REACHED};
 use super::tree::Program;
 
@@ -81,7 +82,7 @@ impl Trial<'_> {
         let mut child = command.process_group(0).spawn()?;
         let outcome = wait(&mut child, self.limits.wall);
         // Also what the tests started themselves.
-        end(&mut child)?;
+        deadline::end(&mut child)?;
         let outcome = outcome?;
         std::fs::remove_dir_all(self.scratch)?;
         Ok(outcome)
@@ -137,11 +138,4 @@ fn watch(child: &mut Child) -> Receiver<()> {
         }
     });
     receiver
-}
-
-fn end(child: &mut Child) -> io::Result<()> {
-    let group = format!("-{}", child.id());
-    Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status()?;
-    child.wait()?;
-    Ok(())
 }
