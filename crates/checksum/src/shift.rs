@@ -96,4 +96,18 @@ mod tests {
             assert_eq!(power(8 * bytes), shift(&shift_table(bytes), 1 << 31), "{bytes} bytes");
         }
     }
+
+    /// A table does to a register what so many zero bytes do, one bit after the other.
+    #[test]
+    fn a_table_stands_for_zero_bytes() {
+        for bytes in [0, 1, 2, 5, 64, 168, 1360, 4096] {
+            let table = shift_table(bytes);
+            for register in [0, 1, 1 << 31, 0x0102_0304, 0xDEAD_BEEF, u32::MAX] {
+                let expected = (0..8 * bytes).fold(register, |register: u32, _| {
+                    (register >> 1) ^ (register & 1) * POLYNOMIAL_REFLECTED
+                });
+                assert_eq!(shift(&table, register), expected, "{register:#x} over {bytes} bytes");
+            }
+        }
+    }
 }
