@@ -104,7 +104,7 @@ mod tests {
             let table = shift_table(bytes);
             for register in [0, 1, 1 << 31, 0x0102_0304, 0xDEAD_BEEF, u32::MAX] {
                 let expected = (0..8 * bytes).fold(register, |register: u32, _| {
-                    (register >> 1) ^ (register & 1) * POLYNOMIAL_REFLECTED
+                    (register >> 1) ^ ((register & 1) * POLYNOMIAL_REFLECTED)
                 });
                 assert_eq!(shift(&table, register), expected, "{register:#x} over {bytes} bytes");
             }

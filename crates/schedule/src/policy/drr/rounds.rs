@@ -262,12 +262,6 @@ mod tests {
 
         // A place in the line: the first of two that can pay.
         let mut rounds = Rounds::default();
-        for flow in [A, B, A, B] {
-            queue(&mut rounds, flow, 1);
-            rounds.remove(flow);
-        }
-        queue(&mut rounds, FlowId(2), 1);
-        assert_eq!(rounds.take(), Some(FlowId(2)));
         queue(&mut rounds, A, 0);
         queue(&mut rounds, B, 0);
         rounds.forget(A);
