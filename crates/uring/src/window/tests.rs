@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::*;
 
+mod parts;
+
 /// Microseconds on the tests' clock.
 type Time = u64;
 
