@@ -144,3 +144,32 @@ fn warnings_that_are_set_at_once_are_told_one_by_one() {
     }
     assert_eq!(harness.event(), None, "all were told");
 }
+
+/// K3. Method: the host reads entries alone, before and behind the one change.
+#[test]
+fn a_change_of_the_discovery_log_is_told_once() {
+    let entries = GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 1024, 1024).encode();
+    let mut harness = Harness::enabled(ControllerKind::Discovery);
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
+    (0..3).for_each(|slot| drop(harness.wait_for_event(slot)));
+    assert_eq!(harness.event(), None);
+    harness.data(&entries);
+    assert_eq!(harness.event(), None, "nothing has changed");
+    harness.controller.on_discovery_changed();
+    assert!(harness.event().is_some());
+    harness.data(&entries);
+    assert_eq!(harness.event(), None, "it was told");
+    // What does not tell the counter does not make the next one known.
+    let address = ([192, 0, 2, 1], 4420).into();
+    let half_a_counter = GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 0, 4).encode();
+    for piece in [entries, half_a_counter] {
+        let mut harness = Harness::enabled(ControllerKind::Discovery);
+        let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::from_uuid(&UUID), address);
+        harness.facts.log = DiscoveryLog { genctr: 1, entries: vec![Rc::new(entry)] };
+        assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
+        harness.controller.on_discovery_changed();
+        harness.data(&piece);
+        harness.wait_for_event(0);
+        assert!(harness.event().is_some());
+    }
+}

@@ -1,6 +1,7 @@
 //! Log pages and Identify structures, field by field.
 
 use nvme_wire::discovery::TRTYPE_TCP;
+use nvme_wire::log::FailureDomainLog;
 
 use super::*;
 
@@ -69,7 +70,9 @@ fn log_pages_end_where_the_specification_says() {
         (Lid::COMMAND_EFFECTS, 4096),
         (Lid::FEATURE_EFFECTS, 1024),
         (Lid::CROSS_CONTROLLER_RESET, 4096),
+        (Lid::FAILURE_DOMAIN, size_of::<FailureDomainLog>() as u64),
     ];
+    assert_ne!(size_of::<FailureDomainLog>(), 1024, "told from a table of what is supported");
     for (lid, len) in lengths {
         harness.log(lid, len - 4, 4);
         let behind = GetLogPage::new(lid, NSID_ALL, len, 4).encode();
