@@ -81,10 +81,11 @@ fn a_critical_warning_is_told_once_until_the_log_is_read() {
 #[test]
 fn a_persistent_discovery_connection_hears_of_changes() {
     let mut harness = Harness::enabled(ControllerKind::Discovery);
-    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
     harness.wait_for_event(0);
     harness.wait_for_event(1);
     harness.controller.on_discovery_changed();
+    assert_eq!(harness.event(), None, "not enabled");
+    assert_eq!(harness.set(Fid::ASYNC_EVENT_CONFIG, 1 << 31), Ok(0));
     let result = u64::from(AsyncEvent::DISCOVERY_CHANGED.encode());
     assert_eq!(harness.event(), Some((SlotId(0), Status::SUCCESS, result)));
     harness.controller.on_discovery_changed();
