@@ -76,6 +76,9 @@ fn a_request_is_finished_when_all_of_it_is_done() {
     let nothing = Buffer::new(1).into_slice().slice(0..0);
     let mut write = Request::Write { data: nothing, offset: 0, done: 0 };
     assert_eq!(name(&write.on_completion(0, 0)), ("finished", None), "nothing was to be written");
+    let (buffer, window) = (Buffer::new(0), ReadWindow::default());
+    let mut read = Request::Read { buffer, offset: 0, done: 0, window };
+    assert_eq!(name(&read.on_completion(0, 0)), ("finished", None), "nothing was to be read");
 }
 
 /// Method: requests of which a part is done go to the kernel.
