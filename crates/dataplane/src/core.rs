@@ -112,6 +112,18 @@ impl<W: World, D: Device> Clone for Core<W, D> {
     }
 }
 
+/// Releases what refers back to the core when the core's tasks are dropped: nothing else would free it.
+struct Parting<W: World, D: Device>(Core<W, D>);
+
+impl<W: World, D: Device> Drop for Parting<W, D> {
+    fn drop(&mut self) {
+        let state = &self.0.state;
+        state.sessions.clear();
+        drop(state.frontends.take());
+        drop(state.on_return.take());
+    }
+}
+
 impl<W: World, D: Device> Core<W, D> {
     /// A core without volumes. Starts to look at deadlines, and for commands.
     #[must_use]
@@ -295,6 +307,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     async fn tick(&self) {
         let world = &self.state.world;
+        let _parting = Parting(self.clone());
         loop {
             world.sleep_until(world.now() + TICK).await;
             let now = world.now();

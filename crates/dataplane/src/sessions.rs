@@ -53,6 +53,12 @@ impl Sessions {
         drop(gone);
     }
 
+    /// Forgets all sessions.
+    pub(crate) fn clear(&self) {
+        let all = self.all.take();
+        drop(all);
+    }
+
     /// Connections that were closed as they came.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()

@@ -7,6 +7,7 @@ use client::{Options, discover};
 use io_traits::{Buffer, Clock, Network, SendBatch, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::Nqn;
+use sim::Simulation;
 use units::{Duration, Lba, LbaRange};
 
 use crate::support::{
@@ -37,6 +38,24 @@ fn what_was_written_is_read_with_digests_in_every_combination() {
             }
         });
     }
+}
+
+/// Nothing keeps a core whose tasks are gone, though its connections refer to it: a simulator that starts
+/// thousands of them would run out of memory.
+#[test]
+fn a_core_goes_with_its_tasks() {
+    let simulation = Simulation::new(5);
+    let world = simulation.world();
+    let device = simulation.run(async move {
+        let (_core, device) = serve_new(world.clone(), BLOCKS).await;
+        let volume = connect(world.clone(), host()).await;
+        volume.write(Lba(0), data(0, 1)).await.expect("written");
+        device
+    });
+    let device = device.expect("it ends");
+    assert!(device.handles() > 1, "the core serves it");
+    drop(simulation);
+    assert_eq!(device.handles(), 1);
 }
 
 /// Data and record are written at the same time, and one flush behind them is for all that were.

@@ -1,6 +1,7 @@
 //! What can be seen of a disk, and done to it, without a request.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use units::{Pba, PbaRange};
 
@@ -12,6 +13,12 @@ impl SimDevice {
         let mut disk = self.state.disk.borrow_mut();
         disk.settle();
         disk.flip_bit(pba.0, bit);
+    }
+
+    /// Returns the number of clones of this device, itself included.
+    #[must_use]
+    pub fn handles(&self) -> usize {
+        Rc::strong_count(&self.state)
     }
 
     /// Flips one bit at rest, and returns what the block should hold.
