@@ -52,6 +52,8 @@ pub(crate) struct FusedHost {
     subsystem: Nqn,
     /// Who it is.
     id: [u8; 16],
+    /// Whether it ends connections between the halves of a pair.
+    leaves: bool,
     /// Those that nobody uses: each carries one operation at a time.
     idle: RefCell<Vec<Queue>>,
 }
@@ -60,7 +62,14 @@ impl FusedHost {
     /// The host `id` of `subsystem`, not connected yet.
     #[must_use]
     pub(crate) fn new(world: &SimWorld, portal: SocketAddr, subsystem: Nqn, id: [u8; 16]) -> Self {
-        Self { world: world.clone(), portal, subsystem, id, idle: RefCell::default() }
+        let world = world.clone();
+        Self { world, portal, subsystem, id, leaves: false, idle: RefCell::default() }
+    }
+
+    /// The same, which ends connections between the halves of a pair now and then if `leaves` says so.
+    #[must_use]
+    pub(crate) fn that_leaves(self, leaves: bool) -> Self {
+        Self { leaves, ..self }
     }
 
     /// Compares `blocks` blocks with `expected` and writes `data`: how either half ended.
@@ -94,7 +103,7 @@ impl FusedHost {
         Ok(ended)
     }
 
-    /// Waits now and then between the halves, or ends the connection there.
+    /// Waits now and then between the halves, or ends the connection there if hosts may.
     async fn hesitate(&self, lba: u64) -> Result<(), Gone> {
         let now = self.world.now();
         let mut rng = Rng::new(now.0 ^ lba << 48);
@@ -102,7 +111,7 @@ impl FusedHost {
             let micros = 1 << rng.between(3, 12);
             self.world.sleep_until(now + Duration::from_micros(micros)).await;
         }
-        if rng.one_in(32) { Err(Gone) } else { Ok(()) }
+        if self.leaves && rng.one_in(32) { Err(Gone) } else { Ok(()) }
     }
 
     async fn connect(&self) -> Result<Queue, Gone> {

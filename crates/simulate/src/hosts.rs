@@ -170,7 +170,8 @@ impl Rig {
                 continue;
             }
             let fused = (!self.authenticates()).then(|| {
-                Rc::new(FusedHost::new(self.world(), portal(), nqn_of(uuid), host_id(host)))
+                let host = FusedHost::new(self.world(), portal(), nqn_of(uuid), host_id(host));
+                Rc::new(host.that_leaves(self.reconnects()))
             });
             let target = Target::Plane(volume?, fused);
             self.hosts().borrow_mut().insert((uuid, host), target.clone());

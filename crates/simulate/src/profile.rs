@@ -247,7 +247,7 @@ pub(crate) struct Profile {
     pub nodes: Option<NodeCapacity>,
     /// Blocks of journals, if they are shorter than their extents allow.
     pub journal_blocks: Option<u32>,
-    /// A core has memory for the data of only a few requests.
+    /// Connections have memory for the data of only two large requests.
     pub scarce: bool,
 }
 

@@ -26,8 +26,10 @@ use crate::target::{Failure, Target};
 
 /// What no tenant knows.
 const SECRET: u64 = 0x5EC2_E700_0000_0001;
-/// Memory for data where it is scarce: two of the largest requests.
-const SCARCE_BYTES: u64 = 2 << 20;
+/// The least memory for data that a core may have.
+const MEMORY_LEAST: u64 = 32 << 20;
+/// The least of it that a connection may have: two of the largest requests.
+const WINDOW_LEAST: u64 = 2 << 20;
 /// How often [`Shard::settle`] is called.
 const TICK: Duration = Duration::from_millis(250);
 
@@ -57,7 +59,7 @@ pub(crate) struct Service {
     pub authenticates: bool,
     /// Whether shards that fail are brought back. A data plane does that in any case.
     pub returns: bool,
-    /// A core has memory for the data of only a few requests.
+    /// Connections have memory for the data of only two large requests.
     pub scarce: bool,
 }
 
@@ -103,7 +105,8 @@ impl Rig {
             let authentication = service.authenticates.then_some(policy);
             let mut options = NvmeOptions { authentication, ..NvmeOptions::new(portal()) };
             if service.scarce {
-                options.core.memory_bytes = SCARCE_BYTES;
+                options.core.memory_bytes = MEMORY_LEAST;
+                options.core.window_bytes = WINDOW_LEAST;
             }
             let core = NvmeCore::new(world, options);
             for shard in &shards {
