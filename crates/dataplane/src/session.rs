@@ -37,7 +37,7 @@ pub trait Session {
     /// The part of the session that is the core's.
     fn link(&self) -> &Link;
 
-    /// Ends the request `tag`. Called once for each, also after the session was closed.
+    /// Ends the request `tag`. Called once for each; of those that wait when the session is closed, for none.
     fn complete(&self, tag: Tag, outcome: Outcome);
 
     /// Requests under way that will be answered: the core waits for them before it shuts down.

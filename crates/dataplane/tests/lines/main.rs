@@ -1,20 +1,21 @@
 //! A core behind a front end that speaks lines (`frontend.rs`): the seam carries a protocol that is not NVMe.
 
 mod frontend;
+mod host;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use access::{Access, Restrictions};
 use dataplane::{Core, CoreOptions};
-use io_traits::{Clock, Network, SendBatch, Spawn, Stream};
-use sim::{SimDevice, SimStream, SimWorld, Simulation};
-use units::{BLOCK_SIZE, Duration, Slo};
+use io_traits::{Clock, Network, Spawn};
+use sim::{SimDevice, SimWorld, Simulation};
+use units::{Duration, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
 
 use frontend::LineFrontend;
+use host::{Host, portal};
 
 const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 const OTHER: Uuid = Uuid::from_u128(2);
@@ -22,10 +23,6 @@ const DEVICE_BLOCKS: u64 = 65_536;
 const BLOCKS: u64 = 64;
 
 type SimCore = Core<SimWorld, SimDevice>;
-
-fn portal() -> SocketAddr {
-    "10.0.0.1:7000".parse().expect("an address")
-}
 
 /// A core with two volumes.
 async fn serve(world: &SimWorld) -> SimCore {
@@ -49,59 +46,6 @@ async fn serve(world: &SimWorld) -> SimCore {
     core
 }
 
-struct Host {
-    stream: SimStream,
-    received: Vec<u8>,
-}
-
-impl Host {
-    async fn connect(world: &SimWorld) -> Self {
-        let stream = world.connect(portal()).await.expect("a core listens");
-        Self { stream, received: Vec::new() }
-    }
-
-    /// A host that has opened [`VOLUME`] as export 0.
-    async fn with_volume(world: &SimWorld) -> Self {
-        let mut host = Self::connect(world).await;
-        let opened = host.ask(&format!("1 open {VOLUME} me")).await;
-        assert_eq!(opened, format!("1 opened 0 {BLOCKS}"));
-        host
-    }
-
-    async fn send(&self, lines: &str) {
-        let mut batch = SendBatch::default();
-        batch.push_bytes(lines.as_bytes());
-        batch.push_bytes(b"\n");
-        self.stream.send(batch).await.expect("the core reads");
-    }
-
-    async fn ask(&mut self, line: &str) -> String {
-        self.send(line).await;
-        self.line().await.expect("an answer")
-    }
-
-    /// The next line; `None` at the end of the connection.
-    async fn line(&mut self) -> Option<String> {
-        while !self.received.contains(&b'\n') {
-            self.received.extend_from_slice(&self.stream.recv().await.ok()?);
-        }
-        let end = self.received.iter().position(|byte| *byte == b'\n').expect("seen");
-        let line = self.received.drain(..=end).collect();
-        Some(String::from_utf8(line).expect("text").trim_end().to_owned())
-    }
-
-    /// Reads a block, and returns the byte that fills it.
-    async fn read(&mut self, lba: u64) -> u8 {
-        assert_eq!(self.ask(&format!("9 read 0 {lba}")).await, format!("9 data {BLOCK_SIZE}"));
-        while self.received.len() < BLOCK_SIZE {
-            self.received.extend_from_slice(&self.stream.recv().await.expect("data"));
-        }
-        let block: Vec<u8> = self.received.drain(..BLOCK_SIZE).collect();
-        assert!(block.iter().all(|byte| *byte == block[0]), "one byte fills a block");
-        block[0]
-    }
-}
-
 fn simulate<F: Future<Output = ()> + 'static>(scenario: impl Fn(SimWorld) -> F) {
     for seed in 0..4 {
         let simulation = Rc::new(Simulation::new(seed));
@@ -114,7 +58,7 @@ fn simulate<F: Future<Output = ()> + 'static>(scenario: impl Fn(SimWorld) -> F) 
 fn requests_of_every_kind_are_carried_out_and_answered() {
     simulate(async |world| {
         let core = serve(&world).await;
-        let mut host = Host::with_volume(&world).await;
+        let mut host = Host::with_volume(&world, VOLUME).await;
         assert_eq!(host.read(3).await, 0);
         assert_eq!(host.ask("2 write 0 3 7").await, "2 done");
         assert_eq!(host.ask("3 flush 0").await, "3 done");
@@ -141,7 +85,7 @@ fn requests_of_every_kind_are_carried_out_and_answered() {
 fn a_session_has_several_exports_and_requests_at_a_time() {
     simulate(async |world| {
         let core = serve(&world).await;
-        let mut host = Host::with_volume(&world).await;
+        let mut host = Host::with_volume(&world, VOLUME).await;
         assert_eq!(host.ask(&format!("1 open {OTHER} me")).await, format!("1 opened 1 {BLOCKS}"));
         let lines: Vec<String> =
             (0..40).map(|n| format!("{n} write {} {} {n}", n % 2, n / 2)).collect();
@@ -185,7 +129,7 @@ fn a_host_that_may_not_open_a_volume_is_refused() {
 fn a_session_is_told_of_its_volumes_and_of_no_others() {
     simulate(async |world| {
         let core = serve(&world).await;
-        let mut host = Host::with_volume(&world).await;
+        let mut host = Host::with_volume(&world, VOLUME).await;
         core.resize_volume(OTHER, 2 * BLOCKS).await.expect("room");
         core.resize_volume(VOLUME, BLOCKS / 2).await.expect("room");
         let expected = format!("* 0 has {}", BLOCKS / 2);
@@ -204,10 +148,10 @@ fn a_session_is_told_of_its_volumes_and_of_no_others() {
 fn a_session_ends_when_its_tokens_are_replaced_and_when_the_core_stops() {
     simulate(async |world| {
         let core = serve(&world).await;
-        let mut cut = Host::with_volume(&world).await;
+        let mut cut = Host::with_volume(&world, VOLUME).await;
         core.set_access(VOLUME, Access::default(), true).await.expect("a volume");
         assert_eq!(cut.line().await.as_deref(), Some("* closed: access was revoked"));
-        let mut host = Host::with_volume(&world).await;
+        let mut host = Host::with_volume(&world, VOLUME).await;
         host.send("2 write 0 3 7").await;
         assert_eq!(host.line().await.as_deref(), Some("2 done"));
         core.shutdown().await.expect("a sound disk");

@@ -2,6 +2,7 @@
 
 mod administering;
 mod authenticating;
+mod beside;
 mod crowding;
 mod disabling;
 mod discovering;
