@@ -28,7 +28,7 @@ use crate::life::HOST_RESET;
 /// Why a connection ends that asked to be a queue which is another's (Q2).
 pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
 
-/// Why a connection ends whose host was let in, but not to this many (W4 of `crowd.rs`).
+/// Why a connection ends whose host was let in, but not to this many (W4 of `dataplane/src/crowd.rs`).
 pub(crate) const NO_PLACE: &str =
     "its volume, or the tenant whose it is, has as many connections as it may have";
 

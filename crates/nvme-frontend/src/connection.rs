@@ -37,7 +37,7 @@ const STALL_TIMEOUT_IN_NEED: Duration = Duration::from_secs(5);
 /// Headers, completions and R2Ts that wait to be sent before reading stops. A host that keeps to its
 /// queue's depth never has as many: 128 answers of at most 160 bytes each, padding and digests included.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
-/// Debt (see `memory.rs`) beyond which reading stops: more than one command can have brought, so
+/// Debt (see `dataplane/src/memory.rs`) beyond which reading stops: more than one command can have brought, so
 /// some of it is of commands that are complete and end by themselves.
 const DEBT_BYTES_MAX: u64 = 32 << 10;
 /// How long the host has to read the last words before the connection is torn down.

@@ -239,7 +239,7 @@ fn answers_are_those_of_a_plain_model() {
     }
 }
 
-/// All of an IPv6 network are one source (B1 of `throttle.rs`).
+/// All of an IPv6 network are one source (`strangers::source`).
 #[test]
 fn addresses_of_one_network_are_one_crowd() {
     use strangers::source;

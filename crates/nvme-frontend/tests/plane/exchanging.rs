@@ -208,7 +208,7 @@ fn a_host_that_authenticates_once_more_goes_on_or_ends() {
     });
 }
 
-/// W4 of `crowd.rs`, where hosts have to authenticate. Method: who knows a volume's token makes controllers as long as it is let.
+/// W4 of `dataplane/src/crowd.rs`, where hosts have to authenticate. Method: who knows a volume's token makes controllers as long as it is let.
 #[test]
 fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
     simulate(5, |world| async move {

@@ -288,7 +288,7 @@ fn a_flood_of_connections_is_bounded() {
     });
 }
 
-/// W1 of `crowd.rs`. Method: one source holds all places, with connections that say nothing, and with such as have gone as far as
+/// W1 of `dataplane/src/crowd.rs`. Method: one source holds all places, with connections that say nothing, and with such as have gone as far as
 /// discovery; hosts of another come, and those who were let in before work on.
 #[test]
 fn a_flood_from_one_source_keeps_nobody_else_out() {
@@ -315,7 +315,7 @@ fn a_flood_from_one_source_keeps_nobody_else_out() {
     });
 }
 
-/// W3 of `crowd.rs`. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
+/// W3 of `dataplane/src/crowd.rs`. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
 /// places that become free; then hosts of another come, and find room at once.
 #[test]
 fn a_flood_that_lingers_keeps_nobody_else_out() {
@@ -345,7 +345,7 @@ fn a_flood_that_lingers_keeps_nobody_else_out() {
     });
 }
 
-/// W2 of `crowd.rs`: behind the address of a flood others come in, too, in the places of those that had their chance.
+/// W2 of `dataplane/src/crowd.rs`: behind the address of a flood others come in, too, in the places of those that had their chance.
 #[test]
 fn a_flood_does_not_keep_out_its_own_source_for_ever() {
     besieged(17, |siege| async move {
@@ -370,7 +370,7 @@ fn a_flood_does_not_keep_out_its_own_source_for_ever() {
     });
 }
 
-/// W4 of `crowd.rs`. Method: a host makes controllers of one volume, which it never has to keep alive, as long as it is let;
+/// W4 of `dataplane/src/crowd.rs`. Method: a host makes controllers of one volume, which it never has to keep alive, as long as it is let;
 /// then hosts of another come, with as many queues as they like.
 #[test]
 fn hosts_of_one_volume_leave_places_for_those_of_others() {
