@@ -134,16 +134,20 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
     let volume = job.export.volume();
     let result = match request {
         Request::Read(_) => unreachable!("reads have a task of their own"),
-        Request::Write { range, data } => write(&volume, range.start, *data).await,
+        Request::Write { range, data } => write(&volume, range.start, data).await,
         Request::Flush => volume.flush().await.map_err(IoError::from),
         Request::WriteZeroes(range) => volume.unmap(range).await.map_err(IoError::from),
-        Request::Unmap { ranges, share: _share } => match unmap(&job, &volume, &ranges).await {
-            Some(result) => result,
-            None => return,
-        },
-        Request::Compare { range, expected } => compare(&volume, range.start, *expected).await,
+        // By themselves: they are seldom, and the tasks of others need not have room for them.
+        Request::Unmap { ranges, share: _share } => {
+            match Box::pin(unmap(&job, &volume, &ranges)).await {
+                Some(result) => result,
+                None => return,
+            }
+        }
+        Request::Compare { range, expected } => {
+            Box::pin(compare(&volume, range.start, *expected)).await
+        }
         Request::CompareAndWrite { range, expected, data } => {
-            // By itself: it is the largest, and the others need not have room for it.
             Box::pin(compare_and_write(&volume, range.start, *expected, *data)).await
         }
         Request::Verify(range) => volume.verify(range).await.map_err(IoError::from),
@@ -152,8 +156,12 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
     job.end(result);
 }
 
-async fn write<D: Device>(volume: &Volume<D>, lba: Lba, payload: Payload) -> Result<(), IoError> {
-    let Payload { data, crcs, share } = payload;
+async fn write<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    payload: Box<Payload>,
+) -> Result<(), IoError> {
+    let Payload { data, crcs, share } = *payload;
     let metadata = volume.metadata_size();
     let written = if metadata.is_none() {
         volume.write(lba, data, crcs.as_deref()).await

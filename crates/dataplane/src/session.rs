@@ -131,6 +131,7 @@ impl Link {
     }
 
     /// Its name in the log.
+    #[inline]
     #[must_use]
     pub fn id(&self) -> ConnectionId {
         self.id
@@ -142,18 +143,21 @@ impl Link {
     }
 
     /// The memory that its requests may use.
+    #[inline]
     #[must_use]
     pub fn window(&self) -> &Window {
         &self.window
     }
 
     /// Notified when the session is closed.
+    #[inline]
     #[must_use]
     pub fn closed(&self) -> &Notify {
         &self.closed
     }
 
     /// Returns whether the session was neither closed nor cut.
+    #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase.get() == Phase::Open

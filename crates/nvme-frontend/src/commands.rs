@@ -55,7 +55,7 @@ impl Payload {
 fn request_of(
     command: IoCommand,
     payload: Option<Payload>,
-    view: &NamespaceView,
+    view: impl FnOnce() -> NamespaceView,
 ) -> Result<Option<Request>, Status> {
     Ok(Some(match command {
         IoCommand::Read { range } => Request::Read(range),
@@ -67,7 +67,7 @@ fn request_of(
         IoCommand::WriteZeroes { range, .. } => Request::WriteZeroes(range),
         IoCommand::Deallocate { ranges } => {
             let payload = payload.ok_or(NO_DATA)?;
-            let ranges = deallocate_ranges(payload.as_bytes(), ranges, view)?.collect();
+            let ranges = deallocate_ranges(payload.as_bytes(), ranges, &view())?.collect();
             Request::Unmap { ranges, share: payload.share }
         }
         IoCommand::Compare { range } => {
@@ -124,7 +124,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let prepared = payload.as_ref().and_then(|payload| payload.command);
         let decoded = prepared.map_or_else(|| self.decode_io(slot, queue), Ok);
         let request = decoded.and_then(|command| {
-            let request = request_of(command, payload, &self.view(&queue.export))?;
+            let request = request_of(command, payload, || self.view(&queue.export))?;
             Ok((command, request))
         });
         match request {
