@@ -115,6 +115,9 @@ pub struct Volume {
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent_interfaces: Vec<String>,
+    /// Until when a token that was replaced still opens it, if one does: in seconds since 1970 UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_until: Option<u64>,
     /// The tenant whose it is, if it is one's.
     #[serde(default)]
     pub owner: Option<String>,
@@ -235,11 +238,68 @@ pub struct Device {
     /// Why a part of it takes no changes, and why it could not be read back so far. It is tried again and again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// Conditions that an operator has to know of, while it is served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<DeviceNotice>,
     /// Whether it has a volatile write cache, as found or as the server was told: writes are then acknowledged
     /// after a flush. The hosts' writes are durable either way.
     pub volatile_write_cache: bool,
     /// How it is shared.
     pub sharing: Sharing,
+}
+
+/// A condition of a device that is served.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct DeviceNotice {
+    /// Its kind.
+    pub kind: NoticeKind,
+    /// What it is, and what to do.
+    pub text: String,
+}
+
+/// Kinds of conditions of a device.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// The file system or pool below it has no space: writes are refused, and all else goes on.
+    NoSpaceBelow,
+    /// No path leads to its file any more: what is written is lost when the server ends.
+    FileGone,
+    /// At its path is another file now.
+    FileReplaced,
+    /// Its file or drive is shorter than it was: a part of it cannot be read.
+    Shortened,
+    /// Its file or drive is larger than what is used of it.
+    UnusedSpace,
+}
+
+impl NoticeKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::NoSpaceBelow,
+        Self::FileGone,
+        Self::FileReplaced,
+        Self::Shortened,
+        Self::UnusedSpace,
+    ];
+
+    /// As it is called in documents and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoSpaceBelow => "no_space_below",
+            Self::FileGone => "file_gone",
+            Self::FileReplaced => "file_replaced",
+            Self::Shortened => "shortened",
+            Self::UnusedSpace => "unused_space",
+        }
+    }
+
+    /// Whether something has to be done about it.
+    #[must_use]
+    pub fn is_wrong(self) -> bool {
+        self != Self::UnusedSpace
+    }
 }
 
 /// All devices.

@@ -62,8 +62,8 @@ pub use cluster::{
 };
 pub use deed::{Begun, Deed};
 pub use documents::{
-    ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, Drive, Portal,
-    Server, Volume, VolumeList, connect_line, nqn,
+    ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, DeviceNotice,
+    Drive, NoticeKind, Portal, Server, Volume, VolumeList, connect_line, nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;

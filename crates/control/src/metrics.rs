@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 
 use crate::gate::Counts;
 use crate::{
-    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, ScrubStats, Server, Stats,
-    TenantQuota, VolumeStats, WindowStats,
+    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, ScrubStats, Server,
+    Stats, TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -190,6 +190,24 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
     errors(text, help, all.iter().map(|(labels, core)| (labels, &core.errors)));
 }
 
+/// Conditions of devices, each kind for each device, so that an alert can rely on a value.
+fn notices(text: &mut Text, devices: &[Device]) {
+    let mut all = Vec::new();
+    for device in devices {
+        for kind in NoticeKind::ALL {
+            let labels = Labels::new(&[("device", &device.name)]).and("kind", kind.name());
+            all.push((labels, device.notices.iter().any(|notice| notice.kind == kind)));
+        }
+    }
+    let all: Vec<_> = all.iter().map(|(labels, holds)| (labels.clone(), holds)).collect();
+    let help = (
+        "farflash_device_notice",
+        "gauge",
+        "1 while a condition of this kind holds, such as a full file system below.",
+    );
+    text.each(help, &all, |holds| u8::from(*holds));
+}
+
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     let all: Vec<_> =
         devices.iter().map(|device| (Labels::new(&[("device", &device.name)]), device)).collect();
@@ -219,6 +237,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
         "1 if the device cannot be used: it is away, or another one is in its place.",
     );
     text.each(help, &all, |device| u8::from(device.trouble.is_some()));
+    notices(text, devices);
     let (mut all, mut windows, mut maps) = (Vec::new(), Vec::new(), Vec::new());
     for device in &stats.devices {
         let labels = Labels::new(&[("device", &device.name)]);

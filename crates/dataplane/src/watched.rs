@@ -233,4 +233,22 @@ impl<D: Device, W: World> Device for Watched<D, W> {
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         self.device.discard(range)
     }
+
+    fn allocate(&self, range: PbaRange) -> impl Future<Output = ()> + 'static {
+        let allocated = self.watch(move |device| async move {
+            device.allocate(range).await;
+            Ok(())
+        });
+        async move {
+            let _: Result<(), DeviceError> = allocated.await;
+        }
+    }
+
+    fn is_full_below(&self) -> bool {
+        self.device.is_full_below()
+    }
+
+    fn needs_space_below(&self) {
+        self.device.needs_space_below();
+    }
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use reactor::OwnedDevice;
-use units::{Lba, LbaRange};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use volume::{Probe, Superblock};
 
 use crate::blank;
 use crate::device_spec::FileSpec;
 use crate::failure::Failure;
 use crate::not_opened::{away, failing, is_failing};
-use crate::output::Voice;
+use crate::output::{self, Voice};
 use crate::storage::{on_device, open_now};
 
 /// What lies on a device.
@@ -50,6 +50,44 @@ pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<()
     let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
     let (what, remedy) = overwritten(path, by, &superblock);
     Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
+}
+
+/// Looks for the last superblock of a device whose first one is damaged, and which has grown: `mends`, the first one is
+/// written anew from it.
+pub(crate) fn find_superblock(
+    path: &Path,
+    device: &OwnedDevice,
+    mends: bool,
+) -> Result<(), Failure> {
+    let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
+    let Ok(Probe::Damaged(_)) = probed else { return Ok(()) };
+    let passed = output::progress(&format!("looking for a superblock on {}", path.display()));
+    let found = on_device(device, move |device| async move {
+        let found = volume::find_superblock(&device, passed).await?;
+        if let Some(superblock) = found.filter(|_| mends) {
+            volume::restore_superblock(&device, &superblock).await?;
+        }
+        Ok(found)
+    })?;
+    let failed = |error: io_traits::DeviceError| {
+        Failure::runtime(
+            format!("{} cannot be searched: {error}", path.display()),
+            crate::not_opened::remedy_of(&error),
+        )
+    };
+    let Some(superblock) = found.map_err(failed)? else { return Ok(()) };
+    let (at, path) = (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, path.display());
+    let what = format!("the first superblock of {path} is damaged; the last one lies at byte {at}");
+    if mends {
+        output::note(&format!("{what}: the first one was written anew from it"));
+        return Ok(());
+    }
+    Err(Failure::runtime(
+        format!("{what}, since the device has grown"),
+        format!(
+            "write the first one anew from it with `farflash fsck --device file:{path} --repair`"
+        ),
+    ))
 }
 
 /// How closely a device is looked at before it counts as blank.
@@ -97,14 +135,17 @@ pub(crate) fn look_at(
             what: format!(
                 "a farflash format of version {version}, which this program does not know"
             ),
-            remedy: format!(
-                "serve it with the program that made it, or a later one, {}",
-                or_lose(path)
-            ),
+            remedy:
+                "serve it with the program that made it, or a later one, or name another --device"
+                    .to_owned(),
         },
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),
-            remedy: "restore it from a copy, or name another --device".to_owned(),
+            remedy: format!(
+                "see what `farflash fsck --device file:{}` finds of it; restore it from a copy if that is nothing, or name \
+                 another --device",
+                path.display()
+            ),
         },
         Probe::Overwritten { by, superblock } => {
             let (what, remedy) = overwritten(path, by, &superblock);

@@ -17,6 +17,7 @@ mod logging;
 mod model;
 mod not_opened;
 mod output;
+mod owner;
 mod recorded;
 mod server;
 mod sharing_spec;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use io_traits::DeviceError;
+use io_traits::{DeviceError, ERRNOS_READ_ONLY};
 use reactor::OpenError;
 use rustix::io::Errno;
 use units::ByteLen;
@@ -76,10 +76,21 @@ fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
 /// What to do about a device that fails what is asked of it.
 pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
+/// What to do about a device that takes no writes at all.
+const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system anew, after a look at why it is \
+                             read-only: `dmesg`), or name another --device";
+
+/// As [`remedy_of`], by the number of the error.
+pub(crate) fn remedy_of_errno(errno: Errno) -> &'static str {
+    let range = units::PbaRange::new(units::Pba(0), 1);
+    remedy_of(&DeviceError::Io { range, errno: errno.raw_os_error() })
+}
+
 /// What to do about a device that is open and failed a request.
 pub(crate) fn remedy_of(error: &DeviceError) -> &'static str {
     match error {
         DeviceError::NoSpace { .. } => "make room in the file system that it lies in",
+        DeviceError::Io { errno, .. } if ERRNOS_READ_ONLY.contains(errno) => MAKE_WRITABLE,
         DeviceError::Io { .. }
         | DeviceError::OutOfRange { .. }
         | DeviceError::Pinned { .. }
@@ -123,7 +134,10 @@ pub(crate) fn refused(error: &OpenError, size: Option<ByteLen>) -> Failure {
     }
     let remedy = match error {
         OpenError::Missing { path } => {
-            format!("create it with {}", format_command(path, size))
+            let command = format_command(path, size);
+            format!(
+                "see that its file system is mounted; if it never was there, create it with {command}"
+            )
         }
         OpenError::Exists { .. } => "leave size= out to use what is there".to_owned(),
         OpenError::Permission { .. } => {
@@ -132,7 +146,7 @@ pub(crate) fn refused(error: &OpenError, size: Option<ByteLen>) -> Failure {
         OpenError::InUse { .. } => {
             "stop the other server, or unmount it, or name another --device".to_owned()
         }
-        OpenError::ReadOnly { .. } => "make it writable, or name another --device".to_owned(),
+        OpenError::ReadOnly { .. } => MAKE_WRITABLE.to_owned(),
         OpenError::WrongKind { .. } => {
             "name a regular file or a block device with --device file:PATH".to_owned()
         }

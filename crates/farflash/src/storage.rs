@@ -17,6 +17,7 @@ use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
 use crate::not_opened::{NO_ANSWER, refused, remedy_of};
 use crate::output::{self, Voice};
+use crate::owner;
 
 /// Opens the file or block device of `spec` and locks it.
 pub(crate) fn open(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
@@ -70,6 +71,7 @@ fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevi
     let options = options(spec, read_only);
     let opened = open_patiently(&spec.path, options, voice);
     let device = opened.map_err(|error| refused(&error, spec.size))?;
+    owner::refuse_if_owned(&spec.path, &device)?;
     sized(spec, device)
 }
 
@@ -282,6 +284,18 @@ fn not_formatted(path: &Path, error: &volume::FormatError) -> Failure {
         volume::FormatError::Device(error) => remedy_of(error),
     };
     Failure::runtime(format!("{} cannot be formatted: {error}", path.display()), remedy)
+}
+
+/// Gives a device all that its file or drive has; its superblock from before, and the one that it has now.
+pub(crate) fn grow(path: &Path, device: &OwnedDevice) -> Result<(Superblock, Superblock), Failure> {
+    let grown = on_device(device, |device| async move { volume::grow(&device).await })?;
+    grown.map_err(|error| match error {
+        volume::OpenError::Root(_) => Failure::runtime(
+            format!("{} does not grow: {error}", path.display()),
+            "mend it with `farflash fsck --repair`, or serve it once, then try again",
+        ),
+        error => not_checked(path, &error),
+    })
 }
 
 /// Checks a device; `read_data`: its tenants' data, too.

@@ -1,5 +1,6 @@
 //! Blocks at rest.
 
+use std::fmt;
 use std::future::Future;
 
 use units::{Pba, PbaRange};
@@ -21,7 +22,7 @@ pub struct DeviceGeometry {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DeviceError {
     /// The blocks could not be read or written; others may still be.
-    #[error("I/O error on {range} (errno {errno})")]
+    #[error("{}", Failed { range: *range, errno: *errno })]
     Io {
         /// The blocks concerned.
         range: PbaRange,
@@ -49,6 +50,26 @@ pub enum DeviceError {
     /// The device no longer answers.
     #[error("the device no longer answers")]
     Gone,
+}
+
+/// Error numbers of a device or file system that was made read-only: `EPERM` of a block device, `EROFS` of
+/// a file system.
+pub const ERRNOS_READ_ONLY: [i32; 2] = [1, 30];
+
+/// A failed request, in words.
+struct Failed {
+    range: PbaRange,
+    errno: i32,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { range, errno } = self;
+        match ERRNOS_READ_ONLY.contains(errno) {
+            true => write!(f, "the device is read-only (errno {errno} on {range})"),
+            false => write!(f, "I/O error on {range} (errno {errno})"),
+        }
+    }
 }
 
 /// A block device as one core sees it. Cheap to clone; all clones are the same device.
@@ -109,4 +130,20 @@ pub trait Device: Clone + 'static {
 
     /// Says that the contents of `range` are no longer needed. They are unspecified afterwards.
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static;
+
+    /// Takes the space of `range` from what lies below, if that hands it out as it is written, so that
+    /// later writes there do not fail for want of it. Contents stay. A hint: failures are ignored.
+    fn allocate(&self, range: PbaRange) -> impl Future<Output = ()> + 'static {
+        let _ = range;
+        std::future::ready(())
+    }
+
+    /// Returns whether what lies below has no space for new blocks: data is refused until it has.
+    fn is_full_below(&self) -> bool {
+        false
+    }
+
+    /// Says that a write that gives space back in the end failed for want of space below. The owner of
+    /// the device gives up space that was held back for that.
+    fn needs_space_below(&self) {}
 }

@@ -19,6 +19,7 @@ mod entry;
 mod mapping;
 mod metadata;
 mod node;
+mod owner_mark;
 mod record;
 mod root;
 mod seal;
@@ -37,6 +38,7 @@ pub use mapping::{Mapping, PackedMapping, RUN_BLOCKS_MAX};
 pub use node::{
     INNER_CAPACITY, KEY_LIMIT, LEVEL_MAX, NodeHead, NodeView, encode_node, key_width, leaf_capacity,
 };
+pub use owner_mark::OwnerMark;
 pub use record::{
     RECORD_BLOCKS_MAX, RECORD_ENTRIES_MAX, RECORD_HEADER_SIZE, Record, RecordHead, record_blocks,
     seal_record,

@@ -114,6 +114,9 @@ impl Superblock {
         Some(Self { uuid, blocks, extent_blocks, journal_blocks, shard_slots, cluster: None })
     }
 
+    /// The place of the owner mark, behind the first copy of the claim mark.
+    pub const OWNER_MARK: Pba = Pba(130);
+
     /// Chooses between two superblocks of one device: the one that names a cluster, if the other
     /// names none. Between two writes of its copies a device thus belongs to the cluster that it
     /// joins, or leaves. `other` is ignored if it is of another device.
@@ -127,6 +130,12 @@ impl Superblock {
     #[must_use]
     pub const fn places(blocks: u64) -> [Pba; 2] {
         [Pba(0), Pba(blocks - 1)]
+    }
+
+    /// Returns the blocks that are unused on a device of `found` blocks, if it has grown.
+    #[must_use]
+    pub fn room_to_grow(&self, found: u64) -> Option<u64> {
+        found.checked_sub(self.blocks).filter(|unused| *unused > 0)
     }
 
     /// Returns the places of the two copies of a root of shard `shard`; even and odd generations

@@ -76,8 +76,7 @@ impl Clock for Handle {
     }
 
     fn unix_time(&self) -> std::time::Duration {
-        let now = std::time::SystemTime::now();
-        now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+        crate::time_of_day::unix_time()
     }
 
     fn sleep_until(&self, deadline: Instant) -> impl Future<Output = ()> + 'static {

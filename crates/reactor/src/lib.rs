@@ -25,8 +25,10 @@ mod offload;
 mod open;
 mod random;
 mod sharing;
+mod space_below;
 mod storage;
 mod sysfs;
+mod time_of_day;
 mod timers;
 
 pub use self::core::{
@@ -38,8 +40,12 @@ pub use idle::IdlePolicy;
 pub use listener::TcpListener;
 pub use mailbox::{MAILBOX_MAX, Receiver, Sender, Undelivered, mailbox};
 pub use net::TcpStream;
-pub use open::{DeviceWarning, FlushPolicy, OpenError, OpenOptions, OwnedDevice, create_sparse};
+pub use open::{
+    DeviceWarning, FlushPolicy, OpenError, OpenFile, OpenOptions, OwnedDevice, PathState,
+    create_sparse,
+};
 pub use storage::FileDevice;
+pub use time_of_day::{not_before, unix_time};
 pub use uring::{RingCounters, SetupError, self_test};
 
 #[cfg(test)]

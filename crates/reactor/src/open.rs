@@ -1,18 +1,20 @@
 //! Opening files and block devices, for one server at a time.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use io_traits::DeviceGeometry;
+use io_traits::{Buffer, DeviceGeometry};
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, flock, fstat, fsync, ftruncate,
     ioctl_blksszget, major, minor, open, seek, stat,
 };
-use units::BLOCK_SIZE;
+use rustix::io::{pread, pwrite};
+use units::{BLOCK_SIZE, Pba};
 use uring::{Errno, Fd, ReadWindow};
 
 use crate::handle::Handle;
+use crate::space_below::SpaceBelow;
 use crate::storage::{File, FileDevice};
 use crate::sysfs::BlockDevice;
 
@@ -124,6 +126,28 @@ pub enum OpenError {
     },
 }
 
+/// What a path leads to, compared with what was opened by it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PathState {
+    /// The same file.
+    Same,
+    /// Nothing.
+    Missing,
+    /// Another file.
+    Other,
+}
+
+/// A file that is open, and its path.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenFile {
+    /// What the path leads to.
+    pub state: PathState,
+    /// Whether any path leads to the file.
+    pub has_name: bool,
+    /// The number by which this process has it open.
+    pub descriptor: i32,
+}
+
 /// A device that this process has opened, and no other server can. The lock goes with the last
 /// [`FileDevice`] made of it.
 #[derive(Clone, Debug)]
@@ -131,6 +155,7 @@ pub struct OwnedDevice {
     fd: Arc<OwnedFd>,
     geometry: DeviceGeometry,
     warnings: Vec<DeviceWarning>,
+    space: Arc<SpaceBelow>,
 }
 
 impl OwnedDevice {
@@ -168,6 +193,9 @@ impl OwnedDevice {
         warnings.extend((rest > 0).then_some(DeviceWarning::PartialBlock { bytes: rest }));
         let kernels = is_block_device
             .then(|| BlockDevice::new((major(opened.st_rdev), minor(opened.st_rdev))));
+        if !options.read_only && kernels.as_ref().is_some_and(BlockDevice::is_read_only) {
+            return Err(OpenError::ReadOnly { path: path.to_owned() });
+        }
         // A file needs flushes for its own metadata, whatever the drive below.
         let has_volatile_cache = kernels.is_none_or(|device| device.has_volatile_cache());
         let geometry = DeviceGeometry {
@@ -179,14 +207,16 @@ impl OwnedDevice {
             },
             discards: !options.read_only && kernels.is_none_or(|device| device.discards()),
         };
-        Ok(Self { fd: Arc::new(fd), geometry, warnings })
+        let space = Arc::new(SpaceBelow::new(!is_block_device, geometry.blocks));
+        Ok(Self { fd: Arc::new(fd), geometry, warnings, space })
     }
 
     /// The device for the core behind `handle`.
     #[must_use]
     pub fn attach(&self, handle: &Handle) -> FileDevice {
         let (fd, geometry) = (Fd::shared(self.fd.clone()), self.geometry);
-        let file = File { fd, geometry, window: ReadWindow::default() };
+        let space = self.space.clone();
+        let file = File { fd, geometry, window: ReadWindow::default(), space };
         FileDevice::new(handle.core.ring.clone(), file)
     }
 
@@ -196,6 +226,83 @@ impl OwnedDevice {
         let identity = |found: Stat| (found.st_dev, found.st_ino, found.st_rdev);
         let (opened, named) = (fstat(&self.fd).map(identity), stat(path).map(identity));
         opened.is_ok() && opened == named
+    }
+
+    /// Looks after the space below, and returns whether there is none: for the server that has it, every second or
+    /// so while the device is served, on a thread that may wait for the file system.
+    #[must_use]
+    pub fn look_after_space(&self) -> bool {
+        match self.space.is_full() {
+            true => self.space.look(self.fd.as_fd()),
+            false => false,
+        }
+    }
+
+    /// Holds space back for what gives space back when there is none (S2 of `space_below.rs`). Returns whether there was
+    /// enough; if not, the device counts as full.
+    #[must_use]
+    pub fn hold_space(&self) -> bool {
+        let held = self.space.hold(self.fd.as_fd());
+        if !held {
+            self.space.note_full();
+        }
+        held
+    }
+
+    /// What `path` leads to, compared with the file that is open here. `None` for a block device, whose names come and
+    /// go.
+    #[must_use]
+    pub fn path_state(&self, path: &Path) -> Option<OpenFile> {
+        let opened = fstat(&self.fd).ok()?;
+        if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let state = match stat(path) {
+            Ok(named) if (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino) => {
+                PathState::Same
+            }
+            Ok(_) => PathState::Other,
+            Err(Errno::NOENT | Errno::NOTDIR) => PathState::Missing,
+            // It cannot be looked at now, which says nothing.
+            Err(_) => PathState::Same,
+        };
+        let descriptor = self.fd.as_raw_fd();
+        Some(OpenFile { state, has_name: opened.st_nlink > 0, descriptor })
+    }
+
+    /// The bytes that the file or drive has now, which may be others than when it was opened.
+    #[must_use]
+    pub fn bytes_now(&self) -> Option<u64> {
+        let opened = fstat(&self.fd).ok()?;
+        match FileType::from_raw_mode(opened.st_mode) {
+            FileType::BlockDevice => seek(&self.fd, SeekFrom::End(0)).ok(),
+            _ => Some(opened.st_size.unsigned_abs()),
+        }
+    }
+
+    /// Reads a block on this thread, which may wait for it.
+    ///
+    /// # Errors
+    /// The device fails, or ends before.
+    pub fn read_block(&self, pba: Pba) -> Result<Buffer, Errno> {
+        let mut block = Buffer::new(1);
+        let offset = pba.byte_offset().ok_or(Errno::INVAL)?;
+        match pread(&self.fd, block.as_mut_bytes(), offset)? {
+            BLOCK_SIZE => Ok(block),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    /// Writes a block on this thread, which may wait for it.
+    ///
+    /// # Errors
+    /// The device fails, or ends before.
+    pub fn write_block(&self, pba: Pba, block: &Buffer) -> Result<(), Errno> {
+        let offset = pba.byte_offset().ok_or(Errno::INVAL)?;
+        match pwrite(&self.fd, block.as_bytes(), offset)? {
+            BLOCK_SIZE => Ok(()),
+            _ => Err(Errno::IO),
+        }
     }
 
     /// Size and properties.

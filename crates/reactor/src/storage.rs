@@ -2,10 +2,13 @@
 
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 use uring::{Errno, Fd, ReadWindow, Ring};
+
+use crate::space_below::SpaceBelow;
 
 /// A file or block device. Made by [`crate::OwnedDevice::attach`]; cheap to clone.
 ///
@@ -21,6 +24,8 @@ pub(crate) struct File {
     pub(crate) fd: Fd,
     pub(crate) geometry: DeviceGeometry,
     pub(crate) window: ReadWindow,
+    /// Space below, as all cores know it.
+    pub(crate) space: Arc<SpaceBelow>,
 }
 
 impl FileDevice {
@@ -81,11 +86,17 @@ impl Device for FileDevice {
         let write = match self.offset(range) {
             Err(error) => Err(Err(error)),
             Ok(_) if range.blocks == 0 => Err(Ok(())),
-            Ok(offset) => Ok(self.ring.write(&self.file.fd, offset, data)),
+            Ok(offset) => Ok((self.ring.write(&self.file.fd, offset, data), self.file.clone())),
         };
         async move {
             match write {
-                Ok(write) => write.await.map_err(|errno| device_error(range, errno)),
+                Ok((write, file)) => write.await.map_err(|errno| {
+                    let error = device_error(range, errno);
+                    if let DeviceError::NoSpace { .. } = error {
+                        file.space.note_full();
+                    }
+                    error
+                }),
                 Err(decided) => decided,
             }
         }
@@ -119,5 +130,25 @@ impl Device for FileDevice {
                 },
             }
         }
+    }
+
+    fn allocate(&self, range: PbaRange) -> impl Future<Output = ()> + 'static {
+        let len = range.blocks.saturating_mul(BLOCK_SIZE as u64);
+        let offset = self.offset(range).ok().filter(|_| len > 0 && self.file.space.is_file());
+        let request = offset.map(|offset| self.ring.allocate(&self.file.fd, offset, len));
+        async move {
+            if let Some(request) = request {
+                // A file system that cannot do it says so at each write.
+                let _ = request.await;
+            }
+        }
+    }
+
+    fn is_full_below(&self) -> bool {
+        self.file.space.is_full()
+    }
+
+    fn needs_space_below(&self) {
+        self.file.space.note_needed();
     }
 }

@@ -33,6 +33,13 @@ impl BlockDevice<'_> {
         self.attribute("discard_max_bytes").is_some_and(|bytes| bytes != "0")
     }
 
+    /// Whether the kernel takes no writes for it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        let (major, minor) = self.number;
+        let place = self.sys.join(format!("dev/block/{major}:{minor}/ro"));
+        fs::read_to_string(place).is_ok_and(|value| value.trim() == "1")
+    }
+
     /// An attribute of its queue. A partition has its drive's, one directory up.
     fn attribute(&self, name: &str) -> Option<String> {
         let (major, minor) = self.number;

@@ -169,4 +169,9 @@ impl Ring {
     pub fn punch_hole(&self, fd: &Fd, offset: u64, len: u64) -> Done {
         Done(self.operation(fd, Request::Punch { offset, len }))
     }
+
+    /// Takes the space of `len` bytes from `offset` of the file system; what the file holds stays.
+    pub fn allocate(&self, fd: &Fd, offset: u64, len: u64) -> Done {
+        Done(self.operation(fd, Request::Allocate { offset, len }))
+    }
 }

@@ -36,6 +36,10 @@ pub(crate) enum Request {
         offset: u64,
         len: u64,
     },
+    Allocate {
+        offset: u64,
+        len: u64,
+    },
     Wake(Box<[u8; 8]>),
 }
 
@@ -64,7 +68,7 @@ impl Request {
 
     /// Whether what a file holds, or holds durably, may be another thing when it is done.
     pub(crate) fn changes_file(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. })
+        matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. } | Self::Allocate { .. })
     }
 
     /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Flushes and
@@ -108,6 +112,10 @@ impl Request {
             Self::Punch { offset, len } => opcode::Fallocate::new(fd, *len)
                 .offset(*offset)
                 .mode(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE)
+                .build(),
+            Self::Allocate { offset, len } => opcode::Fallocate::new(fd, *len)
+                .offset(*offset)
+                .mode(libc::FALLOC_FL_KEEP_SIZE)
                 .build(),
             Self::Wake(counter) => opcode::Read::new(fd, counter.as_mut_ptr(), 8).build(),
         }

@@ -5,8 +5,8 @@ use layout::{DecodeError, Root, SUPERBLOCK_MAGIC, Superblock};
 use units::{BLOCK_SIZE, Pba};
 use uuid::Uuid;
 
-use crate::FormatError;
 use crate::superblocks::{Copies, Copy};
+use crate::{FormatError, grow};
 
 /// Options for formatting a device.
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +113,10 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
             }
             None => Probe::Overwritten { by: UNKNOWN, superblock },
         });
+    }
+    // Neither superblock is where it is looked for, but roots are: it is damaged, or has grown.
+    if grow::traces(device).await?.is_some() {
+        return Ok(Probe::Damaged(DecodeError::Magic));
     }
     if let Some(name) = signature {
         return Ok(Probe::Foreign(name));

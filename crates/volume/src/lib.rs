@@ -33,6 +33,7 @@ mod extents;
 mod flushes;
 mod format;
 mod fsck;
+mod grow;
 mod inventory;
 mod io;
 mod journal;
@@ -59,9 +60,12 @@ pub use error::{CompareError, FormatError, JournalLoss, OpenError, VolumeError};
 pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
+pub use grow::{GROW_BLOCKS_MIN, find_superblock, grow, restore_superblock};
 #[cfg(feature = "small-structures")]
 pub use journal::set_journal_blocks;
-pub use layout::{ACCESS_BYTES_MAX, ClaimMark, HOST_NAME_BYTES_MAX, Superblock, overhead};
+pub use layout::{
+    ACCESS_BYTES_MAX, ClaimMark, HOST_NAME_BYTES_MAX, OwnerMark, Superblock, overhead,
+};
 #[cfg(feature = "small-structures")]
 pub use map::{NodeCapacity, set_node_capacity};
 pub use options::{

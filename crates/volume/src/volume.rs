@@ -253,6 +253,7 @@ impl<D: Device> Volume<D> {
         });
         inner.check_open()?;
         self.check(range)?;
+        inner.check_space_below(range)?;
         if self.state.has_pending_unmaps() {
             inner.finish_unmap(&self.state, range).await?;
         }

@@ -20,7 +20,7 @@ two_hosts_start() {
     for name in one two; do
         ports+=("$(free_port)") apis+=("127.0.0.1:$(free_port)")
         # A lease that no busy machine lets end.
-        setpriv --pdeathsig KILL "$farflash" serve --device "file:$work/$name,size=256MiB" --format-if-blank --cores "$cpu" \
+        setpriv --pdeathsig KILL "$farflash" serve --device "file:$work/$name,size=256MiB" --format-if-blank --create --cores "$cpu" \
             --listen "127.0.0.1:${ports[-1]}" --advertise 10.0.2.2 --discovery off --api "${apis[-1]}" --auth off \
             --directory "etcd://$directory/guest" --host-name "$name" --host-lease 120 --label "rack=of-$name" >>"$work/server.log" 2>&1 &
         two_hosts_pids+=($!)

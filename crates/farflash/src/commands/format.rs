@@ -82,12 +82,15 @@ impl Format {
         let occupant = match contents::look_at(path, device, look, Voice::Notes)? {
             Contents::Blank => return Ok(()),
             Contents::Ours(superblock) => match superblock.cluster {
-                None => "a farflash format".to_owned(),
-                Some(cluster) => format!(
-                    "a farflash format, and belongs to the cluster {cluster}, whose hosts may be serving it"
-                ),
+                None => return Err(keep(path, "a farflash format")),
+                Some(cluster) => {
+                    let what = format!(
+                        "a farflash format, and belongs to the cluster {cluster}, whose hosts may be serving it"
+                    );
+                    return Err(keep(path, &what));
+                }
             },
-            Contents::NotServed { what, .. } => what,
+            Contents::NotServed { what, .. } => return Err(keep(path, &what)),
             Contents::Other(occupant) => occupant,
         };
         let path = path.display();
@@ -96,4 +99,16 @@ impl Format {
             format!("to lose all of it: `farflash format --device file:{path} --force`"),
         ))
     }
+}
+
+/// Refuses a device that holds what may be somebody's volumes. How to destroy them is not said in passing.
+fn keep(path: &std::path::Path, what: &str) -> Failure {
+    let path = path.display();
+    Failure::runtime(
+        format!("{path} holds {what}"),
+        format!(
+            "name another --device; what is there is served by `farflash serve`, or looked at by `farflash fsck --device \
+             file:{path}`. How to give it up is in `farflash format --help`"
+        ),
+    )
 }

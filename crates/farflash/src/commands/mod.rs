@@ -10,6 +10,7 @@ mod device;
 mod discover;
 mod format;
 mod fsck;
+mod grow;
 mod host;
 mod leave_cluster;
 mod manual;
@@ -93,6 +94,9 @@ enum Command {
     /// Show and change how a running server's device is shared
     #[command(subcommand)]
     Device(device::DeviceCommand),
+    /// Use all of a device that was made larger
+    #[command(after_help = grow::EXAMPLES)]
+    Grow(grow::Grow),
     /// Have a device belong to no cluster, if its cluster is gone for good
     #[command(after_help = leave_cluster::EXAMPLES)]
     LeaveCluster(leave_cluster::LeaveCluster),
@@ -133,6 +137,7 @@ impl CommandLine {
             Command::Status(command) => command.run(),
             Command::Top(command) => command.run(),
             Command::Device(command) => command.run(),
+            Command::Grow(command) => command.run(),
             Command::LeaveCluster(command) => command.run(),
             Command::Host(command) => command.run(),
             Command::Quota(command) => command.run(),

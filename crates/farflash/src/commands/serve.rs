@@ -140,9 +140,13 @@ pub(crate) struct Serve {
     /// Append a line for each change that the API is asked for: who, what, when, and what came of it
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
-    /// Format a device that is all zeroes (or, with size=, not there yet) instead of refusing it
+    /// Format a device that is all zeroes instead of refusing it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     format_if_blank: Option<bool>,
+    /// With --format-if-blank and size=, make files that are not there yet, or are empty. For a first start only: later a file
+    /// that is not there is one whose file system is not mounted
+    #[arg(long)]
+    create: bool,
     /// Host connections that each core serves at a time; a tenant's volumes together, or a volume of nobody's, get half of
     /// them [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
@@ -240,6 +244,7 @@ impl Serve {
             discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
             cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
+            create: self.create,
             authentication,
             api_users,
             api_open,

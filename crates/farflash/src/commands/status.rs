@@ -116,6 +116,9 @@ fn remedy(devices: &[Device]) -> &'static str {
         return "make room in the file system if that is full, else see the kernel's log (dmesg) for what ails the drive; \
                 it is read back by itself as soon as it works";
     }
+    if wrong().any(|device| device.notices.iter().any(|notice| notice.kind.is_wrong())) {
+        return "do what is said there; the server notices by itself when it is done";
+    }
     let worst = |one: &DeviceHealth| *one as u8;
     match wrong().map(|device| device.health).max_by_key(worst) {
         Some(DeviceHealth::Failed) => "it is used again by itself as soon as that is mended",
@@ -132,6 +135,9 @@ fn complaint(device: &Device) -> Option<String> {
     let name = &device.name;
     if let Some(why) = &device.trouble {
         return Some(format!("{name}: {why}"));
+    }
+    if let Some(notice) = device.notices.iter().find(|notice| notice.kind.is_wrong()) {
+        return Some(format!("{name}: {}", notice.text));
     }
     match device.health {
         DeviceHealth::Failed => {
@@ -189,7 +195,8 @@ fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
 
 /// What there is to say of a device of which this part is free.
 fn note(device: &Device, free_part: f64) -> String {
-    match device.trouble.as_ref().or(device.failure.as_ref()) {
+    let notice = device.notices.first().map(|notice| &notice.text);
+    match device.trouble.as_ref().or(device.failure.as_ref()).or(notice) {
         Some(why) => why.clone(),
         None if free_part < FREE_PART_MIN => "nearly full".to_owned(),
         None => String::new(),

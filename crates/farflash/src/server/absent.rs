@@ -169,6 +169,9 @@ impl State {
             let settled = aside(settling).await.ok_or_else(no_thread)??;
             opened.settle(settled);
         }
+        if let Some(owning) = opened.owning(&config.devices[device].device) {
+            opened.owner = aside(owning).await.ok_or_else(no_thread)??;
+        }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;
         let volumes = taking.volumes(&name).await?;

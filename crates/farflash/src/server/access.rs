@@ -1,7 +1,5 @@
 //! Who may open a volume, between the words of the API and what a volume keeps.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use access::{Access, AccessError, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Policy, Secret};
 use control::{ChangeRestrictions, ServiceError, Tokens};
@@ -18,10 +16,14 @@ pub(super) fn token_hash(policy: Option<&Policy>) -> Hash {
     policy.and_then(|policy| policy.hashes.first().copied()).unwrap_or(Hash::Sha256)
 }
 
-/// The time of day.
+/// The time of day, which never goes back: a grace that is over is not opened again by a clock.
 pub(super) fn now() -> UnixSeconds {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixSeconds(since.as_secs())
+    UnixSeconds(reactor::unix_time().as_secs())
+}
+
+/// Until when a token that was replaced still opens the volume, if one does.
+pub(super) fn grace_until(access: &Access) -> Option<u64> {
+    access.tokens_at(now()).filter_map(|token| token.until).map(|until| until.0).max()
 }
 
 /// Access to a new volume, and the tokens that give it.

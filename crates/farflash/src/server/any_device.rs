@@ -139,4 +139,25 @@ impl Device for AnyDevice {
             Self::Model(device) => Request::Model { request: device.discard(range) },
         }
     }
+
+    fn allocate(&self, range: PbaRange) -> impl Future<Output = ()> + 'static {
+        match self {
+            Self::File(device) => Request::File { request: device.allocate(range) },
+            Self::Memory(device) => Request::Memory { request: device.allocate(range) },
+            Self::Model(device) => Request::Model { request: device.allocate(range) },
+        }
+    }
+
+    fn is_full_below(&self) -> bool {
+        match self {
+            Self::File(device) => device.is_full_below(),
+            Self::Memory(_) | Self::Model(_) => false,
+        }
+    }
+
+    fn needs_space_below(&self) {
+        if let Self::File(device) = self {
+            device.needs_space_below();
+        }
+    }
 }

@@ -293,6 +293,7 @@ impl State {
                 interfaces: restrictions.interfaces,
             },
             absent_interfaces: Vec::new(),
+            grace_until: None,
             owner: record.owner.clone(),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,

@@ -108,6 +108,9 @@ impl CoreThreads {
         // Before anything of theirs is written, and before a volume is served.
         runtime.block_on(membership.claim(config, &devices, config.cluster.take_over.as_ref()))?;
         self.settle(config, &mut devices, membership)?;
+        for (number, device) in &mut devices {
+            device.own_in_time(config, *number)?;
+        }
         for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");

@@ -32,6 +32,7 @@ use crate::contents::{self, Contents, Look};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::Voice;
+use crate::owner::{self, Owner};
 use crate::storage::{self, Made, RELEASE_TIMEOUT};
 
 /// Where a core's device comes from.
@@ -53,6 +54,8 @@ pub(super) struct OpenDevice {
     /// What it carries of the last claim of its cluster.
     pub(super) mark: Option<Mark>,
     pub(super) volatile_cache: Option<bool>,
+    /// The mark that keeps other servers off.
+    pub(super) owner: Option<Owner>,
 }
 
 /// What there is of a device when it is this host's (O6).
@@ -87,6 +90,36 @@ impl OpenDevice {
     /// Takes for its own what was found.
     pub(super) fn settle(&mut self, Settled { superblock, active }: Settled) {
         (self.superblock, self.active) = (superblock, active);
+    }
+
+    /// Marks a device that belongs to no cluster as this process's, before anything of it is written; for a thread that may have
+    /// to wait.
+    pub(super) fn owning(
+        &self,
+        device: &DeviceSpec,
+    ) -> Option<impl FnOnce() -> Result<Option<Owner>, Failure> + Send + use<>> {
+        match (&self.source, device, self.superblock.cluster) {
+            (Source::File(opened), DeviceSpec::File(spec), None) => {
+                let (opened, path, superblock) =
+                    (opened.clone(), spec.path.clone(), self.superblock);
+                Some(move || Owner::take(&path, &opened, &superblock))
+            }
+            _ => None,
+        }
+    }
+
+    /// Does that at the start.
+    pub(super) fn own_in_time(
+        &mut self,
+        config: &ServeConfig,
+        number: usize,
+    ) -> Result<(), Failure> {
+        let device = &config.devices[number].device;
+        if let (Some(owning), DeviceSpec::File(spec)) = (self.owning(device), device) {
+            let limit = config.device_timeout * 2 + owner::WATCH;
+            self.owner = in_time(limit, owning).unwrap_or_else(|| Err(storage::hangs(spec)))?;
+        }
+        Ok(())
     }
 
     /// Does both at the start.
@@ -189,6 +222,7 @@ pub(super) fn open(
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
         if let (Looked::Blank(device), DeviceSpec::File(spec)) = (&looked, &shared.device) {
             let superblock = storage::format(&spec.path, device)?;
+            hold_space(spec, device);
             tracing::info!(device = %spec.path.display(), "formatted");
             made.0.retain(|(_, path)| **path != spec.path);
             let active = contents::active_shards(&spec.path, device, &superblock)?;
@@ -199,7 +233,7 @@ pub(super) fn open(
     let opened = opened.map(|((looked, name), shared)| match looked {
         Looked::Ours(source, superblock, active, mark) => {
             let volatile_cache = volatile_cache(&shared.device);
-            Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache })
+            Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache, owner: None })
         }
         Looked::Absent(failure) => Err(failure),
         Looked::Blank(_) | Looked::ToMake(_) => {
@@ -226,7 +260,7 @@ pub(super) fn open_late(
     belonging::check(&spec.path, &superblock, cluster)?;
     let name = config.device_names().swap_remove(number);
     let volatile_cache = volatile_cache(device);
-    Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache })
+    Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache, owner: None })
 }
 
 fn volatile_cache(device: &DeviceSpec) -> Option<bool> {
@@ -283,7 +317,7 @@ fn look(device: &DeviceSpec, config: &ServeConfig) -> Result<Looked, Failure> {
 
 fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure> {
     let (cores, format_if_blank) = (config.cores.len(), config.format_if_blank);
-    if let Some(size) = spec.size.filter(|_| format_if_blank) {
+    if let Some(size) = spec.size.filter(|_| format_if_blank && config.create) {
         match storage::to_make(spec) {
             Made::Nothing => {}
             how => {
@@ -293,7 +327,8 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
         }
     }
     if !format_if_blank {
-        let (of, limit) = (spec.clone(), config.device_timeout * 2 + RELEASE_TIMEOUT);
+        let (of, limit) =
+            (spec.clone(), config.device_timeout * 2 + RELEASE_TIMEOUT + owner::WATCH);
         let look = move || look_at(&of, storage::open(&of, Voice::Log)?, cores, Look::Samples);
         return in_time(limit, look).unwrap_or_else(|| Err(storage::hangs(spec)));
     }
@@ -333,6 +368,7 @@ fn look_at(
             let active = contents::active_shards(&spec.path, &device, &superblock)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
             warn_of(spec, &device);
+            hold_space(spec, &device);
             let mark = belonging::mark(&spec.path, &device, &superblock)?;
             Ok(Looked::Ours(Source::File(device), superblock, active, mark))
         }
@@ -350,6 +386,16 @@ fn look_at(
         Contents::Other(occupant) => {
             Err(Failure::runtime(format!("{path} holds {occupant}"), contents::or_lose(&spec.path)))
         }
+    }
+}
+
+/// Holds space back in the file system for what gives space back there when it is full.
+fn hold_space(spec: &FileSpec, device: &OwnedDevice) {
+    if !device.hold_space() {
+        tracing::warn!(
+            device = %spec.path.display(),
+            "no space left in the file system that it lies in: writes are refused until there is some"
+        );
     }
 }
 

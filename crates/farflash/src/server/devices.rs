@@ -125,6 +125,7 @@ impl State {
             health,
             trouble,
             failure: failure.map(ToString::to_string),
+            notices: self.notices(number),
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }

@@ -61,6 +61,7 @@ impl State {
             slo: slo_document(volume.slo),
             absent_interfaces: interfaces::absent(&restrictions.interfaces),
             restrictions,
+            grace_until: access.and_then(access::grace_until),
             owner: access.and_then(|access| access.owner.clone()),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,

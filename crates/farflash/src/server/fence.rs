@@ -179,6 +179,23 @@ impl<D: Device> Device for Fenced<D> {
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         Passed { request: self.open().map(|device| device.discard(range)) }
     }
+
+    fn allocate(&self, range: PbaRange) -> impl Future<Output = ()> + 'static {
+        let allocated = self.open().map(|device| device.allocate(range));
+        async move {
+            if let Some(allocated) = allocated {
+                allocated.await;
+            }
+        }
+    }
+
+    fn is_full_below(&self) -> bool {
+        self.device.is_full_below()
+    }
+
+    fn needs_space_below(&self) {
+        self.device.needs_space_below();
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod allowance;
 mod any_device;
 mod changes;
 mod cluster;
+mod conditions;
 mod core_main;
 mod core_thread;
 mod device_set;
@@ -98,6 +99,8 @@ pub(crate) struct ServeConfig {
     /// How the server takes part in a service of several hosts.
     pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,
+    /// Files of devices may be made.
+    pub(crate) create: bool,
     /// By what hosts prove that they know a volume's token, if they have to.
     pub(crate) authentication: Option<Policy>,
     /// Who may ask the API; everybody, if there is no list.
@@ -266,6 +269,9 @@ async fn serve(
             Ok(Ok(())) => {
                 // Nothing of this host touches the devices from now on.
                 membership.leave().await;
+                if let Some(lost) = volumes.state().lost_at_the_end() {
+                    return Err(file_lost(&lost));
+                }
                 tracing::info!("drained");
             }
             _ if lost => {}
@@ -377,6 +383,14 @@ fn not_drained(what: &str) -> Failure {
     Failure::runtime(
         format!("the server did not end in good order: {what}"),
         "start it again: it recovers what was acknowledged from the journal; the log says more",
+    )
+}
+
+/// The server ended in good order, and what it served is out of reach.
+fn file_lost(what: &str) -> Failure {
+    Failure::runtime(
+        format!("drained into a file that its path does not reach: {what}"),
+        "restore the device from a copy, or look for the file where it was moved to",
     )
 }
 

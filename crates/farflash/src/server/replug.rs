@@ -17,6 +17,7 @@ use directory::Mark;
 use reactor::OwnedDevice;
 use volume::Superblock;
 
+use super::conditions;
 use super::device_set::{OpenDevice, Source};
 use super::fence::Fence;
 use super::message::{CoreMessage, NewWay};
@@ -25,6 +26,7 @@ use crate::belonging;
 use crate::contents;
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
+use crate::owner::{Owner, RENEW_EVERY, Renewal, whose};
 use crate::storage;
 
 /// How often failures are looked for, and a drive that is away.
@@ -33,12 +35,17 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Every so many looks it is looked whose claim a drive carries: two blocks are read, every 5 s.
 const MARK_LOOKS: u32 = 5;
 
+/// Every so many looks the mark is renewed that keeps other servers off.
+const RENEWAL_LOOKS: u32 = (RENEW_EVERY.as_secs() / LOOK_EVERY.as_secs()) as u32;
+
 /// A file or drive that is served.
 pub(super) struct Drive {
     spec: FileSpec,
     opened: OwnedDevice,
     superblock: Superblock,
     fence: Fence,
+    /// The mark that keeps other servers off.
+    owner: Option<Owner>,
 }
 
 /// What was found of a drive that failed requests.
@@ -54,10 +61,10 @@ enum Found {
 impl Drive {
     /// `None` for what cannot be unplugged.
     pub(super) fn of(device: OpenDevice, spec: &DeviceSpec, fence: Fence) -> Option<Self> {
-        let OpenDevice { source, superblock, .. } = device;
+        let OpenDevice { source, superblock, owner, .. } = device;
         match (source, spec) {
             (Source::File(opened), DeviceSpec::File(spec)) => {
-                Some(Self { spec: spec.clone(), opened, superblock, fence })
+                Some(Self { spec: spec.clone(), opened, superblock, fence, owner })
             }
             _ => None,
         }
@@ -102,6 +109,14 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
         tokio::time::sleep(LOOK_EVERY).await;
         if drive.fence.is_shut() {
             return;
+        }
+        if !is_away {
+            let Some(same) = look_at_conditions(&state, device, drive).await else { return };
+            drive = same;
+            if looks.is_multiple_of(RENEWAL_LOOKS) {
+                let Some(same) = renew_mark(&state, device, drive).await else { return };
+                drive = same;
+            }
         }
         if !drive.fence.take_ails() && !is_away {
             if looks.is_multiple_of(MARK_LOOKS) && drive.superblock.cluster.is_some() {
@@ -150,6 +165,34 @@ async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> 
     .await?;
     let is_lost = mark.is_some_and(|mark| state.membership.has_lost(device, &mark));
     (!is_lost).then_some(drive)
+}
+
+/// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
+async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
+    let (drive, renewal) = aside(move || {
+        let renewal = drive.owner.as_mut().map(|owner| owner.renew(&drive.opened));
+        (drive, renewal)
+    })
+    .await?;
+    let Some(Renewal::Lost(mark)) = renewal else { return Some(drive) };
+    drive.fence.shut();
+    let what =
+        format!("{} is not served here any more: {}", drive.spec.path.display(), whose(&mark));
+    let remedy = "leave the device to one of both servers; `farflash fsck` tells whether anything of it is damaged";
+    state.set_trouble(device, Some(&Failure::runtime(what, remedy)));
+    state.cut_off(device);
+    None
+}
+
+/// The drive, whose conditions are known then.
+async fn look_at_conditions(state: &State, device: usize, drive: Drive) -> Option<Drive> {
+    let (drive, seen) = aside(move || {
+        let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        (drive, seen)
+    })
+    .await?;
+    state.set_notices(device, seen);
+    Some(drive)
 }
 
 async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {

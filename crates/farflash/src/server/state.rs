@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use auth::Hash;
-use control::{Portal, ServiceError};
+use control::{DeviceNotice, Portal, ServiceError};
 use dataplane::{VolumeFlow, VolumeStatus};
 use reactor::Sender;
 use tokio::sync::oneshot;
@@ -41,6 +41,8 @@ pub(super) struct ServedDevice {
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
     /// What keeps it from being used, and what to do about it, if its drive is away.
     pub(super) trouble: Mutex<Option<String>>,
+    /// What was seen of it a moment ago that an operator has to know.
+    pub(super) notices: Mutex<Vec<DeviceNotice>>,
     /// Whether it was absent when the server started, and still is.
     pub(super) absent: AtomicBool,
     /// V1: held during a change to what lies on it.
@@ -139,6 +141,7 @@ impl ServedDevice {
             shared: Mutex::new(shared),
             scrubs: Mutex::default(),
             trouble: Mutex::default(),
+            notices: Mutex::default(),
             absent: AtomicBool::new(false),
             changing: tokio::sync::Mutex::default(),
             doubtful: AtomicBool::new(false),

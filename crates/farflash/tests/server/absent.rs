@@ -205,7 +205,7 @@ fn what_comes_late_is_checked_as_at_the_start() {
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
     fs::rename(files.path("b"), files.path("gone")).unwrap();
-    let server = start(&[&a, &b], &["--format-if-blank"]);
+    let server = start(&[&a, &b], &["--format-if-blank", "--create"]);
     let comes = |content: &dyn Fn(PathBuf), why: &str| {
         content(files.path("other"));
         let before = fs::read(files.path("other")).unwrap();
@@ -365,7 +365,7 @@ fn a_mistake_is_refused_also_beside_a_device_that_is_absent() {
     must_not_serve(&[&a, &deep, &deep], &[], 2, "is given twice", "--device once");
     // Where nothing else is, or something is set up for the first time, it is missing.
     must_not_serve(&[&lost, &deep], &[], 1, "lost does not exist", "farflash format");
-    let format = ["--format-if-blank"];
+    let format = ["--format-if-blank", "--create"];
     must_not_serve(&[&a, &lost, &blank], &format, 1, "lost does not exist", "farflash format");
     assert!(fs::read(files.path("blank")).unwrap().iter().all(|byte| *byte == 0));
     assert!(fs::read(files.path("a")).unwrap() == before);

@@ -66,7 +66,7 @@ fn a_device_is_refused_outside_its_cluster_until_it_has_left() {
     refused(&serve(&device, &[]), 1, &belongs, &leave);
     refused(&serve(&device, &[]), 1, &belongs, "give the --directory of its own cluster");
     let new = format!("{},size=256MiB", files.device("new"));
-    let beside = ["--device", &new, "--format-if-blank"];
+    let beside = ["--device", &new, "--format-if-blank", "--create"];
     refused(&serve(&device, &beside), 1, &belongs, &leave);
     assert!(!files.path("new").exists());
     for more in [&[][..], &["--take-over"], &beside] {
@@ -74,7 +74,7 @@ fn a_device_is_refused_outside_its_cluster_until_it_has_left() {
         let says = [&belongs, &format!("the one of --directory is {theirs}"), &leave];
         assert!(says.iter().all(|what| outcome.stderr.contains(*what)), "{outcome:?}");
     }
-    refused(&["format", "--device", &device], 1, &belongs, "--force");
+    refused(&["format", "--device", &device], 1, &belongs, "How to give it up");
     assert!(succeed(&["fsck", "--device", &device]).contains(&belongs));
     assert!(std::fs::read(&path).unwrap() == before, "nothing was written");
 

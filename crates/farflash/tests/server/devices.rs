@@ -187,7 +187,7 @@ fn a_device_that_is_wrong_keeps_all_others_as_they_are() {
     let new = format!("{},size=256MiB", files.device("new"));
     let empty = format!("{},size=256MiB", files.device("empty"));
     let before = std::fs::read(files.path("a")).unwrap();
-    let format = ["--format-if-blank"];
+    let format = ["--format-if-blank", "--create"];
     let all = serve(&[a, &blank, &new, &empty, &junk]);
     refused(&[&all[..], &format].concat(), 1, "junk holds something else", "--force");
     let small = format!("{},size=1MiB", files.device("small"));
@@ -222,7 +222,12 @@ fn a_device_is_given_once() {
     std::os::unix::fs::symlink(files.path(""), files.path("here")).unwrap();
     let new = ["new", "here/new"].map(|name| format!("{},size=256MiB", files.device(name)));
     let twice = serve(&[&new[0], &new[1]]);
-    refused(&[&twice[..], &["--format-if-blank"]].concat(), 2, "the same device", "--device once");
+    refused(
+        &[&twice[..], &["--format-if-blank", "--create"]].concat(),
+        2,
+        "the same device",
+        "--device once",
+    );
     std::fs::copy(files.path("a"), files.path("copy")).unwrap();
     let copy = files.device("copy");
     let outcome = run(&serve(&[a, &copy]));
@@ -237,7 +242,8 @@ fn a_configuration_file_names_several_devices() {
     let a = files.device("a");
     let list = format!("devices = [\"{a},size=256MiB\", \"mem:64MiB\"]\nformat_if_blank = true\n");
     std::fs::write(&path, list).unwrap();
-    let config = ["serve", "--config", path.to_str().unwrap(), "--auth", "off", "--log-json"];
+    let config =
+        ["serve", "--config", path.to_str().unwrap(), "--create", "--auth", "off", "--log-json"];
     let ports = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
     let server = Server::from_arguments(&[&config[..], &ports].concat());
     let list = document(&server);

@@ -148,10 +148,12 @@ fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
     expect(&volume, &acknowledged);
     assert!(write(&volume, 100, 1, ANSWER_MAX).is_empty(), "there is no room");
     let status = || run(&["status", "--api", &server.api]);
-    let (what, remedy) = ("failed: a checkpoint could not be written: no space left", "make room");
-    let said = status();
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(what) && said.stderr.contains(remedy), "{said:?}");
+    let mount = files.path("mount").canonicalize().unwrap();
+    until("it says which file system is full", || {
+        let said = status();
+        let what = format!("no space in the file system at {}", mount.display());
+        said.code == Some(1) && said.stderr.contains(&what) && said.stderr.contains("make room")
+    });
 
     std::fs::remove_file(ballast).unwrap();
     until("it takes writes", || !write(&volume, 100, 1, ANSWER_MAX).is_empty());
@@ -159,4 +161,83 @@ fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
     expect(&volume, &[100]);
     let shown = status().stdout;
     assert!(!shown.contains("failed"), "{shown}");
+}
+
+/// Bytes that the file takes of its file system.
+fn taken(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// On a file system without any room, hosts are told that there is no space, reads go on, and deallocating and deleting give
+/// space back, after which writes succeed again without anything else.
+#[test]
+fn what_is_deallocated_or_deleted_on_a_full_file_system_gives_space_back() {
+    let files = Files::new();
+    let Some(_file_system) = FileSystem::new(&files.path("")) else {
+        return skipped("no file system can be mounted here");
+    };
+    let sparse = files.device("mount/sparse");
+    succeed(&["format", "--device", &format!("{sparse},size=8GiB")]);
+    let server = Server::start(&sparse);
+    let create = |name| server.volume_json(&["create", name, "--size", "4GiB"]);
+    let (kept, gone) = (create("kept"), create("gone"));
+    assert_eq!(write(&kept, 0, 120, Duration::from_secs(60)).len(), 120);
+    assert_eq!(write(&gone, 0, 120, Duration::from_secs(60)).len(), 120);
+    fill_up_wholly(&fill_up(&files));
+
+    let (address, nqn) = place(&kept);
+    let said = on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        let mut said = Vec::new();
+        for number in 200..400 {
+            if let Err(error) = volume.write(Lba(number * BLOCKS as u64), data(number)).await {
+                said.push(format!("{error:?}"));
+            }
+        }
+        said
+    });
+    assert!(said.len() > 100, "there is no room: {said:?}");
+    assert!(said.iter().all(|it| it.to_lowercase().contains("capacity")), "{said:?}");
+    let health = || {
+        let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap();
+        serde_json::to_value(&shown.devices[0]).unwrap()
+    };
+    until("the state is told", || health()["notices"][0]["kind"] == "no_space_below");
+    assert_ne!(health()["health"], "failed", "{}", health());
+    let metrics = crate::observing::metrics(&server);
+    assert!(metrics.contains("kind=\"no_space_below\"} 1"), "{metrics}");
+
+    expect(&kept, &(0..120).collect::<Vec<_>>());
+    let before = taken(&files.path("mount/sparse"));
+    let (address, nqn) = place(&kept);
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        let half = units::LbaRange::new(Lba(0), 60 * BLOCKS as u64);
+        volume.deallocate(&[half]).await.expect("it gives space back");
+    });
+    until("deallocated space is free", || taken(&files.path("mount/sparse")) + (10 << 20) < before);
+    until("it takes writes again", || write(&kept, 500, 1, ANSWER_MAX).len() == 1);
+
+    let ballast = File::options().write(true).open(files.path("mount/ballast")).unwrap();
+    let end = ballast.metadata().unwrap().len();
+    let more = rustix::fs::statvfs(&files.path("mount")).unwrap();
+    let more = more.f_bfree * more.f_frsize;
+    let _ = rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), end, more);
+    fill_up_wholly(&files.path("mount/ballast"));
+    let before = taken(&files.path("mount/sparse"));
+    let refused = write(&kept, 600, 300, Duration::from_secs(30));
+    assert!(refused.len() < 300, "it is full again");
+    let outcome = server.volume(&["delete", "gone"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    until("deleted space is free", || taken(&files.path("mount/sparse")) + (10 << 20) < before);
+    until("it takes writes once more", || write(&kept, 501, 1, ANSWER_MAX).len() == 1);
+    expect(&kept, &(60..120).chain([500, 501]).collect::<Vec<_>>());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let server = Server::start(&sparse);
+    expect(
+        &server.volume_json(&["show", "kept"]),
+        &(60..120).chain([500, 501]).collect::<Vec<_>>(),
+    );
 }

@@ -9,7 +9,7 @@ use crate::support::users::{self, User};
 use crate::support::{Files, Server, cluster, farflash, run, succeed, until};
 use serde_json::Value;
 
-fn metrics(server: &Server) -> String {
+pub(crate) fn metrics(server: &Server) -> String {
     metrics_for(server, "")
 }
 

@@ -55,7 +55,7 @@ fn a_volume_keeps_the_metadata_of_its_blocks() {
     let files = Files::new();
     let device = format!("{},size=1GiB", files.device("a"));
     for round in 0..2 {
-        let server = Server::start_with(&device, &["--format-if-blank"]);
+        let server = Server::start_with(&device, &["--format-if-blank", "--create"]);
         if round == 0 {
             let made = server.volume_json(&["create", "a", "--size", "1GiB", "--metadata", "16"]);
             assert_eq!(made["metadata_bytes"], 16);
@@ -176,7 +176,7 @@ fn a_deleted_volume_gives_its_space_back() {
     const WRITTEN: u64 = 32 << 20;
     let files = Files::new();
     let device = format!("{},size=256MiB", files.device("a"));
-    let server = Server::start_with(&device, &["--format-if-blank"]);
+    let server = Server::start_with(&device, &["--format-if-blank", "--create"]);
     let client = control::ApiClient::new(&server.api).unwrap();
     let free = || client.server().unwrap().devices[0].free_bytes;
     let taken = || std::fs::metadata(files.path("a")).unwrap().blocks() * 512;
@@ -326,11 +326,11 @@ fn a_device_used_by_two_cores_is_served_by_one() {
 fn format_if_blank_creates_once_and_keeps_what_is_there() {
     let files = Files::new();
     let device = format!("{},size=256MiB", files.device("a"));
-    let server = Server::start_with(&device, &["--format-if-blank"]);
+    let server = Server::start_with(&device, &["--format-if-blank", "--create"]);
     server.volume_json(&["create", "a", "--size", "1GiB"]);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
-    let server = Server::start_with(&device, &["--format-if-blank"]);
+    let server = Server::start_with(&device, &["--format-if-blank", "--create"]);
     assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
 }
 
@@ -456,7 +456,8 @@ fn format_if_blank_leaves_nothing_behind_when_it_fails() {
     let files = Files::new();
     let serve = |device: &str, cores: &str| {
         let free = ["--listen", "127.0.0.1:0", "--api", "127.0.0.1:0", "--auth", "off"];
-        let device = ["serve", "--format-if-blank", "--device", device, "--cores", cores];
+        let device =
+            ["serve", "--format-if-blank", "--create", "--device", device, "--cores", cores];
         crate::support::run(&[&device[..], &free].concat())
     };
     let one = crate::support::cores(1).unwrap();

@@ -22,7 +22,7 @@ fn promises_are_made_kept_and_refused() {
     let files = Files::new();
     let device_text = files.device("flash");
     let spec = format!("{device_text},size=256MiB,{CEILING},policy=sts");
-    let server = Server::start_with(&spec, &["--format-if-blank"]);
+    let server = Server::start_with(&spec, &["--format-if-blank", "--create"]);
     let rate = ["--reads-per-second", "30000", "--writes-per-second", "5000"];
     let made = server.volume_json(&[&["create", "a", "--size", "1GiB"], &rate[..]].concat());
     assert_eq!(made["slo"]["rate"]["reads_per_second"], 30_000);

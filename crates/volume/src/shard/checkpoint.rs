@@ -134,7 +134,7 @@ impl<D: Device> Inner<D> {
                 return Ok(());
             }
             if self.journal.borrow().is_lost() {
-                return Err(VolumeError::JournalLost);
+                return Err(self.loss_error());
             }
             if self.ended.get() {
                 return Err(VolumeError::ShutDown);
@@ -454,6 +454,9 @@ impl<D: Device> Inner<D> {
                 Err(error) => return Err(error),
             };
             failures += 1;
+            if let DeviceError::NoSpace { .. } = error {
+                self.device.needs_space_below();
+            }
             situation(Situation::CheckpointTriedAgain);
             if failures <= TRIES_AT_ONCE {
                 yield_now().await;

@@ -413,7 +413,8 @@ impl<D: Device> Inner<D> {
             let ops = self.ops.borrow();
             ops.iter().filter(|(_, op)| op.outcome.is_none()).map(|(id, _)| id).collect()
         };
-        waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
+        let error = self.loss_error();
+        waiting.into_iter().for_each(|id| self.finish(id, Err(error.clone())));
         self.checkpointed.notify_all();
         self.background.notify_all();
         self.paging.notify();

@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::task::Waker;
 
-use io_traits::Device;
+use io_traits::{Device, DeviceError};
 use layout::{BITMAP_SLOTS, Superblock};
 use local_sync::{Notify, Semaphore};
 use slab::Slab;
@@ -70,7 +70,7 @@ use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
-use crate::{ExtentAllocator, ShardOptions, VolumeError};
+use crate::{ExtentAllocator, JournalLoss, ShardOptions, VolumeError};
 
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 pub use beyond::CutOff;
@@ -241,6 +241,7 @@ impl<D: Device> Shard<D> {
     pub fn settle(&self) {
         let inner = &self.inner;
         inner.share_extents();
+        inner.free_space_below();
         inner.ticked.notify_all();
         inner.change_ahead(Ahead::age);
         let wanted = {
@@ -308,12 +309,58 @@ impl<D: Device> Inner<D> {
     /// Returns whether changes are still taken.
     pub(crate) fn check_open(&self) -> Result<(), VolumeError> {
         if self.journal.borrow().is_lost() {
-            return Err(VolumeError::JournalLost);
+            return Err(self.loss_error());
         }
         if self.stopping.get() {
             return Err(VolumeError::ShutDown);
         }
         Ok(())
+    }
+
+    /// The error of a change that the lost journal refuses. Where there was no space below, that is what the
+    /// host is told: the change succeeds once there is some again, and nothing is broken.
+    pub(super) fn loss_error(&self) -> VolumeError {
+        let loss = self.journal.borrow().loss();
+        match loss {
+            Some(
+                JournalLoss::Record(error @ DeviceError::NoSpace { .. })
+                | JournalLoss::Checkpoint(error @ DeviceError::NoSpace { .. })
+                | JournalLoss::Flush(error @ DeviceError::NoSpace { .. }),
+            ) => VolumeError::Device(error),
+            _ => VolumeError::JournalLost,
+        }
+    }
+
+    /// Refuses new data while there is no space below: what is freed there is for what frees more.
+    pub(crate) fn check_space_below(&self, range: LbaRange) -> Result<(), VolumeError> {
+        match self.device.is_full_below() {
+            true => {
+                let range = PbaRange::new(Pba(0), range.blocks);
+                Err(VolumeError::Device(DeviceError::NoSpace { range }))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Takes space below for the blocks that are written in place again and again, so that a
+    /// deallocation can be recorded when there is no space left.
+    async fn allocate_below(&self) {
+        let slots = [0, 1].map(|slot| self.superblock.root_places(self.index, slot));
+        let roots = slots.into_iter().flatten().map(|pba| PbaRange::new(pba, 1));
+        for range in std::iter::once(self.journal_area()).chain(roots) {
+            self.device.allocate(range).await;
+        }
+    }
+
+    /// While there is no space below: has what was freed given back soon, which takes a checkpoint.
+    fn free_space_below(&self) {
+        if self.device.is_full_below()
+            && self.checkpoint_helps()
+            && !self.stopping.get()
+            && !self.journal.borrow().is_lost()
+        {
+            self.suggest_checkpoint();
+        }
     }
 
     fn take_slot(&self) -> Box<dyn IoSlot> {

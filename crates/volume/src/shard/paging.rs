@@ -237,7 +237,7 @@ impl<D: Device> Inner<D> {
                 return Ok(());
             }
             if self.journal.borrow().is_lost() {
-                return Err(VolumeError::JournalLost);
+                return Err(self.loss_error());
             }
             if self.ended.get() {
                 return Err(VolumeError::ShutDown);

@@ -168,7 +168,7 @@ impl<D: Device> Inner<D> {
                 return Ok(request.metadata);
             }
             if self.journal.borrow().is_lost() {
-                return Err(VolumeError::JournalLost);
+                return Err(self.loss_error());
             }
             let grows = request.effect == SpaceEffect::Growing;
             if grows && (checkpoints == ROUNDS_NEW || !self.may_find(request)) {
@@ -286,7 +286,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Returns whether a checkpoint would free blocks or claims.
-    fn checkpoint_helps(&self) -> bool {
+    pub(super) fn checkpoint_helps(&self) -> bool {
         let running = self.started.get() > self.done.get();
         running || self.counters.live.get() + self.superseded_blocks() > 0
     }

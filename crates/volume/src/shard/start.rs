@@ -135,6 +135,7 @@ impl<D: Device> Recovered<D> {
             true => inner.lay_out_journal()?,
             false => inner.drop_contested_extents(),
         }
+        inner.allocate_below().await;
         let begun = match inner.repersist().await {
             Ok(()) => {
                 let _beginning = during(Phase::FirstCheckpoint);

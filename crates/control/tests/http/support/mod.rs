@@ -130,6 +130,7 @@ impl VolumeService for MemoryService {
                 slo: request.slo.unwrap_or_default(),
                 restrictions: request.restrictions.unwrap_or_default(),
                 absent_interfaces: Vec::new(),
+                grace_until: None,
                 owner: request.owner,
                 connect: connect_line(&nqn(id), address, false),
                 state: VolumeState::Online,
@@ -270,6 +271,7 @@ impl VolumeService for MemoryService {
                 health,
                 trouble,
                 failure,
+                notices: Vec::new(),
                 volatile_write_cache,
                 sharing,
             })

@@ -1,0 +1,122 @@
+//! A file that changes under a live server: deleted, replaced, cut off, made larger.
+
+use serde_json::Value;
+
+use crate::support::host::{connect, filled, on_core};
+use crate::support::{Files, Server, run, succeed, until};
+use units::Lba;
+
+fn start(files: &Files) -> (Server, Value) {
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=128MiB")]);
+    let server = Server::start(&device);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    (server, volume)
+}
+
+fn write(volume: &Value, value: u64) {
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        volume.write(Lba(3), filled(value)).await.expect("it is served");
+        let found = volume.read(Lba(3), 1).await.expect("it is served");
+        assert!(found.as_bytes() == filled(value).as_bytes());
+    });
+}
+
+/// Waits until the status has this notice; what it says.
+fn notice(server: &Server, kind: &str) -> String {
+    let mut text = String::new();
+    until(kind, || {
+        let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap();
+        let shown = serde_json::to_value(&shown.devices[0]).unwrap();
+        let notices = shown["notices"].as_array().cloned().unwrap_or_default();
+        let found = notices.iter().find(|notice| notice["kind"] == kind);
+        text = found.map(|notice| notice["text"].as_str().unwrap().to_owned()).unwrap_or_default();
+        found.is_some()
+    });
+    text
+}
+
+/// What lies behind the first word in backquotes.
+fn command_in(text: &str) -> Vec<&str> {
+    text.split('`').nth(1).unwrap().split(' ').collect()
+}
+
+/// A file that was deleted, or replaced, is served on; the status says so, what it advises saves the data, and the end of the
+/// server is no success.
+fn is_told_and_can_be_saved(kind: &str, change: impl FnOnce(&Files)) {
+    let files = Files::new();
+    let (server, volume) = start(&files);
+    write(&volume, 1);
+    change(&files);
+    let text = notice(&server, kind);
+    let status = run(&["status", "--api", &server.api]);
+    assert!(
+        status.code == Some(1) && status.stderr.contains("gone when this server ends"),
+        "{status:?}"
+    );
+    let metrics = crate::observing::metrics(&server);
+    assert!(metrics.contains(&format!("kind=\"{kind}\"}} 1")), "{metrics}");
+    write(&volume, 2);
+
+    let copy = files.path("copy");
+    let mut words = command_in(&text);
+    assert_eq!((words[0], words.pop()), ("cp", Some("COPY")), "{text}");
+    let copied = std::process::Command::new(words[0]).args(&words[1..]).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(1), "what was written is lost");
+    let server = Server::start(&files.device("copy"));
+    let volume = server.volume_json(&["show", "v"]);
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(|handle| async move {
+        let found = connect(&handle, address, &nqn).await.read(Lba(3), 1).await.expect("saved");
+        assert!(found.as_bytes() == filled(2).as_bytes());
+    });
+}
+
+#[test]
+fn a_file_that_is_deleted_while_it_is_served_is_told_and_can_be_saved() {
+    is_told_and_can_be_saved("file_gone", |files| {
+        std::fs::remove_file(files.path("a")).unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_is_replaced_while_it_is_served_is_told_and_can_be_saved() {
+    is_told_and_can_be_saved("file_replaced", |files| {
+        std::fs::copy(files.path("a"), files.path("b")).unwrap();
+        std::fs::rename(files.path("b"), files.path("a")).unwrap();
+    });
+}
+
+/// A file that is moved away and back is well again.
+#[test]
+fn a_file_that_is_moved_away_is_told_until_it_is_back() {
+    let files = Files::new();
+    let (server, volume) = start(&files);
+    std::fs::rename(files.path("a"), files.path("b")).unwrap();
+    assert!(notice(&server, "file_gone").contains("move the file back"));
+    std::fs::rename(files.path("b"), files.path("a")).unwrap();
+    until("it is well", || run(&["status", "--api", &server.api]).code == Some(0));
+    write(&volume, 1);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_file_that_is_cut_off_or_made_larger_is_told_before_anything_reads_it() {
+    let files = Files::new();
+    let (server, _volume) = start(&files);
+    let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+    file.set_len(192 << 20).unwrap();
+    assert!(notice(&server, "unused_space").contains("64 MiB"));
+    let status = run(&["status", "--api", &server.api]);
+    assert!(status.code == Some(0) && status.stdout.contains("unused"), "{status:?}");
+    file.set_len(64 << 20).unwrap();
+    notice(&server, "shortened");
+    assert_eq!(run(&["status", "--api", &server.api]).code, Some(1));
+}

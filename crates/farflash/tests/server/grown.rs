@@ -1,0 +1,134 @@
+//! Files and drives that are not as they were when they were formatted: larger, missing, read-only.
+
+use std::os::unix::fs::FileExt;
+use std::process::Command;
+
+use crate::support::host::{connect, filled, on_core};
+use crate::support::loop_device::LoopDevice;
+use crate::support::skipped::skipped;
+use crate::support::{Files, Server, device, refused, run, succeed};
+use serde_json::Value;
+use units::Lba;
+
+fn serve(device: &str) -> Vec<&str> {
+    let ports = ["--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+    [&["serve", "--device", device][..], &ports].concat()
+}
+
+fn host(volume: &Value, writes: Option<u64>, holds: u64) {
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        if let Some(value) = writes {
+            volume.write(Lba(3), filled(value)).await.unwrap();
+        }
+        let found = volume.read(Lba(3), 1).await.unwrap();
+        assert!(found.as_bytes() == filled(holds).as_bytes());
+    });
+}
+
+fn capacity(server: &Server) -> u64 {
+    control::ApiClient::new(&server.api).unwrap().server().unwrap().devices[0].capacity_bytes
+}
+
+fn stop(server: Server) {
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// What a file has been given more is used once that is asked for, and nothing is lost by it; its second superblock counts
+/// again.
+#[test]
+fn a_device_that_was_made_larger_is_grown() {
+    let files = Files::new();
+    let path = files.device("a");
+    succeed(&["format", "--device", &format!("{path},size=128MiB")]);
+    let server = Server::start(&path);
+    host(&server.volume_json(&["create", "v", "--size", "64MiB"]), Some(1), 1);
+    let before = capacity(&server);
+    let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+    file.set_len(512 << 20).unwrap();
+    refused(&["grow", "--device", &path], 1, "is in use", "stop the other server");
+    stop(server);
+    let said = succeed(&["grow", "--device", &path]);
+    assert!(said.contains("512 MiB now; before 128 MiB"), "{said}");
+    assert!(succeed(&["grow", "--device", &path]).contains("as before"));
+    assert_eq!(run(&["fsck", "--device", &path]).code, Some(0));
+    let server = Server::start(&path);
+    assert!(capacity(&server) > before + (380 << 20));
+    host(&server.volume_json(&["show", "v"]), None, 1);
+    host(&server.volume_json(&["show", "v"]), Some(2), 2);
+    stop(server);
+    file.write_all_at(&[0; 4096], 0).unwrap();
+    let server = Server::start(&path);
+    host(&server.volume_json(&["show", "v"]), None, 2);
+    stop(server);
+    assert_eq!(run(&["fsck", "--device", &path]).code, Some(0));
+}
+
+/// Method: the file grows to a size that is no whole number of MiB, and what it began with is overwritten.
+#[test]
+fn the_last_superblock_of_a_device_that_has_grown_is_found() {
+    let files = Files::new();
+    let path = files.device("a");
+    succeed(&["format", "--device", &format!("{path},size=134230016B")]);
+    let server = Server::start(&path);
+    host(&server.volume_json(&["create", "v", "--size", "64MiB"]), Some(1), 1);
+    stop(server);
+    let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+    file.set_len(300 << 20).unwrap();
+    for damage in [[0; 4096], [0xA5; 4096]] {
+        file.write_all_at(&damage, 0).unwrap();
+        let before = std::fs::read(files.path("a")).unwrap();
+        for words in [&serve(&path)[..], &["format", "--device", &path]] {
+            let outcome = run(words);
+            assert_eq!(outcome.code, Some(1), "{outcome:?}");
+            assert!(outcome.stderr.contains("damaged farflash format"), "{outcome:?}");
+            assert!(!outcome.stderr.contains("--force"), "{outcome:?}");
+            assert!(outcome.stderr.contains("farflash fsck"), "{outcome:?}");
+        }
+        let found = run(&["fsck", "--device", &path]);
+        assert!(found.code == Some(1) && found.stderr.contains("--repair"), "{found:?}");
+        assert!(std::fs::read(files.path("a")).unwrap() == before, "it is as it was");
+        let mended = run(&["fsck", "--device", &path, "--repair"]);
+        assert_eq!(mended.code, Some(0), "{mended:?}");
+        let server = Server::start(&path);
+        host(&server.volume_json(&["show", "v"]), None, 1);
+        stop(server);
+    }
+}
+
+/// A file system that is not mounted is no device to begin with, whatever the configuration says of blank ones.
+#[test]
+fn a_file_that_is_missing_or_empty_is_not_made_at_a_start() {
+    let files = Files::new();
+    let path = files.device("a");
+    let sized = format!("{path},size=128MiB");
+    let start = [&serve(&sized)[..], &["--format-if-blank"]].concat();
+    refused(&start, 1, "a does not exist", "mounted");
+    assert!(!files.path("a").exists());
+    std::fs::write(files.path("a"), "").unwrap();
+    refused(&start, 1, "holds 0 bytes", "");
+    assert_eq!(std::fs::metadata(files.path("a")).unwrap().len(), 0);
+    drop(Server::start_with(&sized, &["--format-if-blank", "--create"]));
+}
+
+#[test]
+fn a_drive_that_is_read_only_is_called_so() {
+    let files = Files::new();
+    let Some(drive) = LoopDevice::new(&files, "image", 256 << 20) else {
+        return skipped("no loop device can be made");
+    };
+    let path = device(drive.path().as_ref());
+    succeed(&["format", "--device", &path]);
+    let set = |how: &str| {
+        assert!(Command::new("blockdev").args([how, drive.path()]).status().unwrap().success());
+    };
+    set("--setro");
+    refused(&serve(&path), 1, "is read-only", "blockdev --setrw");
+    refused(&["format", "--device", &path, "--force"], 1, "is read-only", "blockdev --setrw");
+    assert_eq!(run(&["fsck", "--device", &path]).code, Some(0), "it can be read");
+    set("--setrw");
+    drop(Server::start(&path));
+}

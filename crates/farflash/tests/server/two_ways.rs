@@ -1,0 +1,114 @@
+//! One device by two paths: what a lock on a file or block device cannot see.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::support::loop_device::LoopDevice;
+use crate::support::skipped::skipped;
+use crate::support::{Files, Server, device, refused, run, succeed, until};
+use uuid::Uuid;
+use volume::{OwnerMark, Superblock};
+
+const PORTS: [&str; 6] = ["--auth", "off", "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
+
+fn serve(device: &str) -> Vec<&str> {
+    [&["serve", "--device", device][..], &PORTS].concat()
+}
+
+fn image(files: &Files) -> std::path::PathBuf {
+    let image = files.path("image");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    image
+}
+
+/// A second server is refused whichever way it comes, also while the first one is stopped; one that was killed keeps its
+/// successor waiting by no way.
+fn one_at_a_time(near: &str, far: &str) {
+    succeed(&["format", "--device", near]);
+    let server = Server::start(near);
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    refused(&serve(far), 1, "is in use: process", "stop that process");
+    refused(&["fsck", "--device", far, "--repair"], 1, "is in use: process", "stop that process");
+    refused(&["format", "--device", far, "--force"], 1, "is in use: process", "stop that process");
+    server.pause();
+    refused(&serve(far), 1, "is in use: process", "stop that process");
+    server.resume();
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    server.signal("KILL");
+    server.wait();
+    let outcome = run(&["fsck", "--device", far]);
+    assert!(!outcome.stderr.contains("in use"), "{outcome:?}");
+    let server = Server::start(far);
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    drop(Server::start(near));
+}
+
+#[test]
+fn two_loop_devices_over_one_file_have_one_server() {
+    let files = Files::new();
+    let image = image(&files);
+    let [Some(near), Some(far)] = [(); 2].map(|()| LoopDevice::on(&image)) else {
+        return skipped("no loop device can be made");
+    };
+    one_at_a_time(&device(near.path().as_ref()), &device(far.path().as_ref()));
+}
+
+#[test]
+fn a_file_and_a_loop_device_over_it_have_one_server() {
+    let files = Files::new();
+    let image = image(&files);
+    let Some(far) = LoopDevice::on(&image) else {
+        return skipped("no loop device can be made");
+    };
+    one_at_a_time(&device(&image), &device(far.path().as_ref()));
+}
+
+fn mark_of(image: &Path) -> OwnerMark {
+    let mut block = [0; 4096];
+    let file = std::fs::File::open(image).unwrap();
+    file.read_exact_at(&mut block, Superblock::OWNER_MARK.0 * 4096).unwrap();
+    OwnerMark::decode(&block).unwrap()
+}
+
+/// A living owner renews its mark. One that finds another's stops serving the device, and says so.
+#[test]
+fn a_server_whose_device_another_one_takes_stops_serving_it() {
+    let files = Files::new();
+    let path = image(&files);
+    succeed(&["format", "--device", &device(&path)]);
+    let server = Server::start(&device(&path));
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let first = mark_of(&path);
+    until("it is renewed", || mark_of(&path).renewals > first.renewals);
+    let other = OwnerMark { instance: Uuid::from_u128(7), pid: 7, ..first };
+    let mut block = [0; 4096];
+    other.encode(&mut block);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    until("it gives the device up", || {
+        file.write_all_at(&block, Superblock::OWNER_MARK.0 * 4096).unwrap();
+        let status = run(&["status", "--api", &server.api]);
+        status.code == Some(1) && status.stderr.contains("is not served here any more")
+    });
+    assert!(server.volume_json(&["list"])["volumes"].as_array().unwrap().is_empty());
+}
+
+/// A mark of another machine, or of this one before it was started anew, is watched for some seconds, and then replaced; a copy of
+/// a device that is served is another device.
+#[test]
+fn a_mark_that_is_not_renewed_keeps_nothing_off() {
+    let files = Files::new();
+    let path = image(&files);
+    succeed(&["format", "--device", &device(&path)]);
+    let server = Server::start(&device(&path));
+    std::fs::copy(&path, files.path("copy")).unwrap();
+    drop(Server::start(&files.device("copy")));
+    let mark = OwnerMark { boot: Uuid::from_u128(7), ..mark_of(&path) };
+    drop(server);
+    let mut block = [0; 4096];
+    mark.encode(&mut block);
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&block, Superblock::OWNER_MARK.0 * 4096).unwrap();
+    drop(Server::start(&device(&path)));
+}
