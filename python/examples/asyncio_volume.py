@@ -20,7 +20,7 @@ async def main() -> None:
         )
         blocks = await asyncio.gather(*(volume.read(n * BLOCK, BLOCK) for n in range(BLOCKS)))
         assert all(block[:8] == n.to_bytes(8) for n, block in enumerate(blocks))
-    await cluster.delete_volume("asyncio-example")
+    await cluster.delete_volume("asyncio-example", lose_data=True)
     print("done")
 
 

@@ -20,7 +20,7 @@ def main() -> None:
             file.seek(-10, 2)
             assert file.read() == b"the end\0\0\0"
     finally:
-        cluster.delete_volume("python-example")
+        cluster.delete_volume("python-example", lose_data=True)
     print("done")
 
 

@@ -104,9 +104,13 @@ class AsyncCluster:
         """Opens a volume, given by name, id, or place."""
         return await AsyncVolume.open(volume, cluster=self.cluster, **options)
 
-    async def resize_volume(self, volume: str, size: int) -> VolumeRecord:
+    async def resize_volume(
+        self, volume: str, size: int, *, lose_data: bool = False, if_size: int | None = None
+    ) -> VolumeRecord:
         """Changes a volume's size."""
-        return await asyncio.to_thread(self.cluster.resize_volume, volume, size)
+        return await asyncio.to_thread(
+            self.cluster.resize_volume, volume, size, lose_data=lose_data, if_size=if_size
+        )
 
     async def set_slo(self, volume: str, **options: Any) -> VolumeRecord:
         """Changes what a volume is promised of its device."""
@@ -120,9 +124,9 @@ class AsyncCluster:
         """Changes who may open a volume."""
         return await asyncio.to_thread(self.cluster.restrict_volume, volume, **options)
 
-    async def delete_volume(self, volume: str) -> None:
+    async def delete_volume(self, volume: str, *, lose_data: bool = False) -> None:
         """Deletes a volume with all that is on it."""
-        await asyncio.to_thread(self.cluster.delete_volume, volume)
+        await asyncio.to_thread(self.cluster.delete_volume, volume, lose_data=lose_data)
 
     @property
     def incomplete_records(self) -> int:

@@ -245,12 +245,17 @@ class Cluster:
         """What is known of a volume, given by name or id."""
         return VolumeRecord._of(json.loads(self._native.show(volume)))
 
-    def resize_volume(self, volume: str, size: int) -> VolumeRecord:
-        """Changes a volume's size. What lies beyond a smaller one is lost at once; cut_off of what is returned says how
-        much that was.
+    def resize_volume(
+        self, volume: str, size: int, *, lose_data: bool = False, if_size: int | None = None
+    ) -> VolumeRecord:
+        """Changes a volume's size. One that holds data, or that a host has open, is made smaller only with lose_data: what
+        lies beyond is lost at once, and cut_off of what is returned says how much that was. With if_size it is changed only
+        if it has that size now.
         """
         _check("size", size, _U64)
-        return VolumeRecord._of(json.loads(self._change(self._native.resize, volume, size)))
+        _check("if_size", if_size, _U64)
+        resized = self._change(self._native.resize, volume, size, lose_data, if_size)
+        return VolumeRecord._of(json.loads(resized))
 
     def set_slo(
         self, volume: str, *, share: int | None = None, rates: tuple[int, int] | None = None
@@ -279,9 +284,9 @@ class Cluster:
         lists = [None if given is None else list(given) for given in (hosts, networks, interfaces)]
         return VolumeRecord._of(json.loads(self._change(self._native.restrict, volume, *lists)))
 
-    def delete_volume(self, volume: str) -> None:
-        """Deletes a volume with all that is on it."""
-        self._change(self._native.delete, volume)
+    def delete_volume(self, volume: str, *, lose_data: bool = False) -> None:
+        """Deletes a volume; one that holds data, or that a host has open, only with lose_data."""
+        self._change(self._native.delete, volume, lose_data)
 
     def open_volume(
         self,
@@ -394,9 +399,11 @@ def show_volume(volume: str) -> VolumeRecord:
     return Cluster().show_volume(volume)
 
 
-def resize_volume(volume: str, size: int) -> VolumeRecord:
+def resize_volume(
+    volume: str, size: int, *, lose_data: bool = False, if_size: int | None = None
+) -> VolumeRecord:
     """Cluster.resize_volume of the cluster in the environment."""
-    return Cluster().resize_volume(volume, size)
+    return Cluster().resize_volume(volume, size, lose_data=lose_data, if_size=if_size)
 
 
 def set_slo(volume: str, **options: Any) -> VolumeRecord:
@@ -414,6 +421,6 @@ def restrict_volume(volume: str, **options: Any) -> VolumeRecord:
     return Cluster().restrict_volume(volume, **options)
 
 
-def delete_volume(volume: str) -> None:
+def delete_volume(volume: str, *, lose_data: bool = False) -> None:
     """Cluster.delete_volume of the cluster in the environment."""
-    Cluster().delete_volume(volume)
+    Cluster().delete_volume(volume, lose_data=lose_data)

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, ClusterOptions, NewVolume, OpenOptions, Restrictions, Slo,
+    ChangeAuth, ChangeRestrictions, ClusterOptions, NewVolume, OpenOptions, ResizeOptions,
+    Restrictions, Slo,
 };
 use pyo3::prelude::*;
 use serde::Serialize;
@@ -140,8 +141,17 @@ impl Cluster {
         wait(py, self.0.start_show(volume)).map(|record| json(&record))
     }
 
-    fn resize(&self, py: Python<'_>, volume: &str, size: u64) -> PyResult<String> {
-        wait_to_the_end(py, self.0.start_resize(volume, size)).map(|record| json(&record))
+    fn resize(
+        &self,
+        py: Python<'_>,
+        volume: &str,
+        size: u64,
+        lose_data: bool,
+        if_size_bytes: Option<u64>,
+    ) -> PyResult<String> {
+        let options = ResizeOptions { lose_data, if_size_bytes };
+        let pending = self.0.start_resize_with(volume, size, &options);
+        wait_to_the_end(py, pending).map(|record| json(&record))
     }
 
     fn change_auth(
@@ -167,8 +177,12 @@ impl Cluster {
         wait_to_the_end(py, self.0.start_restrict(volume, &change)).map(|record| json(&record))
     }
 
-    fn delete(&self, py: Python<'_>, volume: &str) -> PyResult<()> {
-        wait_to_the_end(py, self.0.start_delete(volume))
+    fn delete(&self, py: Python<'_>, volume: &str, lose_data: bool) -> PyResult<()> {
+        let pending = match lose_data {
+            true => self.0.start_delete_with_data(volume),
+            false => self.0.start_delete(volume),
+        };
+        wait_to_the_end(py, pending)
     }
 
     #[getter]

@@ -40,7 +40,7 @@ class Abandoned(unittest.TestCase):
         """A new volume, deleted after the test."""
         name = self.id().rsplit(".", 1)[-1].replace("_", "-")[:60]
         self.cluster.create_volume(name, MIB)
-        self.addCleanup(self.cluster.delete_volume, name)
+        self.addCleanup(self.cluster.delete_volume, name, lose_data=True)
         volume = self.cluster.open_volume(name)
         self.addCleanup(volume.close)
         self.addCleanup(self.server.resume)
@@ -122,7 +122,7 @@ class Abandoned(unittest.TestCase):
         """While the data is on its way, of which the server takes no more."""
         name = "amid"
         self.cluster.create_volume(name, 64 * MIB)
-        self.addCleanup(self.cluster.delete_volume, name)
+        self.addCleanup(self.cluster.delete_volume, name, lose_data=True)
         self.addCleanup(self.server.resume)
 
         async def work() -> None:

@@ -38,7 +38,7 @@ class Basics(unittest.TestCase):
         """A new volume, deleted after the test."""
         name = f"{self.id().rsplit('.', 1)[-1].replace('_', '-')[:58]}-{metadata}"
         self.cluster.create_volume(name, size, metadata=metadata)
-        self.addCleanup(self.cluster.delete_volume, name)
+        self.addCleanup(self.cluster.delete_volume, name, lose_data=True)
         volume = self.cluster.open_volume(name, **options)
         self.addCleanup(volume.close)
         return volume
@@ -609,7 +609,7 @@ class Authentication(unittest.TestCase):
                 resized = cluster.resize_volume("db", 2 * MIB)
                 self.assertEqual((resized.size, resized.cut_off), (2 * MIB, None))
                 volume.write(MIB, b"a" * BLOCK)
-                resized = cluster.resize_volume("db", MIB)
+                resized = cluster.resize_volume("db", MIB, lose_data=True, if_size=2 * MIB)
                 self.assertEqual(resized.cut_off, farflash.CutOff(BLOCK, False))
                 self.assertIsNone(cluster.show_volume("db").cut_off)
                 tokens = cluster.change_auth("db")
@@ -625,7 +625,7 @@ class Authentication(unittest.TestCase):
             with self.assertRaises(farflash.Error):
                 cluster.open_volume("db", token=tokens.token)
             self.assertEqual([record.name for record in cluster.list_volumes()], ["db"])
-            cluster.delete_volume("db")
+            cluster.delete_volume("db", lose_data=True)
             with self.assertRaises(farflash.NotFound):
                 cluster.show_volume("db")
 
@@ -652,7 +652,7 @@ class Authentication(unittest.TestCase):
             self.assertEqual(record.restrictions["networks"], ["127.0.0.0/8"])
             async with await cluster.open_volume(created.id, token=tokens.token) as volume:
                 self.assertEqual(await volume.read(0, BLOCK), b"a" * BLOCK)
-            await cluster.delete_volume("db")
+            await cluster.delete_volume("db", lose_data=True)
             with self.assertRaises(farflash.NotFound):
                 await cluster.show_volume("db")
 

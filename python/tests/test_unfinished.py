@@ -39,7 +39,7 @@ class Proxied(unittest.TestCase):
     def setUp(self) -> None:
         name = self.id().rsplit(".", 1)[-1].replace("_", "-")[:60]
         created = self.cluster.create_volume(name, 64 * MIB)
-        self.addCleanup(self.cluster.delete_volume, name)
+        self.addCleanup(self.cluster.delete_volume, name, lose_data=True)
         self.proxy = Proxy(created.address)
         self.addCleanup(self.proxy.close)
         place = f"tcp://{self.proxy.address}/{created.nqn}"

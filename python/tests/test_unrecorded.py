@@ -65,12 +65,12 @@ class Unrecorded(unittest.TestCase):
         self.server.log.write_bytes(b"")
         cluster = farflash.AsyncCluster(self.cluster)
         with self.assertRaises(farflash.NotFound):
-            asyncio.run(cluster.delete_volume("ac"))
+            asyncio.run(cluster.delete_volume("ac", lose_data=True))
         self.assertEqual(cluster.incomplete_records, 0)
         self.server.leave_half()
         # A refusal is answered and recorded as what was done is.
         with self.assertLogs("farflash", "WARNING"), self.assertRaises(farflash.NotFound):
-            asyncio.run(cluster.delete_volume("ad"))
+            asyncio.run(cluster.delete_volume("ad", lose_data=True))
         self.assertEqual(cluster.incomplete_records, 1)
 
 

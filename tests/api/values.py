@@ -29,6 +29,8 @@ def map_case(context, case):
         if chance % TAKEN_IN == 1:
             case.body["name"] = "db-tenant"
     # Two changes are two requests.
-    if case.operation.label == "PATCH /v1/volumes/{volume}" and len(case.body) > 1:
-        case.body = dict([sorted(case.body.items())[chance % 2]])
+    if case.operation.label == "PATCH /v1/volumes/{volume}":
+        changes = sorted(item for item in case.body.items() if item[0] in ("size_bytes", "slo"))
+        if len(changes) > 1:
+            case.body = dict([changes[chance % 2]])
     return case

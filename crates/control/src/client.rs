@@ -286,7 +286,13 @@ impl ApiClient {
         self.document(call.send(encode(request)))
     }
 
-    /// Deletes a volume.
+    /// Deletes a volume with all that is on it, also if a host has it open.
+    pub fn delete_with_data(&self, volume: &str) -> Result<(), ApiError> {
+        let path = format!("{}/with-data", self.volume_path(volume));
+        self.answer(self.known(self.agent.delete(path)).call(), ANSWER_BYTES_MAX).map(drop)
+    }
+
+    /// Deletes a volume that holds nothing and that no host has open.
     pub fn delete(&self, volume: &str) -> Result<(), ApiError> {
         self.answer(
             self.known(self.agent.delete(self.volume_path(volume))).call(),

@@ -78,6 +78,29 @@ pub struct ChangeVolume {
     /// What it is to be promised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
+    /// With a smaller size: data may be lost, and hosts have the volume open. Without this a volume that holds data, or that a
+    /// host has open, is not made smaller.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub lose_data: bool,
+    /// With a size: change it only if the volume has this one now. So of two changes at once none undoes the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub if_size_bytes: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// Another size for a volume, and what is to be so for that.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Resizing {
+    /// The new size.
+    pub size: VolumeSize,
+    /// Data may be lost.
+    pub lose_data: bool,
+    /// The size that the volume has to have.
+    pub if_size_bytes: Option<u64>,
 }
 
 /// A volume.

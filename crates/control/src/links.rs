@@ -6,8 +6,14 @@
 use serde_json::{Value, json};
 
 /// What takes a volume.
-const OF_A_VOLUME: &[&str] =
-    &["showVolume", "changeVolume", "changeAuth", "restrictVolume", "deleteVolume"];
+const OF_A_VOLUME: &[&str] = &[
+    "showVolume",
+    "changeVolume",
+    "changeAuth",
+    "restrictVolume",
+    "deleteVolume",
+    "deleteVolumeWithData",
+];
 /// What takes a device's name.
 const OF_A_DEVICE: &[&str] = &["changeDevice", "showScrub", "startScrub", "stopScrub"];
 /// What takes a device's id.

@@ -45,6 +45,10 @@ pub enum ProblemCode {
     QuotaExceeded,
     /// No volume has this name or id.
     VolumeNotFound,
+    /// The volume holds data or is open, and it was not said that this may be lost.
+    VolumeInUse,
+    /// The volume has another size than the change was made for.
+    SizeChanged,
     /// Another volume has this name.
     NameTaken,
     /// The server does not run on this core.
@@ -131,6 +135,8 @@ fn status_of(code: ProblemCode) -> StatusCode {
         }
         ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ProblemCode::NameTaken
+        | ProblemCode::VolumeInUse
+        | ProblemCode::SizeChanged
         | ProblemCode::TooManyVolumes
         | ProblemCode::QuotaExceeded
         | ProblemCode::PromiseTooLarge
@@ -254,6 +260,15 @@ impl From<ServiceError> for Problem {
             ServiceError::NotFound { .. } => (
                 ProblemCode::VolumeNotFound,
                 "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
+            ),
+            ServiceError::VolumeInUse { .. } => (
+                ProblemCode::VolumeInUse,
+                "if that may be lost: --lose-data (DELETE /v1/volumes/NAME/with-data; `lose_data` for a smaller size)"
+                    .to_owned(),
+            ),
+            ServiceError::SizeChanged { .. } => (
+                ProblemCode::SizeChanged,
+                "look at its size, and decide again".to_owned(),
             ),
             ServiceError::NameTaken { .. } => (
                 ProblemCode::NameTaken,

@@ -22,8 +22,8 @@ use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Location, Scrub, ScrubRequest, Server, Serving, StartScrub,
-    Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    Device, DeviceList, HostList, Location, Resizing, Scrub, ScrubRequest, Server, Serving,
+    StartScrub, Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -35,6 +35,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
+        .route("/v1/volumes/{volume}/with-data", delete(delete_volume_with_data))
         .route("/v1/volumes/{volume}/tokens", post(change_auth))
         .route("/v1/volumes/{volume}/restrictions", patch(restrict_volume))
         .route("/v1/hosts", get(list_hosts))
@@ -154,7 +155,7 @@ async fn show_volume(
 }
 
 /// Changes a volume's size, or what it is promised. Connected hosts see a new size at once; what a
-/// smaller one cuts off is lost. A new promise holds for the next request.
+/// smaller one cuts off is lost, which has to be said if there is anything to lose (`lose_data`). A new promise holds for the next request.
 #[utoipa::path(
     patch, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "changeVolume",
     params(("volume" = String, Path, description = "Its name or id")),
@@ -171,7 +172,11 @@ async fn change_volume(
     JsonBody(request): JsonBody<ChangeVolume>,
 ) -> Result<Json<Volume>, Problem> {
     match (request.size_bytes, request.slo) {
-        (Some(size), None) => Ok(Json(service.resize(caller, key, size).await?)),
+        (Some(size), None) => {
+            let ChangeVolume { lose_data, if_size_bytes, .. } = request;
+            let resizing = Resizing { size, lose_data, if_size_bytes };
+            Ok(Json(service.resize(caller, key, resizing).await?))
+        }
         (None, Some(slo)) => Ok(Json(service.set_slo(caller, key, slo).await?)),
         _ => Err(Problem::new(
             ProblemCode::InvalidField,
@@ -390,7 +395,7 @@ async fn show_stats(_: Observer, State(service): Service) -> Result<Json<Stats>,
     Ok(Json(service.stats().await?))
 }
 
-/// Deletes a volume with all that is on it. Hosts that have it connected lose it at once.
+/// Deletes a volume that holds nothing and that no host has open. Any other is refused (`volume_in_use`).
 #[utoipa::path(
     delete, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "deleteVolume",
     params(("volume" = String, Path, description = "Its name or id")),
@@ -404,7 +409,25 @@ async fn delete_volume(
     caller: Caller,
     key: VolumeKey,
 ) -> Result<StatusCode, Problem> {
-    service.delete(caller, key).await?;
+    service.delete(caller, key, false).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deletes a volume with all that is on it. Hosts that have it connected lose it at once.
+#[utoipa::path(
+    delete, path = "/v1/volumes/{volume}/with-data", tag = "volumes", operation_id = "deleteVolumeWithData",
+    params(("volume" = String, Path, description = "Its name or id")),
+    responses(
+        (status = 204, description = "It is gone, durably"),
+        Problem,
+    )
+)]
+async fn delete_volume_with_data(
+    State(service): Service,
+    caller: Caller,
+    key: VolumeKey,
+) -> Result<StatusCode, Problem> {
+    service.delete(caller, key, true).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -502,10 +525,10 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_healthz,
-        __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
-        __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
-        __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
-        __path_start_scrub, __path_stop_scrub,
+        __path_delete_volume, __path_delete_volume_with_data, __path_forget_device,
+        __path_forget_device_of, __path_healthz, __path_list_devices, __path_list_hosts,
+        __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
+        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_serving,
+        __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
     };
 }

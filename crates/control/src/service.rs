@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Scrub, ScrubRequest, Server, Serving, Slo, Stats, Tokens,
-    Volume, VolumeName, VolumeSize,
+    HostList, Location, OtherHost, Resizing, Scrub, ScrubRequest, Server, Serving, Slo, Stats,
+    Tokens, Volume, VolumeName,
 };
 
 /// The answer to a request, later.
@@ -152,6 +152,20 @@ pub enum ServiceError {
         /// Which, and why.
         detail: String,
     },
+    /// The volume holds data or is open, and it was not said that this may be lost.
+    #[error("{detail}")]
+    VolumeInUse {
+        /// What would be lost.
+        detail: String,
+    },
+    /// The volume has another size than the change was made for.
+    #[error("the volume has {found} bytes, not {wanted}")]
+    SizeChanged {
+        /// The size that it has.
+        found: u64,
+        /// The size that it was to have.
+        wanted: u64,
+    },
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
@@ -179,7 +193,7 @@ pub trait VolumeService: Send + Sync + 'static {
     /// One volume.
     fn show(&self, caller: Caller, key: VolumeKey) -> Reply<'_, Volume>;
     /// Changes a volume's size.
-    fn resize(&self, caller: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume>;
+    fn resize(&self, caller: Caller, key: VolumeKey, resizing: Resizing) -> Reply<'_, Volume>;
     /// Changes what a volume is promised.
     fn set_slo(&self, caller: Caller, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
     /// Makes new tokens for a volume.
@@ -191,8 +205,8 @@ pub trait VolumeService: Send + Sync + 'static {
         key: VolumeKey,
         change: ChangeRestrictions,
     ) -> Reply<'_, Volume>;
-    /// Deletes a volume and frees its space.
-    fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()>;
+    /// Deletes a volume and frees its space; one that holds data or that a host has open only if `lose_data`.
+    fn delete(&self, caller: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()>;
     /// Where a volume is: from memory, without asking anybody.
     fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location;
     /// Where a new volume is to be made: at a host of a name, or of a label `key=value`.

@@ -113,7 +113,7 @@ int main(void)
     check(farflash_compare(volume, data, BLOCK, 3 * BLOCK), "compare");
 
     check(farflash_close(volume), "close");
-    check(farflash_delete(cluster, "c-example"), "delete");
+    check(farflash_delete_with_data(cluster, "c-example"), "delete");
     farflash_cluster_free(cluster);
     puts("done");
     return 0;

@@ -136,8 +136,11 @@ int farflash_create_with(const farflash_cluster *cluster, const farflash_new_vol
 
 /* The rest takes a volume's name or UUID. */
 
-/* Deletes a volume with all that is on it. */
+/* Deletes a volume that holds nothing and that no host has open; any other is FARFLASH_INVALID_ARGUMENT. */
 int farflash_delete(const farflash_cluster *cluster, const char *volume);
+
+/* Deletes a volume with all that is on it. Hosts that have it open lose it at once. */
+int farflash_delete_with_data(const farflash_cluster *cluster, const char *volume);
 
 /* What was written behind the end that a volume has been given, and is gone. */
 typedef struct farflash_cut_off {
@@ -146,11 +149,19 @@ typedef struct farflash_cut_off {
 } farflash_cut_off;
 
 /*
- * Changes a volume's size. What lies beyond a smaller one is lost at once; `cut_off` says how much that was, and can be
- * NULL.
+ * Makes a volume larger, or smaller if it holds nothing and no host has it open; any other is FARFLASH_INVALID_ARGUMENT.
+ * `cut_off` says how much a smaller size cut off, and can be NULL.
  */
 int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
                     farflash_cut_off *cut_off);
+
+/*
+ * Changes a volume's size. With `lose_data` other than 0 it is made smaller whatever it holds: what lies beyond is lost at
+ * once. With `if_size_bytes` other than 0 it is changed only if it has that size now, so that of two changes at once none
+ * undoes the other.
+ */
+int farflash_resize_with(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
+                         uint64_t if_size_bytes, int lose_data, farflash_cut_off *cut_off);
 
 /*
  * Changes what a volume is promised of its device: a share in proportion to those of others, or the blocks read and
@@ -404,8 +415,13 @@ int farflash_start_create(const farflash_cluster *cluster, const farflash_new_vo
                           farflash_tokens *tokens, farflash_callback done, void *context);
 int farflash_start_delete(const farflash_cluster *cluster, const char *volume, farflash_callback done,
                           void *context);
+int farflash_start_delete_with_data(const farflash_cluster *cluster, const char *volume, farflash_callback done,
+                                    void *context);
 int farflash_start_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
                           farflash_cut_off *cut_off, farflash_callback done, void *context);
+int farflash_start_resize_with(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
+                               uint64_t if_size_bytes, int lose_data, farflash_cut_off *cut_off,
+                               farflash_callback done, void *context);
 int farflash_start_set_slo(const farflash_cluster *cluster, const char *volume, uint32_t share,
                            uint64_t reads_per_second, uint64_t writes_per_second, farflash_callback done,
                            void *context);

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume, Slo};
+use farflash_client::{ChangeAuth, ChangeRestrictions, Cluster, NewVolume, ResizeOptions, Slo};
 
 use crate::edge::{
     Failure, check_aligned, check_place, edge, optional_list, optional_reference, put, reference,
@@ -196,10 +196,44 @@ pub unsafe extern "C" fn farflash_delete(cluster: *const Cluster, volume: *const
 /// # Safety
 /// Pointers are null or as `farflash.h` says.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_delete_with_data(
+    cluster: *const Cluster,
+    volume: *const c_char,
+) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        let (cluster, volume) =
+            unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
+        Ok(cluster.delete_with_data(volume)?)
+    })
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_resize(
     cluster: *const Cluster,
     volume: *const c_char,
     size_bytes: u64,
+    cut_off: *mut CCutOff,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { farflash_resize_with(cluster, volume, size_bytes, 0, 0, cut_off) }
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_resize_with(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    size_bytes: u64,
+    if_size_bytes: u64,
+    lose_data: c_int,
     cut_off: *mut CCutOff,
 ) -> c_int {
     edge(|| {
@@ -207,13 +241,20 @@ pub unsafe extern "C" fn farflash_resize(
         let (cluster, volume) =
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
         check_aligned(cut_off, "cut_off")?;
-        let record = cluster.resize(volume, size_bytes)?;
+        let options = resize_options(if_size_bytes, lose_data);
+        let record = cluster.resize_with(volume, size_bytes, &options)?;
         if cut_off.is_null() {
             return Ok(());
         }
         // SAFETY: the caller's promise.
         unsafe { put(cut_off, "cut_off", CCutOff::of(&record)) }
     })
+}
+
+/// What has to be so for another size; 0: any size.
+pub(crate) fn resize_options(if_size_bytes: u64, lose_data: c_int) -> ResizeOptions {
+    let if_size_bytes = (if_size_bytes > 0).then_some(if_size_bytes);
+    ResizeOptions { lose_data: lose_data != 0, if_size_bytes }
 }
 
 /// See `farflash.h`.

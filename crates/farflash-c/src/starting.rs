@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use farflash_client::{Cluster, Error, Pending, Volume};
 
-use crate::cluster::{auth_change, promised, restrictions};
+use crate::cluster::{auth_change, promised, resize_options, restrictions};
 use crate::edge::{Failure, OK, c_text, check_aligned, edge, put, reference, text};
 use crate::structs::{CCutOff, CNewVolume, COpenOptions, CTokens};
 use crate::submit::Callback;
@@ -134,10 +134,48 @@ pub unsafe extern "C" fn farflash_start_delete(
 /// # Safety
 /// Pointers are null or as `farflash.h` says.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_start_delete_with_data(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    done: Option<Callback>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(cluster, volume, (done, context), |cluster, volume| {
+            Ok(cluster.start_delete_with_data(volume))
+        })
+    }
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_start_resize(
     cluster: *const Cluster,
     volume: *const c_char,
     size_bytes: u64,
+    cut_off: *mut CCutOff,
+    done: Option<Callback>,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { farflash_start_resize_with(cluster, volume, size_bytes, 0, 0, cut_off, done, context) }
+}
+
+/// See `farflash.h`.
+///
+/// # Safety
+/// Pointers are null or as `farflash.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn farflash_start_resize_with(
+    cluster: *const Cluster,
+    volume: *const c_char,
+    size_bytes: u64,
+    if_size_bytes: u64,
+    lose_data: c_int,
     cut_off: *mut CCutOff,
     done: Option<Callback>,
     context: *mut c_void,
@@ -148,7 +186,9 @@ pub unsafe extern "C" fn farflash_start_resize(
             unsafe { (reference(cluster, "cluster")?, text(volume, "volume")?) };
         check_aligned(cut_off, "cut_off")?;
         let caller = Caller::new(done, context, cut_off)?;
-        caller.wait_for(cluster.start_resize(volume, size_bytes), |record| CCutOff::of(&record));
+        let options = resize_options(if_size_bytes, lose_data);
+        let pending = cluster.start_resize_with(volume, size_bytes, &options);
+        caller.wait_for(pending, |record| CCutOff::of(&record));
         Ok(())
     })
 }

@@ -34,7 +34,7 @@ int main(int count, char **arguments)
     memset(block, 7, sizeof block);
     DEMAND(farflash_write(volume, block, BLOCK, 0) == FARFLASH_OK);
     DEMAND(farflash_read(volume, back, BLOCK, 0) == FARFLASH_OK && memcmp(block, back, BLOCK) == 0);
-    DEMAND(farflash_close(volume) == FARFLASH_OK && farflash_delete(cluster, "v") == FARFLASH_OK);
+    DEMAND(farflash_close(volume) == FARFLASH_OK && farflash_delete_with_data(cluster, "v") == FARFLASH_OK);
     farflash_cluster_free(cluster);
     puts("done");
     return 0;

@@ -322,7 +322,7 @@ static void interrupted(struct both both)
         DEMAND(farflash_create(both.cluster, "s", VOLUME_BYTES, NULL) == FARFLASH_OK);
         DEMAND(farflash_open(both.cluster, "s", NULL, &opened) == FARFLASH_OK);
         works(opened);
-        DEMAND(farflash_close(opened) == FARFLASH_OK && farflash_delete(both.cluster, "s") == FARFLASH_OK);
+        DEMAND(farflash_close(opened) == FARFLASH_OK && farflash_delete_with_data(both.cluster, "s") == FARFLASH_OK);
     }
     DEMAND(setitimer(ITIMER_REAL, &never, NULL) == 0 && sigaction(SIGALRM, &before, NULL) == 0);
 }

@@ -98,7 +98,7 @@ static void transactional(const farflash_cluster *cluster)
     request.len = len;
     DEMAND(outcome_of(volume, &request) == 1);
     DEMAND(farflash_compare(volume, data, len, BLOCK) == FARFLASH_OK);
-    DEMAND(farflash_close(volume) == FARFLASH_OK && farflash_delete(cluster, "tx") == FARFLASH_OK);
+    DEMAND(farflash_close(volume) == FARFLASH_OK && farflash_delete_with_data(cluster, "tx") == FARFLASH_OK);
     free(data);
     free(back);
 }
@@ -182,7 +182,7 @@ int main(void)
     DEMAND(strcmp(tokens.token, changed.token) != 0);
     DEMAND(farflash_restrict(cluster, "v", NULL, "127.0.0.0/8,::1/128", NULL) == FARFLASH_OK);
     DEMAND(farflash_resize(cluster, "v", 4 << 20, NULL) == FARFLASH_OK);
-    DEMAND(farflash_resize(cluster, "v", 2 << 20, &cut_off) == FARFLASH_OK);
+    DEMAND(farflash_resize_with(cluster, "v", 2 << 20, 4 << 20, 1, &cut_off) == FARFLASH_OK);
     DEMAND(cut_off.bytes == 0 && cut_off.at_least == 0);
 
     /* Callbacks come before close returns, and each comes once. */
@@ -207,7 +207,7 @@ int main(void)
     pthread_mutex_unlock(&lock);
     for (i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
-    DEMAND(farflash_delete(cluster, "v") == FARFLASH_OK);
+    DEMAND(farflash_delete_with_data(cluster, "v") == FARFLASH_OK);
     FAILS(farflash_write(shared, block, BLOCK, 0), FARFLASH_NOT_FOUND, "no volume");
     farflash_cluster_free(cluster);
     puts("done");

@@ -63,7 +63,7 @@ static void delete_at_once(void *context, int code, uint64_t miscompare, const c
     (void)miscompare, (void)error;
     DEMAND(code == FARFLASH_OK);
     FAILS(farflash_delete(brief->cluster, brief->tokens.id), FARFLASH_INVALID_ARGUMENT, "callback");
-    STARTS(farflash_start_delete(brief->cluster, brief->tokens.id, tell, brief->outcome));
+    STARTS(farflash_start_delete_with_data(brief->cluster, brief->tokens.id, tell, brief->outcome));
 }
 
 static void refuse_nonsense(farflash_cluster *cluster, farflash_new_volume *new, struct outcome *outcome)
@@ -132,7 +132,7 @@ int main(void)
     DEMAND(farflash_write(volume, block, sizeof block, (2 << 20) - sizeof block) == FARFLASH_OK);
     DEMAND(farflash_properties(volume, &properties) == FARFLASH_OK);
     DEMAND(strcmp(properties.uuid, tokens[7].id) == 0 && cut_off.bytes == 0);
-    STARTS(farflash_start_resize(cluster, "v7", 1 << 20, &cut_off, tell, &outcome));
+    STARTS(farflash_start_resize_with(cluster, "v7", 1 << 20, 2 << 20, 1, &cut_off, tell, &outcome));
     BECOMES(&outcome, FARFLASH_OK, "");
     DEMAND(cut_off.bytes == sizeof block && cut_off.at_least == 0);
     STARTS(farflash_start_set_slo(cluster, "v7", 30, 0, 0, tell, &outcome));
@@ -149,7 +149,7 @@ int main(void)
     DEMAND(farflash_open(cluster, "v7", &options, &volume) != FARFLASH_OK);
 
     for (i = 0; i < VOLUMES; i++)
-        STARTS(farflash_start_delete(cluster, names[i], tell, &outcomes[i]));
+        STARTS(farflash_start_delete_with_data(cluster, names[i], tell, &outcomes[i]));
     for (i = 0; i < VOLUMES; i++)
         BECOMES(&outcomes[i], FARFLASH_OK, "");
     brief.cluster = cluster;
@@ -158,7 +158,7 @@ int main(void)
     STARTS(farflash_start_create(cluster, &new, &brief.tokens, delete_at_once, &brief));
     BECOMES(&outcome, FARFLASH_OK, "");
     /* What is under way does not need it. */
-    STARTS(farflash_start_delete(cluster, "brief", tell, &outcome));
+    STARTS(farflash_start_delete_with_data(cluster, "brief", tell, &outcome));
     farflash_cluster_free(cluster);
     BECOMES(&outcome, FARFLASH_NOT_FOUND, "brief");
     puts("done");

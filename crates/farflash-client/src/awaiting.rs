@@ -3,7 +3,7 @@
 use control::{ChangeAuth, ChangeRestrictions, CreatedVolume, Slo, Tokens, Volume as VolumeRecord};
 
 use crate::asking::begin;
-use crate::{Cluster, Error, NewVolume, OpenOptions, Pending, Volume};
+use crate::{Cluster, Error, NewVolume, OpenOptions, Pending, ResizeOptions, Volume};
 
 /// The same without waiting: what these return can be awaited under any executor, or waited for. They begin when they
 /// are called; sixteen of a process are under way at a time, others wait for their turn. Callbacks can call them.
@@ -34,6 +34,23 @@ impl Cluster {
     pub fn start_resize(&self, volume: &str, size_bytes: u64) -> Pending<VolumeRecord> {
         let volume = volume.to_owned();
         self.aside(move |cluster| cluster.resize(&volume, size_bytes))
+    }
+
+    /// Like [`Cluster::resize_with`].
+    pub fn start_resize_with(
+        &self,
+        volume: &str,
+        size_bytes: u64,
+        options: &ResizeOptions,
+    ) -> Pending<VolumeRecord> {
+        let (volume, options) = (volume.to_owned(), *options);
+        self.aside(move |cluster| cluster.resize_with(&volume, size_bytes, &options))
+    }
+
+    /// Like [`Cluster::delete_with_data`].
+    pub fn start_delete_with_data(&self, volume: &str) -> Pending<()> {
+        let volume = volume.to_owned();
+        self.aside(move |cluster| cluster.delete_with_data(&volume))
     }
 
     /// Like [`Cluster::set_slo`].

@@ -176,10 +176,23 @@ impl Cluster {
         Sought::Named(self.directory.clone(), volume.to_owned())
     }
 
-    /// Changes a volume's size. What lies beyond a smaller one is lost at once; `cut_off` of what is returned says how much that was.
+    /// Makes a volume larger, or smaller if it holds nothing and no host has it open. See [`Cluster::resize_with`].
     pub fn resize(&self, volume: &str, size_bytes: u64) -> Result<VolumeRecord, Error> {
-        let size = VolumeSize::try_from(size_bytes)?;
-        let request = ChangeVolume { size_bytes: Some(size), ..ChangeVolume::default() };
+        self.resize_with(volume, size_bytes, &ResizeOptions::default())
+    }
+
+    /// Changes a volume's size, as the options allow. What lies beyond a smaller one is lost at once; `cut_off` of what is
+    /// returned says how much that was.
+    pub fn resize_with(
+        &self,
+        volume: &str,
+        size_bytes: u64,
+        options: &ResizeOptions,
+    ) -> Result<VolumeRecord, Error> {
+        let ResizeOptions { lose_data, if_size_bytes } = *options;
+        let size_bytes = Some(VolumeSize::try_from(size_bytes)?);
+        let request =
+            ChangeVolume { size_bytes, lose_data, if_size_bytes, ..ChangeVolume::default() };
         self.directory.change(volume, |api| api.change(volume, &request))
     }
 
@@ -203,10 +216,16 @@ impl Cluster {
         self.directory.change(volume, |api| api.restrict(volume, change))
     }
 
-    /// Deletes a volume with all that is on it.
+    /// Deletes a volume that holds nothing and that no host has open.
     pub fn delete(&self, volume: &str) -> Result<(), Error> {
         self.directory.forget(volume);
         self.directory.change(volume, |api| api.delete(volume))
+    }
+
+    /// Deletes a volume with all that is on it. Hosts that have it open lose it at once.
+    pub fn delete_with_data(&self, volume: &str) -> Result<(), Error> {
+        self.directory.forget(volume);
+        self.directory.change(volume, |api| api.delete_with_data(volume))
     }
 
     /// How many of the changes asked for so far, by this and its clones, were answered and the answer could not be
@@ -215,6 +234,15 @@ impl Cluster {
     pub fn incomplete_records(&self) -> u64 {
         self.directory.incomplete_records()
     }
+}
+
+/// What has to be so for another size, and what may be lost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ResizeOptions {
+    /// Make the volume smaller though it holds data or a host has it open.
+    pub lose_data: bool,
+    /// Only if the volume has this size now: another program may have changed it.
+    pub if_size_bytes: Option<u64>,
 }
 
 /// Opens what `target` names: a volume's name or id, which the cluster in the environment is asked for,

@@ -14,7 +14,7 @@
 //! volume.read_at(&mut block, 0)?;
 //! assert_eq!(block, [7; 4096]);
 //! volume.close()?;
-//! cluster.delete("db-1")
+//! cluster.delete_with_data("db-1")
 //! # }
 //! ```
 //!
@@ -45,7 +45,7 @@
 //!     write.await?;
 //! }
 //! volume.start_close().await?;
-//! cluster.start_delete("db-1").await
+//! cluster.start_delete_with_data("db-1").await
 //! # }
 //! ```
 //!
@@ -98,7 +98,7 @@ mod volume;
 
 pub use blocks::{BlockData, BlocksMut, ReadBlocks};
 pub use client::{Blocks, SENDS_MAX, Swap};
-pub use cluster::{Cluster, ClusterOptions, NewVolume, open, start_open};
+pub use cluster::{Cluster, ClusterOptions, NewVolume, ResizeOptions, open, start_open};
 pub use control::{
     ApiError, ChangeAuth, ChangeRestrictions, CreatedVolume, Problem, ProblemCode, Restrictions,
     Slo, Tokens, Volume as VolumeRecord, VolumeState,

@@ -135,7 +135,10 @@ impl Controller<'_> {
         let attributes =
             Attributes { blocks: self.random.between(least, BLOCKS_MAX + 1), ..before };
         let bytes = attributes.blocks * BLOCK as u64;
-        set(self.boot, shared, attributes, |name| self.boot.cluster.resize(name, bytes))
+        let options = ResizeOptions { lose_data: true, ..ResizeOptions::default() };
+        set(self.boot, shared, attributes, |name| {
+            self.boot.cluster.resize_with(name, bytes, &options)
+        })
     }
 
     fn restrict(&mut self, shared: &Shared) -> bool {
@@ -161,7 +164,10 @@ impl Controller<'_> {
             volume.change = Some(Change::Delete);
             (volume.number, volume.name.clone())
         };
-        match self.boot.outcome("the deletion of a volume", self.boot.cluster.delete(&name)) {
+        match self
+            .boot
+            .outcome("the deletion of a volume", self.boot.cluster.delete_with_data(&name))
+        {
             Outcome::Gone => false,
             Outcome::NoSpace => {
                 lock(shared).change = None;

@@ -8,11 +8,10 @@
 //!   would go back and forth between the two states.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate, fstat, fstatvfs, ftruncate};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 use units::BLOCK_SIZE;
 
 /// Such a part of a file is held back: a map node has room for at least twice as many blocks, so the
@@ -34,13 +33,16 @@ pub(crate) struct SpaceBelow {
     needed: AtomicBool,
     /// Whether space is held back.
     holds: AtomicBool,
+    /// Bytes that the file system said to be free when it had no space; the largest number while it has.
+    free_when_full: AtomicU64,
 }
 
 impl SpaceBelow {
     pub(crate) fn new(is_file: bool, blocks: u64) -> Self {
         let len_bytes = blocks * BLOCK_SIZE as u64;
         let [full, needed, holds] = [const { AtomicBool::new(false) }; 3];
-        Self { is_file, len_bytes, full, needed, holds }
+        let free_when_full = AtomicU64::new(u64::MAX);
+        Self { is_file, len_bytes, full, needed, holds, free_when_full }
     }
 
     /// Returns whether space can be taken ahead of use.
@@ -64,12 +66,24 @@ impl SpaceBelow {
     /// Gives up what is held back if that is needed (S2), and else takes it again; returns whether the device is full.
     /// May wait for the file system.
     pub(crate) fn look(&self, fd: BorrowedFd<'_>) -> bool {
+        self.note_free(fd);
         if self.needed.swap(false, Ordering::Relaxed) {
             self.give_up(fd);
         } else if self.hold(fd) {
             self.full.store(false, Ordering::Relaxed);
+            self.free_when_full.store(u64::MAX, Ordering::Relaxed);
         }
         self.is_full()
+    }
+
+    /// Remembers what is free at the first look that finds no space.
+    fn note_free(&self, fd: BorrowedFd<'_>) {
+        if self.free_when_full.load(Ordering::Relaxed) == u64::MAX
+            && let Ok(found) = fstatvfs(fd)
+        {
+            let free = found.f_bfree.saturating_mul(found.f_frsize);
+            self.free_when_full.store(free, Ordering::Relaxed);
+        }
     }
 
     /// Takes the space to be held back, of a full device if the file system has a margin besides (S3). A thin pool
@@ -90,21 +104,22 @@ impl SpaceBelow {
         !is_refused
     }
 
-    /// Bytes to be held back now; `None` while a full device stays full (S3). Where little has come free, less is held, so
-    /// that a small file system gets out of the state, too.
+    /// Bytes to be held back now; `None` while a full device stays full (S3). What a file system says to be free is compared
+    /// with what it said when it had nothing: a part of that may be of use to nobody.
     fn held_now(&self, fd: BorrowedFd<'_>, usual: u64) -> Option<u64> {
         if !self.is_full() {
             return Some(usual);
         }
         let Ok(found) = fstatvfs(fd) else { return Some(usual) };
-        // What a file system keeps for root is of use to a server that runs as root.
-        let blocks = if geteuid().is_root() { found.f_bfree } else { found.f_bavail };
-        let free = blocks.saturating_mul(found.f_frsize);
+        let free = found.f_bfree.saturating_mul(found.f_frsize);
+        let holds = self.holds.load(Ordering::Relaxed);
+        let lowest = match holds {
+            true => self.free_when_full.fetch_min(free, Ordering::Relaxed).min(free),
+            false => self.free_when_full.load(Ordering::Relaxed).min(free),
+        };
         let margin = (usual / MARGIN_PART).max(MARGIN_BYTES_MIN);
-        if self.holds.load(Ordering::Relaxed) {
-            return (free >= margin).then_some(*HELD_BYTES.start());
-        }
-        (free >= 2 * margin).then(|| usual.min(free / 2))
+        let wanted = if holds { margin } else { usual + margin };
+        (free - lowest >= wanted).then_some(usual)
     }
 
     /// Where the file ends: nothing that it holds, also of one that has grown, is touched.

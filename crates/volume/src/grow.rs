@@ -88,8 +88,11 @@ async fn root_of<D: Device>(
 /// # Errors
 /// The device fails in another way than that it cannot read a block.
 pub(crate) async fn traces<D: Device>(device: &D) -> Result<Option<Uuid>, DeviceError> {
-    let [_, mark] = [Pba(1), Superblock::OWNER_MARK];
-    for place in (1..mark.0 - 1).map(Pba).filter(|place| place.0 < device.geometry().blocks) {
+    // Behind them lie the marks.
+    for place in (1..Superblock::OWNER_MARK.0 - 1)
+        .map(Pba)
+        .filter(|place| place.0 < device.geometry().blocks)
+    {
         match device.read(place, Buffer::new(1)).await {
             Ok(block) if is_zero(block.as_bytes()) => {}
             Ok(block) => {

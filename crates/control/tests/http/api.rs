@@ -31,7 +31,7 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(client.show("db.1").unwrap(), made);
     assert_eq!(client.show(&made.id.to_string()).unwrap(), made);
     let size_bytes = Some(VolumeSize::try_from(2 * GIB).unwrap());
-    let change = ChangeVolume { size_bytes, slo: None };
+    let change = ChangeVolume { size_bytes, ..ChangeVolume::default() };
     assert_eq!(client.change("db.1", &change).unwrap().size_bytes, 2 * GIB);
     client.delete("db.1").unwrap();
     assert_eq!(code(&client.show("db.1").unwrap_err()), ProblemCode::VolumeNotFound);
@@ -45,9 +45,9 @@ fn promises_are_given_changed_and_refused() {
     let rate = Slo::Rate { reads_per_second: 10, writes_per_second: 0 };
     let made = client.create(&CreateVolume { slo: Some(rate), ..create("a", GIB) }).unwrap();
     assert_eq!(made.volume.slo, rate);
-    let share = ChangeVolume { slo: Some(Slo::Share(7)), size_bytes: None };
+    let share = ChangeVolume { slo: Some(Slo::Share(7)), ..ChangeVolume::default() };
     assert_eq!(client.change("a", &share).unwrap().slo, Slo::Share(7));
-    let refused = ChangeVolume { slo: Some(Slo::Share(0)), size_bytes: None };
+    let refused = ChangeVolume { slo: Some(Slo::Share(0)), ..ChangeVolume::default() };
     let refused = client.change("a", &refused).unwrap_err();
     assert_eq!(code(&refused), ProblemCode::PromiseTooLarge);
     assert!(refused.to_string().contains("7 are left"), "{refused}");

@@ -64,10 +64,11 @@ Examples:
 const RESIZE_EXAMPLES: &str = "\
 Connected hosts see the new size without reconnecting.
 A smaller size discards at once what lies beyond it, and says how much was written there: shrink the file \
-system first.
+system first. A volume that holds data, or that a host has open, is made smaller only with --lose-data.
 
 Examples:
-  farflash volume resize db-1 --size 20TiB";
+  farflash volume resize db-1 --size 20TiB
+  farflash volume resize db-1 --size 5TiB --if-size 20TiB --lose-data";
 
 /// What there is to say of a change whose outcome could not be printed.
 pub(super) const DONE: &str = "what was asked is done; look with `farflash volume list`";
@@ -97,6 +98,12 @@ pub(crate) enum VolumeCommand {
         /// Its new size, such as 20TiB
         #[arg(long, value_parser = parse_size)]
         size: VolumeSize,
+        /// Make it smaller though it holds data or a host has it open
+        #[arg(long)]
+        lose_data: bool,
+        /// Only if it has this size now, such as 10TiB: another operator may have changed it
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        if_size: Option<VolumeSize>,
         #[command(flatten)]
         output: Output,
     },
@@ -136,10 +143,13 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Delete a volume with all that is on it
+    /// Delete a volume; one that holds data or that a host has open only with --lose-data
     Delete {
         /// Its name or id
         volume: String,
+        /// Delete it though it holds data or a host has it open
+        #[arg(long)]
+        lose_data: bool,
         #[command(flatten)]
         output: Output,
     },
@@ -251,8 +261,14 @@ impl VolumeCommand {
                 let volume = output.client()?.show(&volume)?;
                 output.print(&volume, |out| details(out, &volume))
             }
-            Self::Resize { volume, size, output } => {
-                let request = ChangeVolume { size_bytes: Some(size), slo: None };
+            Self::Resize { volume, size, lose_data, if_size, output } => {
+                let (size_bytes, if_size_bytes) = (Some(size), if_size.map(VolumeSize::bytes));
+                let request = ChangeVolume {
+                    size_bytes,
+                    lose_data,
+                    if_size_bytes,
+                    ..ChangeVolume::default()
+                };
                 let volume = output.change(&look(&volume), |api| api.change(&volume, &request))?;
                 let cut_off = volume.cut_off.map(gone).unwrap_or_default();
                 output.print_done(DONE, &volume, |out| {
@@ -265,7 +281,7 @@ impl VolumeCommand {
                     let remedy = "give --share, or --reads-per-second and --writes-per-second";
                     Failure::usage(what, remedy)
                 })?;
-                let request = ChangeVolume { size_bytes: None, slo: Some(slo) };
+                let request = ChangeVolume { slo: Some(slo), ..ChangeVolume::default() };
                 let volume = output.change(&look(&volume), |api| api.change(&volume, &request))?;
                 let line = format!("{} is promised {}", volume.name, volume.slo);
                 output.print_done(DONE, &volume, |out| writeln!(out, "{line}"))
@@ -293,9 +309,12 @@ impl VolumeCommand {
                     writeln!(out, "{} is open to {text}", volume.name)
                 })
             }
-            Self::Delete { volume, output } => {
+            Self::Delete { volume, lose_data, output } => {
                 let look = "see whether `farflash volume list` has it still";
-                output.change(look, |api| api.delete(&volume))?;
+                output.change(look, |api| match lose_data {
+                    true => api.delete_with_data(&volume),
+                    false => api.delete(&volume),
+                })?;
                 let document = serde_json::json!({ "deleted": volume });
                 output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
             }

@@ -4,14 +4,15 @@ use std::sync::atomic::Ordering;
 
 use ::access::Access;
 use control::{
-    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, ServiceError,
-    Tokens, Volume, VolumeKey, VolumeSize,
+    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, Resizing,
+    ServiceError, Tokens, Volume, VolumeKey,
 };
 use dataplane::VolumeStatus;
 use directory::{Admit, VolumeRecord, VolumeState};
+use io_traits::DeviceError;
 use schedule::{Promise, Slo};
 use tokio::sync::MutexGuard;
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, ByteLen};
 use uuid::Uuid;
 use volume::{Terms, VolumeError, VolumeSpec};
 
@@ -23,6 +24,7 @@ use super::message::CoreMessage;
 use super::quota;
 use super::sharing::{slo_document, slo_of};
 use super::state::State;
+use crate::output::counted;
 
 impl State {
     /// Waits until no other change to what lies on `device` is under way (V1).
@@ -191,14 +193,16 @@ impl State {
         &self,
         caller: &Caller,
         key: VolumeKey,
-        size: VolumeSize,
+        resizing: Resizing,
     ) -> Result<Volume, ServiceError> {
         let place = self.place(caller, &key)?;
         let Place { id, core, device } = place;
+        let size = resizing.size;
         let blocks = size.blocks();
         self.catch_up(caller).await?;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
+        self.check_resizing(&key, place, resizing).await?;
         let before = self.directory(|directory| {
             directory.change(caller, id, |extent| extent.size_bytes = size.bytes())
         })?;
@@ -226,6 +230,47 @@ impl State {
             cut_off_bytes = cut_off.map(|cut| cut.bytes), "volume resized");
         self.publish(core, &resized).await;
         Ok(Volume { cut_off, ..self.document(core, &resized) })
+    }
+
+    /// Refuses another size if the volume has not the one that it is to have, and a smaller one that would take what is in use.
+    async fn check_resizing(
+        &self,
+        key: &VolumeKey,
+        place: Place,
+        resizing: Resizing,
+    ) -> Result<(), ServiceError> {
+        let Place { id, core, .. } = place;
+        let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        let found = volume.ok_or_else(|| not_found(key))?.blocks * BLOCK_SIZE as u64;
+        if let Some(wanted) = resizing.if_size_bytes.filter(|wanted| *wanted != found) {
+            return Err(ServiceError::SizeChanged { found, wanted });
+        }
+        match resizing.size.bytes() < found && !resizing.lose_data {
+            true => self.check_unused(key, place).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses a volume that holds data, or that hosts have open.
+    async fn check_unused(&self, key: &VolumeKey, place: Place) -> Result<(), ServiceError> {
+        let Place { id, core, .. } = place;
+        let link = &self.cores[core];
+        let volume = link.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
+        let holds = volume.map_or(0, |volume| volume.mapped_blocks) * BLOCK_SIZE as u64;
+        let hosts = link.ask(|answer| CoreMessage::HostsOf { id, answer }).await?;
+        let detail = match (holds, hosts) {
+            (0, 0) => return Ok(()),
+            (0, _) => {
+                format!("the volume `{key}` is open on {}", counted(hosts as u64, "connection"))
+            }
+            (_, 0) => format!("the volume `{key}` holds {}", ByteLen(holds)),
+            _ => format!(
+                "the volume `{key}` holds {} and is open on {}",
+                ByteLen(holds),
+                counted(hosts as u64, "connection")
+            ),
+        };
+        Err(ServiceError::VolumeInUse { detail })
     }
 
     pub(super) async fn set_slo(
@@ -280,10 +325,19 @@ impl State {
         Ok(document)
     }
 
-    pub(super) async fn delete(&self, caller: &Caller, key: VolumeKey) -> Result<(), ServiceError> {
-        let Place { id, core, device } = self.place(caller, &key)?;
+    pub(super) async fn delete(
+        &self,
+        caller: &Caller,
+        key: VolumeKey,
+        lose_data: bool,
+    ) -> Result<(), ServiceError> {
+        let place = self.place(caller, &key)?;
+        let Place { id, core, device } = place;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
+        if !lose_data {
+            self.check_unused(&key, place).await?;
+        }
         // As it is here: what was changed a moment ago the view may not show yet.
         let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         let record = volume.map(|volume| self.record(core, &volume));
@@ -319,7 +373,9 @@ impl State {
 fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
     match error {
         VolumeError::Deleted => not_found(key),
-        VolumeError::PoolFull | VolumeError::AllowanceSpent => ServiceError::OutOfSpace,
+        VolumeError::PoolFull
+        | VolumeError::AllowanceSpent
+        | VolumeError::Device(DeviceError::NoSpace { .. }) => ServiceError::OutOfSpace,
         VolumeError::ShutDown => ServiceError::Unavailable,
         VolumeError::Device(_)
         | VolumeError::JournalLost

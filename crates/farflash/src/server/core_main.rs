@@ -377,6 +377,9 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         CoreMessage::ShowVolume { id, answer } => {
             let _ = answer.send(core.volume(id));
         }
+        CoreMessage::HostsOf { id, answer } => {
+            let _ = answer.send(core.hosts_of(id));
+        }
         CoreMessage::ResizeVolume { id, blocks, answer } => {
             let _ = answer.send(core.resize_volume(id, blocks).await);
         }

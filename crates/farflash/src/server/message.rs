@@ -99,6 +99,8 @@ pub(crate) enum CoreMessage {
     ShowVolumes { ids: Vec<Uuid>, answer: Answer<Vec<VolumeStatus>> },
     /// Say how one volume is.
     ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
+    /// Say how many hosts have a volume open.
+    HostsOf { id: Uuid, answer: Answer<usize> },
     /// Change a volume's size, and tell connected hosts.
     ResizeVolume {
         id: Uuid,

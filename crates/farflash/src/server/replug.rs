@@ -82,7 +82,11 @@ impl Drive {
             Err(failure) => return Found::Away(failure),
         }
         match contents::open_again(&self.spec, &self.superblock) {
-            Ok(opened) => Found::Anew(opened),
+            Ok(opened) => {
+                // Where there is none, the next look says so.
+                let _ = opened.hold_space();
+                Found::Anew(opened)
+            }
             // What could not be had is ours.
             Err(_) if self.opened.is_at(&self.spec.path) => {
                 let what = format!("{} fails what is asked of it", self.spec.path.display());

@@ -16,8 +16,8 @@ use std::time::Instant;
 use super::access::token_hash;
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Reply, Scrub, ScrubRequest, Server, ServiceError, Serving,
-    Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
+    HostList, Location, OtherHost, Reply, Resizing, Scrub, ScrubRequest, Server, ServiceError,
+    Serving, Tokens, Volume, VolumeKey, VolumeService,
 };
 use schedule::Promise;
 use uuid::Uuid;
@@ -175,10 +175,13 @@ impl VolumeService for Volumes {
         Box::pin(async move { self.state.show(&caller, key).await })
     }
 
-    fn resize(&self, caller: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+    fn resize(&self, caller: Caller, key: VolumeKey, resizing: Resizing) -> Reply<'_, Volume> {
         let turn = self.turn(&caller);
         Box::pin(
-            self.change(turn, move |state| async move { state.resize(&caller, key, size).await }),
+            self.change(
+                turn,
+                move |state| async move { state.resize(&caller, key, resizing).await },
+            ),
         )
     }
 
@@ -233,9 +236,14 @@ impl VolumeService for Volumes {
         Box::pin(async move { self.state.scrub(self.state.device_named(&device)?, request).await })
     }
 
-    fn delete(&self, caller: Caller, key: VolumeKey) -> Reply<'_, ()> {
+    fn delete(&self, caller: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()> {
         let turn = self.turn(&caller);
-        Box::pin(self.change(turn, move |state| async move { state.delete(&caller, key).await }))
+        Box::pin(
+            self.change(
+                turn,
+                move |state| async move { state.delete(&caller, key, lose_data).await },
+            ),
+        )
     }
 
     fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location {

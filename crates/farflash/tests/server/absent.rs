@@ -154,7 +154,7 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     };
     let id = far[0]["id"].as_str().unwrap();
     is_refused(&["show", "far-0"], "`far-0` is not here, unless on file:");
-    is_refused(&["delete", id], "is not here, unless on file:");
+    is_refused(&["delete", "--lose-data", id], "is not here, unless on file:");
     let create_new = ["create", "new", "--size", "1GiB"];
     is_refused(&create_new, "which names are taken on file:");
     is_refused(&["create", "far-0", "--size", "1GiB", "--device", &a], "which names are taken");

@@ -65,7 +65,7 @@ fn a_change_that_nobody_answers_may_have_been_made() {
         (&["create", "v", "--size", "64MiB"][..], &["volume list", "change-auth v"][..]),
         (&["change-auth", "v"], &["change-auth v"]),
         (&["resize", "v", "--size", "64MiB"], &["volume show v"]),
-        (&["delete", "v"], &["volume list"]),
+        (&["delete", "--lose-data", "v"], &["volume list"]),
     ] {
         let outcome = run(&[&["volume"], change, &["--api", &api]].concat());
         assert_eq!(outcome.code, Some(1), "{outcome:?}");

@@ -82,7 +82,7 @@ async fn life_of_a_volume(cluster: Cluster, name: &str) {
     again.start_close().await.unwrap();
     volume.start_close().await.unwrap();
     assert_eq!(kind(volume.start(Request::Flush).await), ErrorKind::Closed);
-    cluster.start_delete(name).await.unwrap();
+    cluster.start_delete_with_data(name).await.unwrap();
     assert_eq!(kind(cluster.start_show(name).await), ErrorKind::NotFound);
     let gone = cluster.start_open(name, &OpenOptions::default()).await;
     assert_eq!(kind(gone), ErrorKind::NotFound);

@@ -28,7 +28,7 @@ fn a_volume_that_holds_data_is_not_written_over_by_mistake() {
     let write = ["bench", "--target", &target, "--rw", "randwrite", "--bytes", "1MiB", "--quiet"];
     succeed(&[&write[..], &["--range", "64MiB"]].concat());
     refused(&[&write[..], &["--range", "512GiB"]].concat(), 1, "holds data", "--overwrite");
-    server.volume_json(&["delete", "a"]);
+    server.volume_json(&["delete", "--lose-data", "a"]);
     let (target, nqn) = volume(&server, "b", "1TiB");
     on_core(move |handle| async move {
         let volume = connect(&handle, portal, &nqn).await;

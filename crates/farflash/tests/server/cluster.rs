@@ -65,7 +65,7 @@ fn any_host_answers_for_all() {
     let by_id = b.volume_json(&["show", text(&on_a, "id")]);
     assert_eq!(by_id["size_bytes"], 128 << 20);
     assert_eq!(b.volume(&["change-auth", "on-a"]).code, Some(0));
-    assert_eq!(b.volume(&["delete", "on-a"]).code, Some(0));
+    assert_eq!(b.volume(&["delete", "--lose-data", "on-a"]).code, Some(0));
     assert_eq!(a.volume(&["show", "on-a"]).code, Some(1));
     until("a deletion is seen elsewhere", || !offers(&b, &on_a));
     let hosts = run(&["host", "list", "--api", &b.api]);
@@ -142,8 +142,8 @@ fn tenants_are_who_they_are_at_every_host() {
         assert!(problem.detail.contains("is not encrypted"), "{problem:?}");
     }
     assert_eq!(at_c(1).show("acme-1").unwrap().state, VolumeState::Online);
-    at_c(1).delete("acme-2").unwrap();
-    at(&b, 1).delete("acme-1").unwrap();
+    at_c(1).delete_with_data("acme-2").unwrap();
+    at(&b, 1).delete_with_data("acme-1").unwrap();
 }
 
 #[test]
@@ -342,7 +342,10 @@ fn a_quota_holds_for_all_hosts_together() {
     let first = created.iter().position(|created| *created).unwrap();
     let grow = |server: &Server, name: &str, size: u64| {
         let size_bytes = Some(VolumeSize::try_from(size).unwrap());
-        acme(server).change(name, &control::ChangeVolume { size_bytes, slo: None })
+        acme(server).change(
+            name,
+            &control::ChangeVolume { size_bytes, lose_data: true, ..Default::default() },
+        )
     };
     for server in [&a, &b] {
         assert_eq!(code(grow(server, &format!("v{first}"), 65 << 20)), ProblemCode::QuotaExceeded);
@@ -356,14 +359,19 @@ fn a_quota_holds_for_all_hosts_together() {
     let operator = client(&a).with_token(&ops.token);
     let resize = |size: u64| {
         let size_bytes = Some(VolumeSize::try_from(size).unwrap());
-        operator.change(&first, &control::ChangeVolume { size_bytes, slo: None }).unwrap();
+        operator
+            .change(
+                &first,
+                &control::ChangeVolume { size_bytes, lose_data: true, ..Default::default() },
+            )
+            .unwrap();
     };
     grow(&b, &last, 60 << 20).unwrap();
     resize(100 << 20);
     assert_eq!(code(grow(&b, &last, 61 << 20)), ProblemCode::QuotaExceeded);
     resize(60 << 20);
     grow(&b, &last, 61 << 20).unwrap();
-    operator.delete(&first).unwrap();
+    operator.delete_with_data(&first).unwrap();
     acme(&b).create(&creation("another")).unwrap();
 }
 
@@ -570,14 +578,14 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     let own = create("own", &["--host", &own_host]);
     mine.is_told(|volumes| volumes == [own]);
     stranger.is_not_told();
-    change(&["delete", "own"]);
+    change(&["delete", "--lose-data", "own"]);
     mine.is_told(<[Nqn]>::is_empty);
     stranger.is_not_told();
     // That the stranger is not told is for what it may see: of a volume for all it is.
     let open = create("open", &[]);
     mine.is_told(|volumes| volumes == [open]);
     stranger.is_told(|volumes| volumes == [open]);
-    change(&["delete", "open"]);
+    change(&["delete", "--lose-data", "open"]);
     mine.is_told(<[Nqn]>::is_empty);
     stranger.is_told(<[Nqn]>::is_empty);
     // Out of reach: by a restriction, and because its host is gone.

@@ -310,7 +310,7 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
         let crowd = scope.spawn(|| fail_to_write(&bad, begun));
         waits.recv().unwrap();
         let restricting = scope.spawn(|| change(&restriction));
-        let deleting = scope.spawn(|| change(&["delete", "gone"]));
+        let deleting = scope.spawn(|| change(&["delete", "--lose-data", "gone"]));
         // Before the device is known to hang.
         write_and_read(&server, &good, 3);
         assert_eq!(server.volume(&["resize", "good", "--size", "2GiB"]).code, Some(0));
@@ -334,7 +334,7 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     // It has more room, and takes no changes.
     let made = server.volume_json(&["create", "another", "--size", "1GiB"]);
     assert_eq!(made["device"], a);
-    assert_eq!(server.volume(&["delete", "another"]).code, Some(0));
+    assert_eq!(server.volume(&["delete", "--lose-data", "another"]).code, Some(0));
 
     drop(hanging);
     server.wait_for_log("is back");

@@ -228,7 +228,7 @@ fn what_is_deallocated_or_deleted_on_a_full_file_system_gives_space_back() {
     let before = taken(&files.path("mount/sparse"));
     let refused = write(&kept, 600, 300, Duration::from_secs(30));
     assert!(refused.len() < 300, "it is full again");
-    let outcome = server.volume(&["delete", "gone"]);
+    let outcome = server.volume(&["delete", "--lose-data", "gone"]);
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     until("deleted space is free", || taken(&files.path("mount/sparse")) + (10 << 20) < before);
     until("it takes writes once more", || write(&kept, 501, 1, ANSWER_MAX).len() == 1);

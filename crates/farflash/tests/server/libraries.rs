@@ -83,7 +83,7 @@ fn a_volume_lives_through_everything_that_the_interface_has() {
     cluster.restrict("db", &all).unwrap();
     let place = format!("tcp://{}/{}", created.volume.address, created.volume.nqn);
     farflash_client::open(&place, &options).unwrap().close().unwrap();
-    cluster.delete("db").unwrap();
+    cluster.delete_with_data("db").unwrap();
     fails(cluster.show("db"), ErrorKind::NotFound, "no volume `db`");
 }
 
@@ -221,7 +221,7 @@ fn each_mistake_has_its_error() {
     }
     let left: Vec<_> = cluster.list().unwrap().into_iter().map(|left| left.name).collect();
     assert_eq!(left, ["larger", "v"], "nothing was done");
-    cluster.delete("v").unwrap();
+    cluster.delete_with_data("v").unwrap();
     fails(volume.flush(), ErrorKind::NotFound, "no volume");
 }
 

@@ -216,7 +216,7 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     let knowing = Cluster::new([url(&b), url(&a)], None).unwrap();
     open(&knowing, "v", &tokens.token).close().unwrap();
     let other = Cluster::new([url(&a)], None).unwrap();
-    other.delete("v").unwrap();
+    other.delete_with_data("v").unwrap();
     let mut anew = None;
     until("the name is free here, too", || {
         anew = other.create(&new("v", "a")).ok();

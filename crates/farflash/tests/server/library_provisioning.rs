@@ -86,6 +86,6 @@ fn a_server_is_believed_by_its_certificate() {
     let volume = opened(&cluster, "v", MIB);
     volume.write_at(&[7; BLOCK], 0).unwrap();
     assert!(volume.compare(&[7; BLOCK], 0).unwrap());
-    cluster.delete("v").unwrap();
+    cluster.delete_with_data("v").unwrap();
     assert!(trusting(&[&other], "other/certificate.pem").unwrap().list().unwrap().is_empty());
 }

@@ -161,7 +161,7 @@ fn metrics_count_errors_by_what_hosts_were_told() {
     assert!(full(&before) >= 1.0, "{before}");
     assert_eq!(value(&before, "farflash_volume_errors_total{volume=\"thin\""), full(&before));
     assert_eq!(value(&before, "farflash_device_media_errors_total"), 0.0, "nothing is broken");
-    server.volume_json(&["delete", "thin"]);
+    server.volume_json(&["delete", "--lose-data", "thin"]);
     let after = metrics(&server);
     assert!(!after.contains("farflash_volume_errors_total{volume=\"thin\""));
     assert_eq!(full(&after), full(&before));

@@ -69,7 +69,7 @@ fn create(api: &ApiClient, name: &str, size_bytes: u64) -> bool {
 
 fn resize(api: &ApiClient, name: &str, size_bytes: u64) -> Result<Volume, ApiError> {
     let size_bytes = Some(VolumeSize::try_from(size_bytes).unwrap());
-    api.change(name, &ChangeVolume { size_bytes, slo: None })
+    api.change(name, &ChangeVolume { size_bytes, lose_data: true, ..Default::default() })
 }
 
 /// Makes a volume by one host's API, has it grow, shrink and grow by either, and deletes it; again and again.
@@ -98,7 +98,7 @@ fn change_all_the_time(apis: &[ApiClient; 2], held: &Held, task: usize) -> Count
             resize(there, &name, small).unwrap();
         }
         held.remove(&name);
-        there.delete(&name).unwrap();
+        there.delete_with_data(&name).unwrap();
     }
     counts
 }

@@ -77,7 +77,7 @@ fn a_volume_that_is_deleted_ends_the_load_with_the_reason() {
         let server = Server::start_with("mem:256MiB", &["--auth", auth]);
         let volume = server.volume_json(&["create", "a", "--size", "64MiB"]);
         let mut load = Load::start(&volume, &["--seconds", "100000"]);
-        server.volume_json(&["delete", "a"]);
+        server.volume_json(&["delete", "--lose-data", "a"]);
         load.wait_for("connecting again");
         let (code, result, said) = load.end();
         assert_eq!(code, Some(1), "{said}");

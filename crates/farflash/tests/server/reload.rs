@@ -271,7 +271,7 @@ fn no_request_fails_while_the_certificate_is_renewed() {
         while !is_over.load(Ordering::Relaxed) {
             client.create(&request).unwrap();
             client.list().unwrap();
-            client.delete(name).unwrap();
+            client.delete_with_data(name).unwrap();
             answered.fetch_add(1, Ordering::Relaxed);
         }
     };

@@ -31,7 +31,7 @@ fn a_drive_that_was_given_away_after_the_backup_is_not_served_twice() {
     a.volume_json(&["create", "v", "--size", "64MiB"]);
     etcd.back_up();
     until("etcd is back", || client(&a).create(&creation("w")).is_ok());
-    client(&a).delete("w").unwrap();
+    client(&a).delete_with_data("w").unwrap();
     a.signal("TERM");
     assert_eq!(a.wait(), Some(0));
     let wire = Wire::new(etcd.address(0));

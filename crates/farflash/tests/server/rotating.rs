@@ -264,5 +264,5 @@ fn tokens_are_replaced_beside_hosts_that_come_and_go() {
         cores.iter().all(|core| core.connections == 0)
     });
     assert!(scene.opens(scene.terms().secret));
-    api.delete(VOLUME).unwrap();
+    api.delete_with_data(VOLUME).unwrap();
 }

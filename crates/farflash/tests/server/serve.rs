@@ -45,7 +45,7 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(server.volume_json(&["list"])["volumes"][0], made);
     let resized = server.volume_json(&["resize", "db-1", "--size", "1GiB"]);
     assert_eq!(resized["size_bytes"], GIB);
-    assert_eq!(server.volume_json(&["delete", "db-1"])["deleted"], "db-1");
+    assert_eq!(server.volume_json(&["delete", "--lose-data", "db-1"])["deleted"], "db-1");
     assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 0);
 }
 
@@ -82,7 +82,7 @@ fn people_get_words_and_tables() {
     assert!(lines[2].contains("1.5 GiB"), "{list}");
     let portal = server.portals[0].to_string();
     assert!(succeed(&["discover", &portal]).starts_with(&portal));
-    let gone = server.volume(&["delete", "db-1"]).stdout;
+    let gone = server.volume(&["delete", "--lose-data", "db-1"]).stdout;
     assert_eq!(gone, "db-1 is deleted\n");
     let nothing = run(&["discover", &portal]);
     assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
@@ -133,11 +133,11 @@ fn a_smaller_size_says_what_it_cost() {
             volume.write(Lba(lba), Buffer::zeroed(1).into_slice()).await.unwrap();
         }
     });
-    let said = |size| server.volume(&["resize", "a", "--size", size]).stdout;
+    let said = |size| server.volume(&["resize", "a", "--size", size, "--lose-data"]).stdout;
     assert_eq!(said("64MiB"), "a has now 64 MiB; 128 KiB written beyond are gone\n");
     assert_eq!(said("1GiB"), "a has now 1 GiB\n");
     assert_eq!(said("64MiB"), "a has now 64 MiB; nothing was written beyond\n");
-    let smaller = server.volume_json(&["resize", "a", "--size", "4MiB"]);
+    let smaller = server.volume_json(&["resize", "a", "--size", "4MiB", "--lose-data"]);
     assert_eq!(smaller["cut_off"], json!({ "bytes": 15 * 4096, "at_least": false }));
     assert_eq!(server.volume_json(&["show", "a"]).get("cut_off"), None);
 }
@@ -165,7 +165,7 @@ fn an_outcome_that_cannot_be_printed_is_told_from_one_that_is_none() {
 fn a_deleted_name_is_free_again_with_a_new_id() {
     let server = Server::start("mem:256MiB");
     let first = server.volume_json(&["create", "a", "--size", "1GiB"]);
-    server.volume_json(&["delete", "a"]);
+    server.volume_json(&["delete", "--lose-data", "a"]);
     let second = server.volume_json(&["create", "a", "--size", "1GiB"]);
     assert_ne!(first["id"], second["id"]);
 }
@@ -194,7 +194,7 @@ fn a_deleted_volume_gives_its_space_back() {
     });
     assert_eq!(server.volume_json(&["show", "a"])["allocated_bytes"], WRITTEN);
     assert!(free() <= before - WRITTEN && taken() >= WRITTEN, "it was written");
-    server.volume_json(&["delete", "a"]);
+    server.volume_json(&["delete", "--lose-data", "a"]);
     // The map's own blocks come and go with checkpoints.
     let slack = 1 << 20;
     crate::support::until("the device has it back", || free() + slack >= before);
@@ -262,7 +262,7 @@ fn volumes_survive_an_orderly_end_and_a_kill() {
         server.volume_json(&["resize", &name, "--size", "2GiB"]);
         expected.push((name, made["id"].as_str().unwrap().to_owned(), 2 * GIB));
         server.volume_json(&["create", "gone", "--size", "1GiB"]);
-        server.volume_json(&["delete", "gone"]);
+        server.volume_json(&["delete", "--lose-data", "gone"]);
         server.signal(signal);
         let code = server.wait();
         assert_eq!(code, (signal != "KILL").then_some(0));
@@ -281,7 +281,7 @@ fn discovery_lists_the_volumes_of_all_cores_on_every_portal() {
             format!("{}  {}", made["address"].as_str().unwrap(), made["nqn"].as_str().unwrap())
         })
         .collect();
-    server.volume_json(&["delete", "c"]);
+    server.volume_json(&["delete", "--lose-data", "c"]);
     expected.pop();
     // Discovery has an order of its own.
     expected.sort();
@@ -520,4 +520,38 @@ fn a_thousand_connections_are_served_at_a_time() {
     eprintln!("{connections} connections in {:?}, {each} bytes each", began.elapsed());
     assert!(each < BYTES_EACH, "{each} bytes");
     assert!(began.elapsed() < crate::support::PATIENCE, "{:?}", began.elapsed());
+}
+
+/// What a volume holds, and what a host has open, goes only if that is said; and of two resizes at once none undoes the other.
+#[test]
+fn a_volume_in_use_is_deleted_or_made_smaller_only_if_that_is_said() {
+    let server = Server::start("mem:256MiB");
+    let made = create(&server, "a", "1GiB");
+    let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
+    let address = server.portals[0];
+    let refused = |arguments: &[&str], what: &str| {
+        let outcome = server.volume(arguments);
+        assert_eq!(outcome.code, Some(1), "{arguments:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(what), "{arguments:?}: {outcome:?}");
+    };
+    let shrink = ["resize", "a", "--size", "64MiB"];
+    let api = server.api.clone();
+    on_core(|handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        for arguments in [&["delete", "a"][..], &shrink] {
+            let outcome = run(&[&["volume"], arguments, &["--api", &api]].concat());
+            assert!(outcome.stderr.contains("is open on 1 connection"), "{outcome:?}");
+        }
+        volume.write(Lba(0), Buffer::zeroed(1).into_slice()).await.unwrap();
+    });
+    refused(&["delete", "a"], "holds 4 KiB");
+    refused(&shrink, "--lose-data");
+    refused(&["resize", "a", "--size", "2GiB", "--if-size", "3GiB"], "has 1073741824 bytes");
+    server.volume_json(&["resize", "a", "--size", "2GiB", "--if-size", "1GiB"]);
+    refused(&["resize", "a", "--size", "4GiB", "--if-size", "1GiB"], "look at its size");
+    server.volume_json(&["resize", "a", "--size", "64MiB", "--lose-data"]);
+    server.volume_json(&["delete", "a", "--lose-data"]);
+    create(&server, "empty", "1GiB");
+    server.volume_json(&["resize", "empty", "--size", "64MiB"]);
+    server.volume_json(&["delete", "empty"]);
 }

@@ -109,7 +109,7 @@ fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
     wire.hold();
     a.volume_json(&["create", "v", "--size", "64MiB"]);
     assert!(is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
-    assert_eq!(a.volume(&["delete", "v"]).code, Some(0));
+    assert_eq!(a.volume(&["delete", "--lose-data", "v"]).code, Some(0));
     assert!(!is_there(etcd.address(0), "/farflash/test-unseen/names/v"));
     wire.release();
     a.volume_json(&["create", "v", "--size", "64MiB"]);

@@ -168,7 +168,7 @@ fn cores_share_a_ceiling_and_keep_promises_while_volumes_come_and_go() {
         assert!(guest.wait_with_output().unwrap().status.success());
         server.volume_json(&["set-slo", "greedy", "--share", &(attempt + 7).to_string()]);
         let (until, after) = reads(&server);
-        assert_eq!(server.volume(&["delete", "guest"]).code, Some(0));
+        assert_eq!(server.volume(&["delete", "--lose-data", "guest"]).code, Some(0));
         for host in hosts {
             let outcome: Outcome = host.wait_with_output().unwrap().into();
             assert_eq!(outcome.code, Some(0), "{outcome:?}");
@@ -221,7 +221,7 @@ fn a_measured_drive_is_proposed_and_can_be_served() {
     // A device's sums do not forget volumes that are gone.
     let of_device = || stats(&server)["devices"][0]["flow"]["read_blocks"].as_u64().unwrap();
     let before = of_device();
-    assert_eq!(server.volume(&["delete", "a"]).code, Some(0));
+    assert_eq!(server.volume(&["delete", "--lose-data", "a"]).code, Some(0));
     assert!(before > 0 && of_device() == before, "{before} {}", of_device());
 
     let alone = [&measure[..], &["--depths", "32"], &short].concat();

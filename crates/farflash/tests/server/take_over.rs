@@ -203,7 +203,7 @@ fn a_host_that_was_taken_from_does_not_go_on_when_nobody_serves() {
     forget_addresses(etcd.address(0), "test-back");
     let b = host_with(&directory, "b", &copied, &FROM_A);
     let made = b.volume_json(&["create", "made", "--size", "64MiB"]);
-    assert_eq!(b.volume(&["delete", "v"]).code, Some(0));
+    assert_eq!(b.volume(&["delete", "--lose-data", "v"]).code, Some(0));
     b.signal("TERM");
     assert_eq!(b.wait(), Some(0));
 

@@ -295,7 +295,7 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
         &["set-slo", id, "--share", "1"],
         &["change-auth", "a"],
         &["restrict", id, "--any-host"],
-        &["delete", "a"],
+        &["delete", "--lose-data", "a"],
     ] {
         is_refused(&ask(&server, other, arguments), "there is no volume");
         is_refused(&ask(&server, "", arguments), "answers to those it knows");
@@ -312,7 +312,7 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
     assert_eq!(ask(&server, acme, &small).code, Some(0));
     let third = ["create", "c", "--size", "1MiB", "--share", "1"];
     is_refused(&ask(&server, acme, &third), "2 volumes");
-    assert_eq!(ask(&server, acme, &["delete", "b"]).code, Some(0));
+    assert_eq!(ask(&server, acme, &["delete", "--lose-data", "b"]).code, Some(0));
     // It sees how much of it it has, and the operator what all have.
     let quotas = |token: &str| -> serde_json::Value {
         let mut command = farflash(&["quota", "--api", &server.api, "--json"]);
@@ -618,7 +618,7 @@ fn who_is_connected_by_an_interface_that_no_longer_counts_is_cut() {
     until("who came by the wire is cut", || by_wire.is_cut());
     let again = writer([10, 78, 0, 1]);
     again.goes_on("who comes by the VXLAN may again");
-    in_server(&["delete", "v"]);
+    in_server(&["delete", "--lose-data", "v"]);
     until("nothing is left to write to", || again.is_cut());
 }
 

@@ -91,7 +91,9 @@ fn a_server_whose_device_another_one_takes_stops_serving_it() {
         let status = run(&["status", "--api", &server.api]);
         status.code == Some(1) && status.stderr.contains("is not served here any more")
     });
-    assert!(server.volume_json(&["list"])["volumes"].as_array().unwrap().is_empty());
+    until("its volumes are not served here", || {
+        server.volume_json(&["list"])["volumes"][0]["state"] == "unreachable"
+    });
 }
 
 /// A mark of another machine, or of this one before it was started anew, is watched for some seconds, and then replaced; a copy of

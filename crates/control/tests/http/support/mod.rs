@@ -10,8 +10,8 @@ use std::time::Duration;
 use control::{
     ApiError, ApiToken, Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume,
     CreatedVolume, Device, DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location,
-    OtherHost, Portal, ProblemCode, Reply, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
-    Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService, VolumeSize,
+    OtherHost, Portal, ProblemCode, Reply, Resizing, Scrub, ScrubRequest, ScrubState, Server,
+    ServiceError, Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService,
     VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
@@ -205,11 +205,11 @@ impl VolumeService for MemoryService {
         Box::pin(async move { self.with_volume(&key, |volumes, id| volumes[&id].clone()) })
     }
 
-    fn resize(&self, _: Caller, key: VolumeKey, size: VolumeSize) -> Reply<'_, Volume> {
+    fn resize(&self, _: Caller, key: VolumeKey, resizing: Resizing) -> Reply<'_, Volume> {
         Box::pin(async move {
             self.with_volume(&key, |volumes, id| {
                 let volume = volumes.get_mut(&id).unwrap();
-                volume.size_bytes = size.bytes();
+                volume.size_bytes = resizing.size.bytes();
                 volume.clone()
             })
         })
@@ -308,7 +308,7 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn delete(&self, _: Caller, key: VolumeKey) -> Reply<'_, ()> {
+    fn delete(&self, _: Caller, key: VolumeKey, _: bool) -> Reply<'_, ()> {
         Box::pin(async move { self.with_volume(&key, |volumes, id| drop(volumes.remove(&id))) })
     }
 

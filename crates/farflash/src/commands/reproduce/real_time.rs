@@ -93,7 +93,7 @@ pub(super) fn run(
     };
     server.api.change_device(&device_name(), &change)?;
     for id in &volumes {
-        let change = ChangeVolume { size_bytes: None, slo: Some(slo) };
+        let change = ChangeVolume { slo: Some(slo), ..ChangeVolume::default() };
         server.api.change(&id.to_string(), &change)?;
     }
     let mut curves = Vec::new();
