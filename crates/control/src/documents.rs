@@ -276,7 +276,7 @@ pub struct Device {
 pub struct DeviceNotice {
     /// Its kind.
     pub kind: NoticeKind,
-    /// What it is, and what to do.
+    /// The condition, and what to do about it.
     pub text: String,
 }
 
@@ -318,7 +318,7 @@ impl NoticeKind {
         }
     }
 
-    /// Whether something has to be done about it.
+    /// Returns true if something has to be done about it.
     #[must_use]
     pub fn is_wrong(self) -> bool {
         self != Self::UnusedSpace

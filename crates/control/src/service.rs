@@ -155,7 +155,7 @@ pub enum ServiceError {
     /// The volume holds data or is open, and it was not said that this may be lost.
     #[error("{detail}")]
     VolumeInUse {
-        /// What would be lost.
+        /// The data and connections that would be lost.
         detail: String,
     },
     /// The volume has another size than the change was made for.

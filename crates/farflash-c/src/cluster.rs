@@ -251,7 +251,7 @@ pub unsafe extern "C" fn farflash_resize_with(
     })
 }
 
-/// What has to be so for another size; 0: any size.
+/// The conditions for another size; 0: any size.
 pub(crate) fn resize_options(if_size_bytes: u64, lose_data: c_int) -> ResizeOptions {
     let if_size_bytes = (if_size_bytes > 0).then_some(if_size_bytes);
     ResizeOptions { lose_data: lose_data != 0, if_size_bytes }

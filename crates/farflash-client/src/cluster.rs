@@ -236,7 +236,7 @@ impl Cluster {
     }
 }
 
-/// What has to be so for another size, and what may be lost.
+/// The conditions for another size, and what may be lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ResizeOptions {
     /// Make the volume smaller though it holds data or a host has it open.

@@ -53,7 +53,7 @@ pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<()
 }
 
 /// Looks for the last superblock of a device whose first one is damaged, and which has grown: `mends`, the first one is
-/// written anew from it.
+/// rebuilt from it.
 pub(crate) fn find_superblock(
     path: &Path,
     device: &OwnedDevice,
@@ -79,14 +79,12 @@ pub(crate) fn find_superblock(
     let (at, path) = (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, path.display());
     let what = format!("the first superblock of {path} is damaged; the last one lies at byte {at}");
     if mends {
-        output::note(&format!("{what}: the first one was written anew from it"));
+        output::note(&format!("{what}: the first one was rebuilt from it"));
         return Ok(());
     }
     Err(Failure::runtime(
         format!("{what}, since the device has grown"),
-        format!(
-            "write the first one anew from it with `farflash fsck --device file:{path} --repair`"
-        ),
+        format!("rebuild the first one from it with `farflash fsck --device file:{path} --repair`"),
     ))
 }
 

@@ -76,8 +76,8 @@ fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
 /// What to do about a device that fails what is asked of it.
 pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
-/// What to do about a device that takes no writes at all.
-const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system anew, after a look at why it is \
+/// Advice about a device that takes no writes at all.
+const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system again, after a look at why it is \
                              read-only: `dmesg`), or name another --device";
 
 /// As [`remedy_of`], by the number of the error.

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 
 /// Between two renewals.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(2);
-/// How long a mark is watched before its owner counts as gone: two renewals may come late.
+/// The time for which a mark is watched before its owner counts as gone: two renewals may come late.
 pub(crate) const WATCH: Duration = Duration::from_secs(6);
 /// Between two looks at it.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ pub(crate) struct Owner {
     mark: OwnerMark,
 }
 
-/// What became of a mark.
+/// The outcome of a renewal.
 #[derive(Debug)]
 pub(crate) enum Renewal {
     Done,
@@ -90,6 +90,8 @@ impl Owner {
         if let Some(found) = read(device)
             && found.device == self.mark.device
             && found.instance != self.mark.instance
+            // An old state of the device was copied over it: that is no owner.
+            && state_of(&found) != Process::Dead
         {
             return Renewal::Lost(Box::new(found));
         }
@@ -152,7 +154,7 @@ fn read(device: &OwnedDevice) -> Option<OwnerMark> {
     (is_of_this && !is_in_cluster).then_some(mark)
 }
 
-/// What is known of an owner's process.
+/// The state of an owner's process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Process {
     Dead,

@@ -126,7 +126,7 @@ pub enum OpenError {
     },
 }
 
-/// What a path leads to, compared with what was opened by it.
+/// The file at a path, compared with the one that was opened by it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PathState {
     /// The same file.
@@ -140,9 +140,9 @@ pub enum PathState {
 /// A file that is open, and its path.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenFile {
-    /// What the path leads to.
+    /// The file at the path.
     pub state: PathState,
-    /// Whether any path leads to the file.
+    /// True if any path leads to the file.
     pub has_name: bool,
     /// The number by which this process has it open.
     pub descriptor: i32,
@@ -249,7 +249,7 @@ impl OwnedDevice {
         held
     }
 
-    /// What `path` leads to, compared with the file that is open here. `None` for a block device, whose names come and
+    /// Compares what `path` leads to with the file that is open here. `None` for a block device, whose names come and
     /// go.
     #[must_use]
     pub fn path_state(&self, path: &Path) -> Option<OpenFile> {

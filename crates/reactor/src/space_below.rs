@@ -23,7 +23,7 @@ const HELD_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
 const MARGIN_PART: u64 = 16;
 const MARGIN_BYTES_MIN: u64 = 1 << 20;
 
-/// Whether there is space below a device, shared by all that have the device open.
+/// The state of the space below a device, shared by all that have the device open.
 #[derive(Debug)]
 pub(crate) struct SpaceBelow {
     is_file: bool,
@@ -31,7 +31,7 @@ pub(crate) struct SpaceBelow {
     len_bytes: u64,
     full: AtomicBool,
     needed: AtomicBool,
-    /// Whether space is held back.
+    /// True while space is held back.
     holds: AtomicBool,
     /// Bytes that the file system said to be free when it had no space; the largest number while it has.
     free_when_full: AtomicU64,
@@ -105,7 +105,7 @@ impl SpaceBelow {
     }
 
     /// Bytes to be held back now; `None` while a full device stays full (S3). What a file system says to be free is compared
-    /// with what it said when it had nothing: a part of that may be of use to nobody.
+    /// with what it said when it had nothing: a part of that may be of no use.
     fn held_now(&self, fd: BorrowedFd<'_>, usual: u64) -> Option<u64> {
         if !self.is_full() {
             return Some(usual);
@@ -122,7 +122,7 @@ impl SpaceBelow {
         (free - lowest >= wanted).then_some(usual)
     }
 
-    /// Where the file ends: nothing that it holds, also of one that has grown, is touched.
+    /// Returns the end of the file: nothing that it holds, also of one that has grown, is touched.
     fn end(&self, fd: BorrowedFd<'_>) -> u64 {
         fstat(fd).map_or(self.len_bytes, |found| found.st_size.unsigned_abs())
     }

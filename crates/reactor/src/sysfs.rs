@@ -33,7 +33,7 @@ impl BlockDevice<'_> {
         self.attribute("discard_max_bytes").is_some_and(|bytes| bytes != "0")
     }
 
-    /// Whether the kernel takes no writes for it.
+    /// Returns true if the kernel takes no writes for it.
     pub(crate) fn is_read_only(&self) -> bool {
         let (major, minor) = self.number;
         let place = self.sys.join(format!("dev/block/{major}:{minor}/ro"));

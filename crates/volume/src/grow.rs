@@ -152,7 +152,7 @@ pub async fn find_superblock<D: Device>(
     Ok(None)
 }
 
-/// Writes the first superblock of a device anew, from a last one that [`find_superblock`] has found.
+/// Rebuilds the first superblock of a device from a last one that [`find_superblock`] has found.
 ///
 /// # Errors
 /// The device cannot be written.

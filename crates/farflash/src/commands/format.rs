@@ -101,7 +101,7 @@ impl Format {
     }
 }
 
-/// Refuses a device that holds what may be somebody's volumes. How to destroy them is not said in passing.
+/// Refuses a device that holds what may be volumes. The way to destroy them is not said in passing.
 fn keep(path: &std::path::Path, what: &str) -> Failure {
     let path = path.display();
     Failure::runtime(

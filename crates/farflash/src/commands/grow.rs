@@ -22,7 +22,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Grow {
-    /// What was made larger: file:PATH
+    /// The device that was made larger: file:PATH
     #[arg(long, value_name = "DEVICE")]
     device: DeviceSpec,
     /// Print JSON

@@ -309,17 +309,19 @@ impl VolumeCommand {
                     writeln!(out, "{} is open to {text}", volume.name)
                 })
             }
-            Self::Delete { volume, lose_data, output } => {
-                let look = "see whether `farflash volume list` has it still";
-                output.change(look, |api| match lose_data {
-                    true => api.delete_with_data(&volume),
-                    false => api.delete(&volume),
-                })?;
-                let document = serde_json::json!({ "deleted": volume });
-                output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
-            }
+            Self::Delete { volume, lose_data, output } => delete(&volume, lose_data, &output),
         }
     }
+}
+
+fn delete(volume: &str, lose_data: bool, output: &Output) -> Result<(), Failure> {
+    let look = "see whether `farflash volume list` has it still";
+    output.change(look, |api| match lose_data {
+        true => api.delete_with_data(volume),
+        false => api.delete(volume),
+    })?;
+    let document = serde_json::json!({ "deleted": volume });
+    output.print_done(DONE, &document, |out| writeln!(out, "{volume} is deleted"))
 }
 
 impl Create {

@@ -123,7 +123,7 @@ impl State {
         *known = seen;
     }
 
-    /// What was seen of a device a moment ago.
+    /// The conditions of a device that were seen a moment ago.
     pub(super) fn notices(&self, device: usize) -> Vec<DeviceNotice> {
         self.devices[device].notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -108,9 +108,6 @@ impl CoreThreads {
         // Before anything of theirs is written, and before a volume is served.
         runtime.block_on(membership.claim(config, &devices, config.cluster.take_over.as_ref()))?;
         self.settle(config, &mut devices, membership)?;
-        for (number, device) in &mut devices {
-            device.own_in_time(config, *number)?;
-        }
         for device in devices.values() {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
@@ -187,9 +184,9 @@ impl CoreThreads {
         membership: &Membership,
     ) -> Result<(), Failure> {
         for (number, device) in &mut *devices {
-            if let Err(failure) =
-                device.settle_in_time(config, *number, membership.claimed(*number))
-            {
+            let settled = device.settle_in_time(config, *number, membership.claimed(*number));
+            let owned = settled.and_then(|()| device.own_in_time(config, *number));
+            if let Err(failure) = owned {
                 self.leave_out(*number, failure)?;
             }
         }

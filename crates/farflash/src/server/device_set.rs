@@ -92,17 +92,22 @@ impl OpenDevice {
         (self.superblock, self.active) = (superblock, active);
     }
 
-    /// Marks a device that belongs to no cluster as this process's, before anything of it is written; for a thread that may have
-    /// to wait.
+    /// Holds space back below a device, and marks one that belongs to no cluster as this process's, before anything of it is
+    /// written; for a thread that may have to wait.
     pub(super) fn owning(
         &self,
         device: &DeviceSpec,
     ) -> Option<impl FnOnce() -> Result<Option<Owner>, Failure> + Send + use<>> {
-        match (&self.source, device, self.superblock.cluster) {
-            (Source::File(opened), DeviceSpec::File(spec), None) => {
-                let (opened, path, superblock) =
-                    (opened.clone(), spec.path.clone(), self.superblock);
-                Some(move || Owner::take(&path, &opened, &superblock))
+        match (&self.source, device) {
+            (Source::File(opened), DeviceSpec::File(spec)) => {
+                let (opened, spec, superblock) = (opened.clone(), spec.clone(), self.superblock);
+                Some(move || {
+                    hold_space(&spec, &opened);
+                    match superblock.cluster {
+                        None => Owner::take(&spec.path, &opened, &superblock),
+                        Some(_) => Ok(None),
+                    }
+                })
             }
             _ => None,
         }
@@ -222,7 +227,6 @@ pub(super) fn open(
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
         if let (Looked::Blank(device), DeviceSpec::File(spec)) = (&looked, &shared.device) {
             let superblock = storage::format(&spec.path, device)?;
-            hold_space(spec, device);
             tracing::info!(device = %spec.path.display(), "formatted");
             made.0.retain(|(_, path)| **path != spec.path);
             let active = contents::active_shards(&spec.path, device, &superblock)?;
@@ -368,7 +372,6 @@ fn look_at(
             let active = contents::active_shards(&spec.path, &device, &superblock)?;
             check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
             warn_of(spec, &device);
-            hold_space(spec, &device);
             let mark = belonging::mark(&spec.path, &device, &superblock)?;
             Ok(Looked::Ours(Source::File(device), superblock, active, mark))
         }

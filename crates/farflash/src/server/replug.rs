@@ -131,6 +131,10 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
         }
         let Some((same, found)) = look_aside(drive).await else { return };
         drive = same;
+        if !matches!(found, Found::Well) {
+            // They are looked at again when it is back.
+            state.set_notices(device, Vec::new());
+        }
         is_away = match found {
             Found::Well => {
                 state.set_trouble(device, None);

@@ -41,7 +41,7 @@ pub(super) struct ServedDevice {
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
     /// What keeps it from being used, and what to do about it, if its drive is away.
     pub(super) trouble: Mutex<Option<String>>,
-    /// What was seen of it a moment ago that an operator has to know.
+    /// Conditions that were seen a moment ago and that an operator has to know.
     pub(super) notices: Mutex<Vec<DeviceNotice>>,
     /// Whether it was absent when the server started, and still is.
     pub(super) absent: AtomicBool,

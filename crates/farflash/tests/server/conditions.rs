@@ -39,7 +39,7 @@ fn notice(server: &Server, kind: &str) -> String {
     text
 }
 
-/// What lies behind the first word in backquotes.
+/// The words of the command in backquotes.
 fn command_in(text: &str) -> Vec<&str> {
     text.split('`').nth(1).unwrap().split(' ').collect()
 }

@@ -37,7 +37,7 @@ fn stop(server: Server) {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// What a file has been given more is used once that is asked for, and nothing is lost by it; its second superblock counts
+/// Space that a file was given is used once that is asked for, and nothing is lost by it; its second superblock counts
 /// again.
 #[test]
 fn a_device_that_was_made_larger_is_grown() {

@@ -522,7 +522,7 @@ fn a_thousand_connections_are_served_at_a_time() {
     assert!(began.elapsed() < crate::support::PATIENCE, "{:?}", began.elapsed());
 }
 
-/// What a volume holds, and what a host has open, goes only if that is said; and of two resizes at once none undoes the other.
+/// A volume that holds data, or that a host has open, goes only if that is said; of two resizes at once none undoes the other.
 #[test]
 fn a_volume_in_use_is_deleted_or_made_smaller_only_if_that_is_said() {
     let server = Server::start("mem:256MiB");

@@ -3,9 +3,10 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::support::host::on_core;
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
-use crate::support::{Files, Server, device, refused, run, succeed, until};
+use crate::support::{Files, Server, device, refused, run, succeed, tokens, until};
 use uuid::Uuid;
 use volume::{OwnerMark, Superblock};
 
@@ -82,7 +83,7 @@ fn a_server_whose_device_another_one_takes_stops_serving_it() {
     server.volume_json(&["create", "v", "--size", "64MiB"]);
     let first = mark_of(&path);
     until("it is renewed", || mark_of(&path).renewals > first.renewals);
-    let other = OwnerMark { instance: Uuid::from_u128(7), pid: 7, ..first };
+    let other = OwnerMark { instance: Uuid::from_u128(7), boot: Uuid::from_u128(8), ..first };
     let mut block = [0; 4096];
     other.encode(&mut block);
     let file = std::fs::File::options().write(true).open(&path).unwrap();
@@ -96,7 +97,7 @@ fn a_server_whose_device_another_one_takes_stops_serving_it() {
     });
 }
 
-/// A mark of another machine, or of this one before it was started anew, is watched for some seconds, and then replaced; a copy of
+/// A mark of another machine, or of this one before it was started again, is watched for some seconds, and then replaced; a copy of
 /// a device that is served is another device.
 #[test]
 fn a_mark_that_is_not_renewed_keeps_nothing_off() {
@@ -113,4 +114,46 @@ fn a_mark_that_is_not_renewed_keeps_nothing_off() {
     let file = std::fs::File::options().write(true).open(&path).unwrap();
     file.write_all_at(&block, Superblock::OWNER_MARK.0 * 4096).unwrap();
     drop(Server::start(&device(&path)));
+}
+
+fn put_mark(image: &Path, mark: &OwnerMark) {
+    let mut block = [0; 4096];
+    mark.encode(&mut block);
+    let file = std::fs::File::options().write(true).open(image).unwrap();
+    file.write_all_at(&block, Superblock::OWNER_MARK.0 * 4096).unwrap();
+}
+
+/// A replaced token opens its volume for as long as was said, though the clock was set back and the server started again.
+///
+/// Method: instead of the clock going back, the device was last served two hours later than the clock says.
+#[test]
+fn a_clock_that_was_set_back_reopens_no_grace() {
+    let files = Files::new();
+    let path = image(&files);
+    succeed(&["format", "--device", &device(&path)]);
+    let mut server = Server::start(&device(&path));
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    // Not kept: hosts go on with the token before.
+    let changed = server.volume(&["change-auth", "v", "--grace", "1h"]);
+    assert_eq!(changed.code, Some(0), "{changed:?}");
+    let opens = |server: &Server| {
+        let volume = server.volume_json(&["show", "v"]);
+        let nqn: nvme_wire::Nqn = volume["nqn"].as_str().unwrap().parse().unwrap();
+        let address = volume["address"].as_str().unwrap().parse().unwrap();
+        on_core(|handle| async move {
+            let options =
+                client::Options { reconnect: client::Reconnect::Never, ..tokens::options(&nqn, 7) };
+            client::Client::connect(handle.clone(), address, &nqn, options).await.is_ok()
+        })
+    };
+    assert!(opens(&server) && server.volume(&["show", "v"]).stdout.contains("grace "));
+    for (seconds, is_open) in [(0, true), (7200, false), (0, false)] {
+        server.signal("TERM");
+        assert_eq!(server.wait(), Some(0));
+        let mark = mark_of(&path);
+        put_mark(&path, &OwnerMark { seconds: mark.seconds + seconds, ..mark });
+        server = Server::start(&device(&path));
+        assert_eq!(server.volume_json(&["show", "v"]).get("grace_until").is_some(), is_open);
+        assert_eq!(opens(&server), is_open, "served {seconds} s later");
+    }
 }

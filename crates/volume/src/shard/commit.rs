@@ -413,8 +413,8 @@ impl<D: Device> Inner<D> {
             let ops = self.ops.borrow();
             ops.iter().filter(|(_, op)| op.outcome.is_none()).map(|(id, _)| id).collect()
         };
-        let error = self.loss_error();
-        waiting.into_iter().for_each(|id| self.finish(id, Err(error.clone())));
+        // Whatever the reason: a record that is on its way may be found when the shard is read back.
+        waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
         self.checkpointed.notify_all();
         self.background.notify_all();
         self.paging.notify();

@@ -317,8 +317,8 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// The error of a change that the lost journal refuses. Where there was no space below, that is what the
-    /// host is told: the change succeeds once there is some again, and nothing is broken.
+    /// The error of a change that is not begun, since the journal is lost. Where there was no space below, that is what
+    /// the host is told: the change succeeds once there is some again, and nothing is broken.
     pub(super) fn loss_error(&self) -> VolumeError {
         let loss = self.journal.borrow().loss();
         match loss {
