@@ -245,6 +245,20 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
+/// Advice about a volume that is not in the state that a change is for.
+fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
+    match error {
+        ServiceError::SizeChanged { .. } => {
+            (ProblemCode::SizeChanged, "look at its size, and decide again".to_owned())
+        }
+        _ => (
+            ProblemCode::VolumeInUse,
+            "if that may be lost: --lose-data (DELETE /v1/volumes/NAME/with-data; `lose_data` for a smaller size)"
+                .to_owned(),
+        ),
+    }
+}
+
 /// What to do about a device that is not there, among these.
 fn choice_of(devices: &[String]) -> String {
     match devices {
@@ -261,15 +275,9 @@ impl From<ServiceError> for Problem {
                 ProblemCode::VolumeNotFound,
                 "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
             ),
-            ServiceError::VolumeInUse { .. } => (
-                ProblemCode::VolumeInUse,
-                "if that may be lost: --lose-data (DELETE /v1/volumes/NAME/with-data; `lose_data` for a smaller size)"
-                    .to_owned(),
-            ),
-            ServiceError::SizeChanged { .. } => (
-                ProblemCode::SizeChanged,
-                "look at its size, and decide again".to_owned(),
-            ),
+            error @ (ServiceError::VolumeInUse { .. } | ServiceError::SizeChanged { .. }) => {
+                of_volumes(&error)
+            }
             ServiceError::NameTaken { .. } => (
                 ProblemCode::NameTaken,
                 "choose another name, or delete the volume that has it".to_owned(),

@@ -114,12 +114,14 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
             None => Probe::Overwritten { by: UNKNOWN, superblock },
         });
     }
-    // Neither superblock is where it is looked for, but roots are: it is damaged, or has grown.
-    if grow::traces(device).await?.is_some() {
-        return Ok(Probe::Damaged(DecodeError::Magic));
-    }
+    // Neither superblock is where it is looked for, but roots may be: it is damaged, or has grown.
+    let is_trace = grow::traces(device).await?.is_some();
     if let Some(name) = signature {
-        return Ok(Probe::Foreign(name));
+        return Ok(if is_trace {
+            Probe::Damaged(DecodeError::Magic)
+        } else {
+            Probe::Foreign(name)
+        });
     }
     match copies.tail {
         Copy::Damaged(DecodeError::Version(version)) => return Ok(Probe::OtherVersion(version)),
@@ -135,6 +137,9 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
         {
             return Ok(Probe::Damaged(error));
         }
+    }
+    if is_trace {
+        return Ok(Probe::Damaged(DecodeError::Magic));
     }
     let is_blank = is_zero(&head.bytes) && is_blank_in_samples(device).await?;
     Ok(if is_blank { Probe::Blank } else { Probe::Foreign(UNKNOWN) })

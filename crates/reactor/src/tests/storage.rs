@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use io_traits::{Buffer, Device, DeviceError};
@@ -15,6 +16,7 @@ use uring::{Fd, ReadWindow};
 
 use super::skipped::skipped;
 use super::{poll_once_and_drop, run};
+use crate::space_below::SpaceBelow;
 use crate::storage::File;
 use crate::{
     CoreConfig, DeviceWarning, FileDevice, FlushPolicy, OpenError, OpenOptions, OwnedDevice,
@@ -128,7 +130,9 @@ fn a_core_says_whether_its_devices_are_settled_when_it_has_ended() {
         let core = spawn_thread(CoreConfig::default(), move |handle| async move {
             let geometry = owned.attach(&handle).geometry();
             let (fd, window) = (Fd::new(OwnedFd::from(write)), ReadWindow::default());
-            let device = FileDevice::new(handle.core.ring.clone(), File { fd, geometry, window });
+            let space = Arc::new(SpaceBelow::new(true, geometry.blocks));
+            let device =
+                FileDevice::new(handle.core.ring.clone(), File { fd, geometry, window, space });
             drop(device.write(Pba(0), filled(1, 2).into_slice()));
         });
         let core = core.expect("a core starts");
