@@ -12,7 +12,15 @@ pub(super) struct Layer {
 pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "bytes",
-        crates: &["mutation-points", "situations", "units", "checksum", "nvme-wire", "layout"],
+        crates: &[
+            "mutation-points",
+            "situations",
+            "units",
+            "checksum",
+            "nvme-wire",
+            "layout",
+            "resp",
+        ],
         must_not_use: &[],
     },
     Layer {
@@ -72,7 +80,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "tools",
-        crates: &["load", "report", "cost-model", "host-tune", "reproduce"],
+        crates: &["load", "report", "cost-model", "host-tune", "reproduce", "kv-load", "datastore"],
         must_not_use: &["dataplane", "nvme-frontend", "volume", "layout", "nvme-target"],
     },
     Layer {
@@ -94,7 +102,7 @@ pub(super) struct External {
 pub(super) const EXTERNALS: &[External] = &[
     External {
         name: "tokio",
-        only_in: &["directory", "control", "farflash"],
+        only_in: &["directory", "control", "datastore", "farflash"],
         why: "data cores run our own executor",
     },
     External {
@@ -105,6 +113,11 @@ pub(super) const EXTERNALS: &[External] = &[
     External { name: "fuser", only_in: &["power-cut"], why: "nothing that ships mounts anything" },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
     External {
+        name: "rocksdb",
+        only_in: &["datastore"],
+        why: "nothing else is to need its library",
+    },
+    External {
         name: "mimalloc",
         only_in: &["allocator"],
         why: "programs share an allocator and its options",
@@ -112,7 +125,7 @@ pub(super) const EXTERNALS: &[External] = &[
     External { name: "libc", only_in: &["uring", "bench"], why: "use rustix" },
     External {
         name: "clap",
-        only_in: &["simulate", "farflash", "power-cut", "bench"],
+        only_in: &["datastore", "simulate", "farflash", "power-cut", "bench"],
         why: "only programs read arguments",
     },
     External {
@@ -126,6 +139,8 @@ pub(super) const EXTERNALS: &[External] = &[
             "farflash",
             "power-cut",
             "load",
+            "kv-load",
+            "datastore",
             "bench",
         ],
         why: "logic never touches the world",
@@ -138,6 +153,7 @@ pub(super) const NO_STD: &[&str] = &[
     "units",
     "nvme-wire",
     "layout",
+    "resp",
     "nvme-target",
     "nvme-initiator",
     "schedule",
@@ -163,12 +179,16 @@ pub(super) struct Call {
     pub(super) why: &'static str,
 }
 
-const PROGRAMS: Place = Place::AllBut(&["simulate", "farflash", "power-cut", "bench", "xtask"]);
-const FOREIGN_BYTES: Place = Place::Only(&["nvme-wire", "layout", "nvme-target", "nvme-initiator"]);
+const PROGRAMS: Place =
+    Place::AllBut(&["datastore", "simulate", "farflash", "power-cut", "bench", "xtask"]);
+const FOREIGN_BYTES: Place =
+    Place::Only(&["nvme-wire", "layout", "resp", "nvme-target", "nvme-initiator"]);
 const CLOCKS: Place = Place::AllBut(&[
     "uring",
     "reactor",
     "load",
+    "kv-load",
+    "datastore",
     "directory",
     "control",
     "simulate",
@@ -178,8 +198,16 @@ const CLOCKS: Place = Place::AllBut(&[
     "xtask",
 ]);
 /// Crates whose tests are about real time or other processes.
-const REAL_TIME: Place =
-    Place::AllBut(&["uring", "reactor", "farflash", "power-cut", "bench", "xtask"]);
+const REAL_TIME: Place = Place::AllBut(&[
+    "uring",
+    "reactor",
+    "kv-load",
+    "datastore",
+    "farflash",
+    "power-cut",
+    "bench",
+    "xtask",
+]);
 const THREADS: Place = Place::AllBut(&[
     "reactor",
     "client",
@@ -187,6 +215,8 @@ const THREADS: Place = Place::AllBut(&[
     "control",
     "directory",
     "load",
+    "kv-load",
+    "datastore",
     "simulate",
     "farflash",
     "power-cut",

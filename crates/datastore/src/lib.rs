@@ -1,0 +1,1 @@
+//! A key-value server on RocksDB that speaks RESP.

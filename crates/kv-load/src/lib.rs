@@ -1,0 +1,1 @@
+//! Load generator for key-value servers that speak RESP.
