@@ -141,6 +141,11 @@ impl RequestDecoder {
         Self { limits, state: State::Start, line: Vec::new(), request, missing: 0 }
     }
 
+    /// Changes the limits, for all that is decoded from now on.
+    pub fn set_limits(&mut self, limits: RequestLimits) {
+        self.limits = limits;
+    }
+
     /// Bytes held of a request that is not complete.
     #[must_use]
     pub fn held_len(&self) -> usize {
@@ -231,7 +236,7 @@ impl RequestDecoder {
         Ok(false)
     }
 
-    /// Whether `len` more bytes keep the limits.
+    /// Checks that `len` more bytes keep the limits.
     fn check_len(&self, len: usize) -> Result<(), RequestError> {
         let all = self.request.bytes.len() as u64 + len as u64;
         let RequestLimits { argument_len, request_len, .. } = self.limits;

@@ -1,1 +1,75 @@
-fn main(){}
+//! `farflash-datastore`: the key-value server on RocksDB. `farflash datastore serve` runs it.
+//!
+//! ```text
+//! sockets ─ connection tasks (tokio, --io-threads) ─┬─ reader threads ─┐
+//!           decode, group by class, keep the order  └─ writer threads ─┴─ store: RocksDB
+//! ```
+//!
+//! - `connection.rs`, `session.rs`: a client's requests, in order, one group at a time.
+//! - `pool.rs`: reader and writer threads with a queue each.
+//! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB. `version.rs` refuses another library than the one built for.
+//! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
+
+mod connection;
+mod http;
+mod listen;
+mod observe;
+mod pool;
+mod reads;
+mod session;
+mod stats;
+mod store;
+mod version;
+mod writes;
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use datastore::Serve;
+
+/// A key-value server on RocksDB that speaks RESP.
+#[derive(Debug, Parser)]
+#[command(name = "farflash-datastore", version, max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a directory of data
+    Serve(Box<Serve>),
+}
+
+/// A start that failed, and the way out.
+#[derive(Debug)]
+struct Failure {
+    what: String,
+    remedy: &'static str,
+    code: u8,
+}
+
+impl Failure {
+    fn usage(what: &dyn Display, remedy: &'static str) -> Self {
+        Self { what: what.to_string(), remedy, code: 2 }
+    }
+
+    fn runtime(what: &dyn Display, remedy: &'static str) -> Self {
+        Self { what: what.to_string(), remedy, code: 1 }
+    }
+}
+
+fn main() -> ExitCode {
+    let Command::Serve(serve) = CommandLine::parse().command;
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FARFLASH_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match listen::run(*serve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure { what, remedy, code }) => {
+            eprintln!("error: {what}\n hint: {remedy}");
+            ExitCode::from(code)
+        }
+    }
+}

@@ -6,6 +6,7 @@ mod bench;
 mod calibrate;
 mod config_file;
 mod cost;
+mod datastore;
 mod device;
 mod discover;
 mod format;
@@ -79,6 +80,9 @@ enum Command {
     /// Compare the cost of direct-attached and disaggregated Flash
     #[command(after_help = cost::EXAMPLES)]
     Cost(Box<cost::Cost>),
+    /// Serve keys and values from a volume, as the tier above Flash
+    #[command(subcommand)]
+    Datastore(datastore::DatastoreCommand),
     /// Propose settings of this host, apply them, and take them back
     #[command(subcommand)]
     Tune(tune::TuneCommand),
@@ -132,6 +136,7 @@ impl CommandLine {
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
             Command::Cost(command) => command.run(),
+            Command::Datastore(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Calibrate(command) => command.run(),
             Command::Status(command) => command.run(),

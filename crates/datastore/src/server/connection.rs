@@ -1,0 +1,224 @@
+//! A client's connection: requests are served in the order in which they came, one group of a class at a time.
+//!
+//! A connection has [`BUFFER_LEN`] bytes anyway. What it holds beyond, for a long request or for replies, is
+//! taken from the memory that all connections share.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datastore::{Class, Reserved, classify};
+use resp::{Reply, Request, RequestDecoder};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::listen::Server;
+use super::pool::Group;
+use super::session::{Identity, limits};
+
+/// Bytes received at a time; also what a connection may hold that does not count.
+const BUFFER_LEN: usize = 16 << 10;
+/// Requests of a pipeline that are decoded before they are served.
+const PIPELINE_MAX: usize = 1024;
+/// Replies beyond this length are sent before more requests are served.
+const OUT_LEN: usize = 64 << 10;
+/// A client has this long to go on with a request that it began, and to take replies.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection's end that is no error of the server.
+pub(crate) enum End {
+    /// The client left, asked for it, or broke the protocol; or the server stops.
+    Closed,
+    /// The socket failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+pub(crate) struct Connection {
+    server: Arc<Server>,
+    stream: TcpStream,
+    pub(super) identity: Identity,
+    decoder: RequestDecoder,
+    waiting: VecDeque<Request>,
+    waiting_len: usize,
+    out: Vec<u8>,
+    /// Taken out while a thread serves a group.
+    share: Option<Reserved>,
+}
+
+impl Connection {
+    pub(crate) fn new(server: Arc<Server>, stream: TcpStream, id: u64) -> Self {
+        let identity = Identity::new(id, server.password.is_none());
+        let decoder = RequestDecoder::new(limits(&server.serve, identity.authenticated));
+        let share = Some(server.budget.share());
+        Self {
+            server,
+            stream,
+            identity,
+            decoder,
+            waiting: VecDeque::new(),
+            waiting_len: 0,
+            out: Vec::new(),
+            share,
+        }
+    }
+
+    /// Serves the client until it leaves or the server stops.
+    pub(crate) async fn run(mut self, mut stopping: watch::Receiver<bool>) -> End {
+        let mut buffer = vec![0; BUFFER_LEN];
+        loop {
+            let received = tokio::select! {
+                biased;
+                _ = stopping.wait_for(|stopping| *stopping) => return End::Closed,
+                received = receive(&mut self.stream, &mut buffer, self.decoder.held_len() > BUFFER_LEN) => received,
+            };
+            match received {
+                Ok(0) => return End::Closed,
+                Ok(len) => {
+                    self.server.stats.bytes_in.add(len as u64);
+                    if let Err(end) = self.on_bytes(&buffer[..len]).await {
+                        return end;
+                    }
+                }
+                Err(error) => return End::Io(error),
+            }
+        }
+    }
+
+    async fn on_bytes(&mut self, mut input: &[u8]) -> Result<(), End> {
+        loop {
+            match self.decoder.decode(&mut input) {
+                Ok(Some(request)) => {
+                    self.waiting_len += request.byte_len();
+                    self.waiting.push_back(request);
+                    // A command that changes what the connection may send has to take effect first.
+                    let is_full =
+                        self.waiting.len() >= PIPELINE_MAX || !self.identity.authenticated;
+                    if is_full {
+                        self.serve_waiting().await?;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.serve_waiting().await?;
+                    self.server.stats.errors.add(1);
+                    return self.refuse(&format!("ERR {error}")).await;
+                }
+            }
+        }
+        self.serve_waiting().await?;
+        if !self.reserve() {
+            return self.refuse("NOMEMORY the server has no memory for a request of this length now (--request-memory)").await;
+        }
+        Ok(())
+    }
+
+    /// Has the share match what is held; false: there is no memory left.
+    fn reserve(&mut self) -> bool {
+        let held = self.held_len() + self.out.len();
+        self.share.as_mut().is_none_or(|share| share.resize(held.saturating_sub(BUFFER_LEN)))
+    }
+
+    fn held_len(&self) -> usize {
+        self.decoder.held_len() + self.waiting_len
+    }
+
+    /// Sends an error and ends the connection.
+    async fn refuse(&mut self, error: &str) -> Result<(), End> {
+        Reply::new(&mut self.out, self.identity.protocol).error(error);
+        self.send().await?;
+        Err(End::Closed)
+    }
+
+    /// Serves all requests that wait, and sends the replies.
+    async fn serve_waiting(&mut self) -> Result<(), End> {
+        while let Some(request) = self.waiting.front() {
+            match classify(request) {
+                _ if !self.identity.authenticated => self.serve_session()?,
+                Ok(Class::Session) => self.serve_session()?,
+                Ok(class) => self.serve_group(class).await?,
+                Err(error) => {
+                    self.server.stats.errors.add(1);
+                    Reply::new(&mut self.out, self.identity.protocol).error(&error.to_string());
+                    self.waiting.pop_front();
+                }
+            }
+            if self.out.len() >= OUT_LEN || self.identity.quits {
+                self.send().await?;
+            }
+            if self.identity.quits {
+                return Err(End::Closed);
+            }
+            if let Some(delay) = self.identity.penalty.take() {
+                tokio::time::sleep(delay).await;
+            }
+        }
+        self.waiting_len = 0;
+        self.send().await
+    }
+
+    fn serve_session(&mut self) -> Result<(), End> {
+        let Some(request) = self.waiting.pop_front() else { return Ok(()) };
+        let was_authenticated = self.identity.authenticated;
+        self.server.stats.session.requests.add(1);
+        self.identity.serve(&self.server, &request, &mut self.out);
+        if self.identity.authenticated && !was_authenticated {
+            self.decoder.set_limits(limits(&self.server.serve, true));
+        }
+        Ok(())
+    }
+
+    /// Has a thread serve the requests of one class at the head of the queue.
+    async fn serve_group(&mut self, class: Class) -> Result<(), End> {
+        let is_same = |request: &Request| classify(request) == Ok(class);
+        let len = self.waiting.iter().take_while(|request| is_same(request)).count();
+        let mut requests: VecDeque<Request> = self.waiting.drain(..len).collect();
+        while !requests.is_empty() {
+            let share = self.share.take().unwrap_or_else(|| self.server.budget.share());
+            let (protocol, out) = (self.identity.protocol, std::mem::take(&mut self.out));
+            let group = Group { requests, protocol, out, share, held: self.held_len() };
+            let pool =
+                if class == Class::Read { &self.server.readers } else { &self.server.writers };
+            // The pool ends when the server does.
+            let group = pool.serve(group).await.ok_or(End::Closed)?;
+            self.out = group.out;
+            self.share = Some(group.share);
+            requests = group.requests;
+            if !requests.is_empty() {
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<(), End> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let sent = timeout(PATIENCE, self.stream.write_all(&self.out)).await;
+        sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        self.server.stats.bytes_out.add(self.out.len() as u64);
+        self.out.clear();
+        // Long replies are rare; their memory is not kept.
+        self.out.shrink_to(BUFFER_LEN);
+        self.reserve();
+        Ok(())
+    }
+}
+
+/// Receives bytes. A client that began a long request must go on with it.
+async fn receive(stream: &mut TcpStream, buffer: &mut [u8], hurry: bool) -> io::Result<usize> {
+    if !hurry {
+        return stream.read(buffer).await;
+    }
+    let received = timeout(PATIENCE, stream.read(buffer)).await;
+    received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}

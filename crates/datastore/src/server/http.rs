@@ -1,0 +1,77 @@
+//! `/metrics` for Prometheus and `/healthz` for supervisors.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datastore::prometheus_text;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use super::listen::Server;
+use super::observe;
+
+/// Connections at a time: a few scrapers.
+const CONNECTIONS_MAX: usize = 16;
+/// A client has this long to send a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of a request's head.
+const HEAD_LEN_MAX: usize = 16 << 10;
+
+/// Answers until the server stops.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    server: Arc<Server>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        // One that is too many is closed at once.
+        let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
+        let (server, mut stopping) = (Arc::clone(&server), stopping.clone());
+        tokio::spawn(async move {
+            let service = service_fn(|request| answer(&server, request));
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_buf_size(HEAD_LEN_MAX);
+            tokio::select! {
+                _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+            }
+            drop(permit);
+        });
+    }
+}
+
+#[expect(clippy::unused_async, reason = "hyper wants a future")]
+async fn answer(
+    server: &Server,
+    request: Request<Incoming>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let (status, text) = match request.uri().path() {
+        "/metrics" => (StatusCode::OK, prometheus_text(&observe::metrics(server))),
+        "/healthz" => (StatusCode::OK, "ok\n".to_owned()),
+        _ => (StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".to_owned()),
+    };
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}

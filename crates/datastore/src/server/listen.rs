@@ -1,0 +1,217 @@
+//! Starts the server, accepts connections, and stops in order.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use datastore::{Budget, Class, Serve};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::Failure;
+use super::connection::{Connection, End};
+use super::observe::{self, Observed};
+use super::pool::Pool;
+use super::session::settings;
+use super::stats::Stats;
+use super::store::Store;
+use super::{http, version};
+
+/// Connections have this long to end with the requests that are being served.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after `accept` failed, so that a lack of file descriptors does not take the whole CPU.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Parts that all connections share.
+pub(crate) struct Server {
+    pub(crate) serve: Serve,
+    pub(crate) store: Arc<Store>,
+    pub(crate) readers: Pool,
+    pub(crate) writers: Pool,
+    pub(crate) stats: Arc<Stats>,
+    pub(crate) budget: Budget,
+    pub(crate) password: Option<Vec<u8>>,
+    pub(crate) settings: Vec<(&'static str, String)>,
+    pub(crate) library: String,
+    pub(crate) started: Instant,
+    pub(crate) observed: Observed,
+    next_id: AtomicU64,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
+    let plan = serve
+        .plan()
+        .map_err(|error| Failure::usage(&error, "see `farflash datastore serve --help`"))?;
+    let library = version::check().map_err(|error| {
+        Failure::runtime(&error, "install the package librocksdb7.8 of Debian 12, or build for the version that is there")
+    })?;
+    let password = serve.password_file.as_deref().map(read_password).transpose()?;
+    let store = Store::open(&serve, plan).map_err(|error| {
+        let what = format!("{} cannot be opened: {error}", serve.data.display());
+        Failure::runtime(
+            &what,
+            "if another server has it, stop that one; else see the file LOG in the directory",
+        )
+    })?;
+    let (store, stats) = (Arc::new(store), Arc::new(Stats::default()));
+    let pool = |class, threads| {
+        Pool::start(class, threads, &store, &stats).map_err(|error| {
+            Failure::runtime(
+                &format!("a thread cannot be started: {error}"),
+                "lower --readers and --writers",
+            )
+        })
+    };
+    let server = Server {
+        readers: pool(Class::Read, serve.readers)?,
+        writers: pool(Class::Write, serve.writers)?,
+        budget: Budget::new(usize::try_from(serve.request_memory.0).unwrap_or(usize::MAX)),
+        settings: settings(&serve),
+        observed: Observed::new(&serve.data),
+        started: Instant::now(),
+        next_id: AtomicU64::new(1),
+        password,
+        library,
+        store,
+        stats,
+        serve,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(server.serve.io_threads as usize)
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            Failure::runtime(&format!("threads cannot be started: {error}"), "lower --io-threads")
+        })?;
+    let server = runtime.block_on(serve_until_stopped(Arc::new(server)))?;
+    drop(runtime);
+    finish(server)
+}
+
+fn read_password(path: &Path) -> Result<Vec<u8>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(&format!("{}: {error}", path.display()), "name a file that can be read")
+    })?;
+    let password = text.lines().next().unwrap_or_default();
+    if password.is_empty() {
+        let what = format!("{} has no password in its first line", path.display());
+        return Err(Failure::usage(&what, "write one there, or leave --password-file out"));
+    }
+    Ok(password.as_bytes().to_vec())
+}
+
+async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure> {
+    let bind = async |address| {
+        TcpListener::bind(address).await.map_err(|error| {
+            Failure::runtime(
+                &format!("{address} cannot be listened on: {error}"),
+                "choose another address",
+            )
+        })
+    };
+    let listener = bind(server.serve.listen).await?;
+    let (stop, stopping) = watch::channel(false);
+    if let Some(address) = server.serve.metrics {
+        tokio::spawn(http::serve(bind(address).await?, Arc::clone(&server), stopping.clone()));
+    }
+    let address = listener.local_addr().map_or(server.serve.listen, |address| address);
+    announce(&server, address);
+    let observer = tokio::spawn(observe::watch(Arc::clone(&server), stopping.clone()));
+    let signals = async {
+        let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+        let [mut term, mut int] =
+            kinds.map(|kind| signal(kind).expect("signals can be waited for"));
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+    };
+    tokio::select! {
+        () = accept(&listener, &server, &stopping) => {}
+        () = signals => tracing::info!("stopping"),
+    }
+    drop(listener);
+    stop.send_replace(true);
+    let _ = observer.await;
+    // Each task holds a receiver; the last one that ends closes the channel.
+    drop(stopping);
+    if timeout(STOP_PATIENCE, stop.closed()).await.is_err() {
+        tracing::warn!("some connections did not end in time, and are cut off");
+    }
+    Ok(server)
+}
+
+fn announce(server: &Server, address: std::net::SocketAddr) {
+    let plan = server.store.plan();
+    tracing::info!(
+        "serving {} on {address}: RocksDB {}, {} readers, {} writers, block cache {} bytes, {} memtables of {} bytes",
+        server.store.path().display(),
+        server.library,
+        server.serve.readers,
+        server.serve.writers,
+        plan.block_cache,
+        plan.memtables,
+        plan.memtable,
+    );
+    if !address.ip().is_loopback() && server.password.is_none() {
+        tracing::warn!("{address} is open to the network without a password; see --password-file");
+    }
+}
+
+async fn accept(listener: &TcpListener, server: &Arc<Server>, stopping: &watch::Receiver<bool>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                server.stats.accepted.add(1);
+                if server.stats.connected.get() >= u64::from(server.serve.connections) {
+                    server.stats.refused.add(1);
+                    refuse(stream);
+                    continue;
+                }
+                server.stats.connected.add(1);
+                tokio::spawn(serve_client(Arc::clone(server), stream, stopping.clone()));
+            }
+            Err(error) => {
+                tracing::warn!("a connection cannot be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Tells a client why it is refused, if that takes no waiting.
+fn refuse(mut stream: TcpStream) {
+    const REFUSAL: &[u8] = b"-ERR max number of clients reached (--connections)\r\n";
+    tokio::spawn(async move {
+        let _ = timeout(Duration::from_secs(1), stream.write_all(REFUSAL)).await;
+    });
+}
+
+async fn serve_client(server: Arc<Server>, stream: TcpStream, stopping: watch::Receiver<bool>) {
+    // Replies are to leave at once.
+    let _ = stream.set_nodelay(true);
+    let id = server.next_id.fetch_add(1, Ordering::Relaxed);
+    let stats = Arc::clone(&server.stats);
+    if let End::Io(error) = Connection::new(server, stream, id).run(stopping).await {
+        tracing::debug!("connection {id}: {error}");
+    }
+    stats.connected.sub(1);
+}
+
+/// Ends the threads and makes all durable.
+fn finish(server: Arc<Server>) -> Result<(), Failure> {
+    let store = Arc::clone(&server.store);
+    // A connection that was cut off may still hold the server; its threads then end with the process.
+    if let Some(server) = Arc::into_inner(server) {
+        server.readers.stop();
+        server.writers.stop();
+    }
+    store.finish().map_err(|error| {
+        let what = format!("the last writes cannot be made durable: {error}");
+        Failure::runtime(&what, "see the file LOG in the directory of the data")
+    })?;
+    tracing::info!("stopped; all writes are durable");
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! The database: RocksDB with the settings of the server.
+
+use std::ffi::CStr;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::{Mutex, RwLock};
+
+use datastore::{
+    Compression, Cursors, Durability, MemoryPlan, Pressure, Serve, Statistics, Tuning, merge,
+};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, Error, FlushOptions, MergeOperands, Options,
+    WriteOptions, properties,
+};
+
+/// Locks of keys. More make collisions rarer, and cost 8 bytes each.
+const STRIPES: usize = 1024;
+/// Scans that can go on. Each is a key of at most 32 KiB, kept twice.
+const CURSORS_MAX: usize = 1024;
+/// Bits of the filters for each key: 1 % of searches look into a file without the key.
+const FILTER_BITS: f64 = 10.0;
+
+/// An open database.
+pub(crate) struct Store {
+    pub(super) db: DB,
+    options: Options,
+    cache: Cache,
+    plan: MemoryPlan,
+    pub(super) serve: Serve,
+    /// Requests that read before they write hold the lock of their key alone; others share it.
+    pub(super) stripes: Vec<RwLock<()>>,
+    hasher: RandomState,
+    pub(super) cursors: Mutex<Cursors>,
+}
+
+impl Store {
+    /// Opens the directory of the data, and makes it if it is missing.
+    pub(crate) fn open(serve: &Serve, plan: MemoryPlan) -> Result<Self, Error> {
+        let cache = Cache::new_lru_cache(usize::try_from(plan.block_cache).unwrap_or(usize::MAX))?;
+        let options = options(serve, plan, &cache);
+        let db = DB::open(&options, &serve.data)?;
+        let stripes = (0..STRIPES).map(|_| RwLock::new(())).collect();
+        let cursors = Mutex::new(Cursors::new(CURSORS_MAX));
+        let hasher = RandomState::new();
+        Ok(Self { db, options, cache, plan, serve: serve.clone(), stripes, hasher, cursors })
+    }
+
+    /// The lock of a key.
+    pub(super) fn stripe(&self, key: &[u8]) -> usize {
+        (self.hasher.hash_one(key) % STRIPES as u64) as usize
+    }
+
+    /// The way in which writes are written.
+    pub(super) fn write_options(&self) -> WriteOptions {
+        let mut options = WriteOptions::default();
+        match self.serve.writes {
+            Durability::Memtable => options.disable_wal(true),
+            Durability::Buffered => {}
+            Durability::Synced => options.set_sync(true),
+        }
+        options
+    }
+
+    /// Makes all that was written durable, before the server ends.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        if self.serve.writes == Durability::Memtable {
+            let mut options = FlushOptions::default();
+            options.set_wait(true);
+            self.db.flush_opt(&options)
+        } else {
+            self.db.flush_wal(true)
+        }
+    }
+
+    /// RocksDB's counters.
+    pub(crate) fn statistics(&self) -> Statistics {
+        Statistics::parse(&self.options.get_statistics().unwrap_or_default())
+    }
+
+    /// A number that RocksDB keeps; 0 if it has none of this name.
+    pub(crate) fn number(&self, name: &CStr) -> u64 {
+        self.db.property_int_value(name).ok().flatten().unwrap_or_default()
+    }
+
+    /// The same of a number that RocksDB hands out as text only.
+    fn number_in_text(&self, name: &CStr) -> u64 {
+        let text = self.db.property_value(name).ok().flatten().unwrap_or_default();
+        text.trim().parse().unwrap_or_default()
+    }
+
+    /// Counts of stalls by cause.
+    pub(crate) fn stalls(&self) -> Vec<(String, u64)> {
+        let text = self.db.property_value(properties::CFSTATS_NO_FILE_HISTOGRAM).ok().flatten();
+        datastore::compaction_stalls(&text.unwrap_or_default())
+    }
+
+    /// The numbers on which RocksDB decides about stalls.
+    pub(crate) fn pressure(&self) -> Pressure {
+        let Tuning {
+            level0_slowdown, level0_stop, pending_slowdown, pending_stop, memtables, ..
+        } = self.serve.tuning;
+        let level0 = properties::num_files_at_level(0);
+        Pressure {
+            stopped: self.number(properties::IS_WRITE_STOPPED) != 0,
+            delayed_rate: self.number(properties::ACTUAL_DELAYED_WRITE_RATE),
+            immutable_memtables: self.number(properties::NUM_IMMUTABLE_MEM_TABLE),
+            memtables: u64::from(memtables),
+            level0_files: self.number_in_text(&level0),
+            level0_slowdown: u64::from(level0_slowdown),
+            level0_stop: u64::from(level0_stop),
+            pending_bytes: self.number(properties::ESTIMATE_PENDING_COMPACTION_BYTES),
+            pending_slowdown: pending_slowdown.0,
+            pending_stop: pending_stop.0,
+        }
+    }
+
+    /// Bytes in the block cache.
+    pub(crate) fn cache_used(&self) -> u64 {
+        self.cache.get_usage() as u64
+    }
+
+    /// The division of the memory.
+    pub(crate) fn plan(&self) -> MemoryPlan {
+        self.plan
+    }
+
+    /// The directory of the data.
+    pub(crate) fn path(&self) -> &Path {
+        &self.serve.data
+    }
+}
+
+fn options(serve: &Serve, plan: MemoryPlan, cache: &Cache) -> Options {
+    let tuning = &serve.tuning;
+    let signed = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.enable_statistics();
+    options.set_paranoid_checks(true);
+    // 1 MiB of its log, twice.
+    options.set_max_log_file_size(1 << 20);
+    options.set_keep_log_file_num(2);
+    options.set_write_buffer_size(size(plan.memtable));
+    options.set_max_write_buffer_number(signed(tuning.memtables));
+    options.set_max_background_jobs(signed(tuning.background_jobs));
+    options.set_level_zero_file_num_compaction_trigger(signed(tuning.level0_compaction));
+    options.set_level_zero_slowdown_writes_trigger(signed(tuning.level0_slowdown));
+    options.set_level_zero_stop_writes_trigger(signed(tuning.level0_stop));
+    options.set_soft_pending_compaction_bytes_limit(size(tuning.pending_slowdown.0));
+    options.set_hard_pending_compaction_bytes_limit(size(tuning.pending_stop.0));
+    options.set_level_compaction_dynamic_level_bytes(true);
+    options.set_bytes_per_sync(1 << 20);
+    options.set_use_direct_reads(tuning.direct_io);
+    options.set_use_direct_io_for_flush_and_compaction(tuning.direct_io);
+    options.set_compression_type(match tuning.compression {
+        Compression::None => DBCompressionType::None,
+        Compression::Lz4 => DBCompressionType::Lz4,
+        Compression::Zstd => DBCompressionType::Zstd,
+        Compression::Snappy => DBCompressionType::Snappy,
+    });
+    let len_max = size(serve.append_max.0);
+    let full = move |_: &[u8], base: Option<&[u8]>, operands: &MergeOperands| {
+        Some(merge(base, operands, len_max))
+    };
+    let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
+        Some(merge(None, operands, len_max))
+    };
+    options.set_merge_operator("farflash.append", full, partial);
+    options.set_block_based_table_factory(&table(tuning, cache));
+    options
+}
+
+/// Indexes and filters lie in the block cache, too, so that it bounds all memory for reads.
+fn table(tuning: &Tuning, cache: &Cache) -> BlockBasedOptions {
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(cache);
+    table.set_block_size(usize::try_from(tuning.block_size.0).unwrap_or(usize::MAX));
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_bloom_filter(FILTER_BITS, false);
+    table.set_format_version(5);
+    table
+}
