@@ -1,0 +1,213 @@
+//! A connection to the server, for a thread that must not block.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use resp::{Answer, AnswerDecoder, AnswerError, AnswerKind, encode_request};
+
+use crate::keys::write_key;
+use crate::rng::mix;
+use crate::workload::{Kind, VALUE_LEN_MAX, Workload, WriteCommand};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Values begin at different places of the same random bytes.
+const OFFSETS: u64 = 4096;
+const RECEIVE_LEN: usize = 64 << 10;
+
+/// A run that could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No connection.
+    #[error("{address} cannot be connected to: {error}")]
+    Connect {
+        /// The server.
+        address: SocketAddr,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// A connection broke.
+    #[error("the connection to {address} broke: {error}")]
+    Broken {
+        /// The server.
+        address: SocketAddr,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// The server closed a connection.
+    #[error("{address} closed a connection; too many, or it stopped")]
+    Closed {
+        /// The server.
+        address: SocketAddr,
+    },
+    /// The server sent bytes that are no reply, or a reply too many.
+    #[error("{address} does not speak RESP: {error}")]
+    Protocol {
+        /// The server.
+        address: SocketAddr,
+        /// The mistake.
+        error: String,
+    },
+    /// The server refused the password, or wants one.
+    #[error("{address} refuses: {reply}")]
+    Refused {
+        /// The server.
+        address: SocketAddr,
+        /// Its reply.
+        reply: String,
+    },
+    /// A thread cannot be started, or the clock of readiness fails.
+    #[error("the operating system refuses: {0}")]
+    System(std::io::Error),
+}
+
+/// Turns requests into bytes.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    workload: Workload,
+    key: Vec<u8>,
+    /// Random bytes, which compression does not shrink.
+    values: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn new(workload: &Workload) -> Self {
+        let longest = workload.value_sizes.max().unwrap_or(VALUE_LEN_MAX);
+        let len = u64::from(longest) + OFFSETS;
+        let values =
+            (0..len.div_ceil(8)).flat_map(|n| mix(workload.seed ^ n).to_le_bytes()).collect();
+        Self { workload: workload.clone(), key: Vec::new(), values }
+    }
+
+    pub(crate) fn encode(&mut self, key: u64, kind: Kind, out: &mut Vec<u8>) {
+        write_key(key, &self.workload.key_sizes, &mut self.key);
+        match kind {
+            Kind::Read => encode_request(out, &[b"GET", &self.key]),
+            Kind::Write { len } => {
+                let command: &[u8] = match self.workload.write {
+                    WriteCommand::Set => b"SET",
+                    WriteCommand::Append => b"APPEND",
+                };
+                let start = (mix(key) % OFFSETS) as usize;
+                encode_request(
+                    out,
+                    &[command, &self.key, &self.values[start..start + len as usize]],
+                );
+            }
+        }
+    }
+}
+
+/// A connection and the bytes that wait to be sent.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    address: SocketAddr,
+    pub(crate) stream: TcpStream,
+    decoder: AnswerDecoder,
+    pub(crate) out: Vec<u8>,
+    sent: usize,
+}
+
+impl Connection {
+    /// Connects, shows the password if there is one, and leaves the socket without blocking.
+    pub(crate) fn open(address: SocketAddr, password: Option<&str>) -> Result<Self, RunError> {
+        let connect = || {
+            let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+            Ok(stream)
+        };
+        let stream = connect().map_err(|error| RunError::Connect { address, error })?;
+        let mut connection =
+            Self { address, stream, decoder: AnswerDecoder::default(), out: Vec::new(), sent: 0 };
+        match password {
+            Some(password) => connection.ask(&[b"AUTH", password.as_bytes()])?,
+            None => connection.ask(&[b"PING"])?,
+        };
+        connection.stream.set_nonblocking(true).map_err(RunError::System)?;
+        Ok(connection)
+    }
+
+    /// Sends a request and waits for its reply, on a socket that blocks.
+    fn ask(&mut self, arguments: &[&[u8]]) -> Result<Answer, RunError> {
+        let address = self.address;
+        let broken = |error| RunError::Broken { address, error };
+        let mut request = Vec::new();
+        encode_request(&mut request, arguments);
+        self.stream.write_all(&request).map_err(broken)?;
+        let mut buffer = [0; 512];
+        loop {
+            let len = self.stream.read(&mut buffer).map_err(broken)?;
+            if len == 0 {
+                return Err(RunError::Closed { address });
+            }
+            let mut input = &buffer[..len];
+            if let Some(answer) = self.decode(&mut input)? {
+                return if answer.kind == AnswerKind::Error {
+                    let reply = String::from_utf8_lossy(&answer.text).into_owned();
+                    Err(RunError::Refused { address, reply })
+                } else {
+                    Ok(answer)
+                };
+            }
+        }
+    }
+
+    fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Answer>, RunError> {
+        let decoded = self.decoder.decode(input);
+        decoded.map_err(|error: AnswerError| self.protocol_error(error.to_string()))
+    }
+
+    pub(crate) fn protocol_error(&self, error: String) -> RunError {
+        RunError::Protocol { address: self.address, error }
+    }
+
+    /// True if bytes wait that the socket did not take.
+    pub(crate) fn wants_to_send(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    /// Sends as much as the socket takes.
+    pub(crate) fn send(&mut self) -> Result<(), RunError> {
+        while self.wants_to_send() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(RunError::Broken { address: self.address, error }),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Receives what is there, and hands each reply to `on_reply`, which says if a request waits for it.
+    pub(crate) fn receive(
+        &mut self,
+        mut on_reply: impl FnMut(&Answer) -> bool,
+    ) -> Result<(), RunError> {
+        let mut buffer = [0; RECEIVE_LEN];
+        loop {
+            let len = match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(RunError::Closed { address: self.address }),
+                Ok(len) => len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(RunError::Broken { address: self.address, error }),
+            };
+            let mut input = &buffer[..len];
+            while let Some(answer) = self.decode(&mut input)? {
+                if !on_reply(&answer) {
+                    let text = String::from_utf8_lossy(&answer.text);
+                    return Err(
+                        self.protocol_error(format!("a reply that no request asked for: {text}"))
+                    );
+                }
+            }
+            if len < RECEIVE_LEN {
+                return Ok(());
+            }
+        }
+    }
+}
