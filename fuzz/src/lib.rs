@@ -21,6 +21,7 @@ mod liar;
 pub mod lying_target;
 pub mod pdu;
 pub mod repaired_image;
+pub mod resp_requests;
 mod session;
 pub mod target_commands;
 pub mod target_stream;
@@ -70,5 +71,6 @@ pub const TARGETS: &[Target] = &[
     Target { name: "initiator_stream", run: initiator_stream::run, seeds: initiator_stream::seeds },
     Target { name: "layout_decode", run: layout_decode::run, seeds: layout_decode::seeds },
     Target { name: "damaged_image", run: damaged_image::run, seeds: damaged_image::seeds },
+    Target { name: "resp_requests", run: resp_requests::run, seeds: resp_requests::seeds },
     Target { name: "repaired_image", run: repaired_image::run, seeds: repaired_image::seeds },
 ];

@@ -139,6 +139,9 @@ pub struct Tuning {
     /// Read and write the device past the kernel's page cache, which --memory does not bound
     #[arg(long)]
     pub direct_io: bool,
+    /// Directory for RocksDB's own log, on another file system than the data; none: it is not kept
+    #[arg(long, value_name = "DIRECTORY")]
+    pub rocksdb_log: Option<PathBuf>,
 }
 
 /// Settings that do not fit together. The text names them.

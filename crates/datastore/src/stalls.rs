@@ -59,7 +59,7 @@ pub fn diagnose(pressure: &Pressure) -> Option<Stall> {
         [memtables, level0, pending].into_iter().find_map(|cause| cause(pressure, severity));
     let (cause, why, remedy) = by_cause.unwrap_or_else(|| {
         let why = "the cause was gone when the counters were read".to_owned();
-        ("unknown", why, "see the file LOG of the data path")
+        ("unknown", why, "--rocksdb-log has RocksDB say more")
     });
     let effect = match severity {
         Severity::Stopped => "writes are stopped".to_owned(),
@@ -142,7 +142,7 @@ mod tests {
                 "pending_compaction_bytes",
                 "--pending-slowdown 64",
             ),
-            (stopped, "unknown", "LOG"),
+            (stopped, "unknown", "--rocksdb-log"),
         ];
         for (pressure, cause, setting) in cases {
             let stall = diagnose(&pressure).expect("a stall");

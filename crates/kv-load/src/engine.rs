@@ -71,7 +71,7 @@ pub(crate) struct Interval {
 pub(crate) struct Record {
     pub(crate) reads: Latencies,
     pub(crate) writes: Latencies,
-    /// How late requests left that no connection held back: the generator's own fault.
+    /// Lateness of requests that no connection held back: the generator's own fault.
     pub(crate) lateness: Latencies,
     pub(crate) missing: u64,
     pub(crate) errors: u64,

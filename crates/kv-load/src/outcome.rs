@@ -21,7 +21,7 @@ pub struct Outcome {
     pub writes: Summary,
     /// Latencies that the probe saw; absent without one.
     pub probe: Option<Summary>,
-    /// How late requests left through the generator's own fault.
+    /// Lateness of requests through the generator's own fault.
     pub lateness: Summary,
     /// Reads of keys that do not exist.
     pub missing: u64,

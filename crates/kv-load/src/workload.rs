@@ -27,7 +27,7 @@ pub struct Workload {
     pub key_sizes: Sizes,
     /// Sizes of what is written.
     pub value_sizes: Sizes,
-    /// How often each key is asked for.
+    /// Popularity of keys.
     pub popularity: Popularity,
     /// Share of reads, from 0 to 1.
     pub read_share: f64,

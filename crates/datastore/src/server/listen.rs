@@ -23,6 +23,8 @@ use super::{http, version};
 
 /// Connections have this long to end with the requests that are being served.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
+/// Space without which RocksDB is not opened: it writes a manifest, and what its log holds.
+const SPACE_MIN: u64 = 8 << 20;
 /// Pause after `accept` failed, so that a lack of file descriptors does not take the whole CPU.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -51,11 +53,12 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         Failure::runtime(&error, "install the package librocksdb7.8 of Debian 12, or build for the version that is there")
     })?;
     let password = serve.password_file.as_deref().map(read_password).transpose()?;
+    check_space(&serve.data)?;
     let store = Store::open(&serve, plan).map_err(|error| {
         let what = format!("{} cannot be opened: {error}", serve.data.display());
         Failure::runtime(
             &what,
-            "if another server has it, stop that one; else see the file LOG in the directory",
+            "if another server has it, stop that one; else see what RocksDB says, and --rocksdb-log",
         )
     })?;
     let (store, stats) = (Arc::new(store), Arc::new(Stats::default()));
@@ -91,6 +94,24 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let server = runtime.block_on(serve_until_stopped(Arc::new(server)))?;
     drop(runtime);
     finish(server)
+}
+
+/// A database cannot be opened without some space, and RocksDB does not always say so in an orderly way.
+fn check_space(data: &Path) -> Result<(), Failure> {
+    let made = std::fs::create_dir_all(data).and_then(|()| Ok(rustix::fs::statvfs(data)?));
+    let space = made.map_err(|error| {
+        let what = format!("{} cannot be opened: {error}", data.display());
+        Failure::runtime(&what, "name a directory that can be made and written with --data")
+    })?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    if free < SPACE_MIN {
+        let what = format!(
+            "the file system of {} has {free} bytes left, and {SPACE_MIN} are needed",
+            data.display()
+        );
+        return Err(Failure::runtime(&what, "free some space"));
+    }
+    Ok(())
 }
 
 fn read_password(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -210,7 +231,10 @@ fn finish(server: Arc<Server>) -> Result<(), Failure> {
     }
     store.finish().map_err(|error| {
         let what = format!("the last writes cannot be made durable: {error}");
-        Failure::runtime(&what, "see the file LOG in the directory of the data")
+        Failure::runtime(
+            &what,
+            "see whether the file system of the data has space and can be written",
+        )
     })?;
     tracing::info!("stopped; all writes are durable");
     Ok(())

@@ -23,6 +23,7 @@ mod version;
 mod writes;
 
 use std::fmt::Display;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -64,7 +65,12 @@ fn main() -> ExitCode {
     let Command::Serve(serve) = CommandLine::parse().command;
     let filter = tracing_subscriber::EnvFilter::try_from_env("FARFLASH_LOG");
     let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .init();
     match listen::run(*serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { what, remedy, code }) => {

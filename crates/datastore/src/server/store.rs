@@ -9,8 +9,8 @@ use datastore::{
     Compression, Cursors, Durability, MemoryPlan, Pressure, Serve, Statistics, Tuning, merge,
 };
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Error, FlushOptions, MergeOperands, Options,
-    WriteOptions, properties,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Error, FlushOptions, LogLevel, MergeOperands,
+    Options, WriteOptions, properties,
 };
 
 /// Locks of keys. More make collisions rarer, and cost 8 bytes each.
@@ -138,9 +138,7 @@ fn options(serve: &Serve, plan: MemoryPlan, cache: &Cache) -> Options {
     options.create_if_missing(true);
     options.enable_statistics();
     options.set_paranoid_checks(true);
-    // 1 MiB of its log, twice.
-    options.set_max_log_file_size(1 << 20);
-    options.set_keep_log_file_num(2);
+    log(serve, &mut options);
     options.set_write_buffer_size(size(plan.memtable));
     options.set_max_write_buffer_number(signed(tuning.memtables));
     options.set_max_background_jobs(signed(tuning.background_jobs));
@@ -169,6 +167,20 @@ fn options(serve: &Serve, plan: MemoryPlan, cache: &Cache) -> Options {
     options.set_merge_operator("farflash.append", full, partial);
     options.set_block_based_table_factory(&table(tuning, cache));
     options
+}
+
+/// RocksDB's own log. Debian's library is built with assertions, and one of them ends the process when the log is
+/// written to again after its file system was full. So next to the data RocksDB logs nothing but its options, when
+/// it is opened; all else only goes to a directory that was named for it.
+fn log(serve: &Serve, options: &mut Options) {
+    // A log of 1 MiB, and the one before.
+    options.set_max_log_file_size(1 << 20);
+    options.set_keep_log_file_num(2);
+    options.set_stats_dump_period_sec(0);
+    match &serve.tuning.rocksdb_log {
+        Some(directory) => options.set_db_log_dir(directory),
+        None => options.set_log_level(LogLevel::Fatal),
+    }
 }
 
 /// Indexes and filters lie in the block cache, too, so that it bounds all memory for reads.

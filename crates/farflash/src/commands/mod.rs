@@ -13,6 +13,7 @@ mod format;
 mod fsck;
 mod grow;
 mod host;
+mod kv_load;
 mod leave_cluster;
 mod manual;
 mod membership;
@@ -83,6 +84,9 @@ enum Command {
     /// Serve keys and values from a volume, as the tier above Flash
     #[command(subcommand)]
     Datastore(datastore::DatastoreCommand),
+    /// Put load on a key-value server, and measure it
+    #[command(after_help = kv_load::EXAMPLES)]
+    KvLoad(Box<kv_load::KvLoad>),
     /// Propose settings of this host, apply them, and take them back
     #[command(subcommand)]
     Tune(tune::TuneCommand),
@@ -137,6 +141,7 @@ impl CommandLine {
             Command::Reproduce(command) => command.run(),
             Command::Cost(command) => command.run(),
             Command::Datastore(command) => command.run(),
+            Command::KvLoad(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Calibrate(command) => command.run(),
             Command::Status(command) => command.run(),

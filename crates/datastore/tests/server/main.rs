@@ -1,0 +1,9 @@
+//! The server from outside: a process, sockets, and clients that others wrote.
+
+mod crash;
+mod forms;
+mod full;
+mod limits;
+mod model;
+mod support;
+mod tools;

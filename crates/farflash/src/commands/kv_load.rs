@@ -1,0 +1,222 @@
+//! `farflash kv-load`: puts load on a key-value server and measures it.
+
+mod arguments;
+mod show;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use kv_load::{Arrivals, Latencies, Loop, Outcome, PeakSearch, Popularity, Setup, Sizes, Workload};
+
+use self::arguments::{ArrivalsArg, Judge, Share, Span, WriteArg};
+use crate::failure::Failure;
+use crate::output::note;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  Write two million keys of 17 to 21 bytes with values up to 10 kB, then read and append at three rates:
+    farflash kv-load --keys 2000000 --fill --value-size uniform:100,10000 --qps none
+    farflash kv-load --keys 2000000 --value-size 100 --get-set 9:1 --qps 1000,5000,20000
+
+  Search the highest rate at which 95 % of reads take at most 1.5 ms:
+    farflash kv-load --keys 2000000 --get-set 9:1 --find-peak 1.5ms --judge p95
+
+  As fast as the server answers, as redis-benchmark does:
+    farflash kv-load --keys 100000 --closed --connections 50
+
+A run whose figures are those of the generator's own CPU is refused with exit code 1.";
+
+/// A search ends when the highest rate that keeps the target is known to this share.
+const PEAK_TOLERANCE: f64 = 0.03;
+
+#[derive(Debug, Args)]
+pub(crate) struct KvLoad {
+    /// Server
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:6379")]
+    target: SocketAddr,
+    /// File with the server's password in its first line
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Requests a second, at their intended times; several rates are measured one after the other
+    #[arg(long, value_name = "RATE", value_delimiter = ',', value_parser = arguments::rate)]
+    qps: Vec<Option<f64>>,
+    /// Send the next request when the one before is answered, instead
+    #[arg(long, conflicts_with_all = ["qps", "find_peak"])]
+    closed: bool,
+    /// Search the highest rate at which reads keep this latency
+    #[arg(long, value_name = "TIME", conflicts_with = "qps")]
+    find_peak: Option<Span>,
+    /// Latency that --find-peak judges
+    #[arg(long, value_enum, default_value_t, requires = "find_peak")]
+    judge: Judge,
+    /// First rate of --find-peak
+    #[arg(long, value_name = "RATE", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    first_qps: u32,
+    /// Distances between requests
+    #[arg(long, value_enum, default_value_t)]
+    arrivals: ArrivalsArg,
+    /// Write each key once before anything else
+    #[arg(long)]
+    fill: bool,
+    /// Keys
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
+    /// Sizes of keys: SIZE, uniform:MIN,MAX, normal:MEAN,DEVIATION or pareto:LOCATION,SCALE,SHAPE
+    #[arg(long, value_name = "SIZES", default_value = "uniform:17,21")]
+    key_size: Sizes,
+    /// Sizes of what is written, in the same way
+    #[arg(long, value_name = "SIZES", default_value = "100")]
+    value_size: Sizes,
+    /// Popularity of keys: uniform or zipf:EXPONENT
+    #[arg(long, value_name = "POPULARITY", default_value = "uniform")]
+    popularity: Popularity,
+    /// Reads to writes
+    #[arg(long, value_name = "GETS:SETS", default_value = "1:0")]
+    get_set: Share,
+    /// Command of writes
+    #[arg(long, value_enum, default_value_t)]
+    write: WriteArg,
+    /// Threads of the generator
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Connections
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Requests outstanding on a connection at most; 1 with --closed, else 64
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    depth: Option<u16>,
+    /// Reads a second of the probe, a connection of its own with one request at a time; 0: none
+    #[arg(long, value_name = "RATE", default_value_t = 100)]
+    probe_rate: u32,
+    /// Time before the measured time
+    #[arg(long, value_name = "TIME", default_value = "2s")]
+    warm_up: Span,
+    /// Measured time
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    time: Span,
+    /// Seed of all chance
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print each run as a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl KvLoad {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let setup = self.setup()?;
+        setup
+            .workload
+            .check()
+            .map_err(|error| Failure::usage(error.to_string(), "see `farflash kv-load --help`"))?;
+        if self.fill {
+            let filled = measured(kv_load::fill(&setup))?;
+            if let Some(error) = &filled.first_error {
+                let what =
+                    format!("{} of {} writes of --fill failed: {error}", filled.errors, self.keys);
+                return Err(Failure::runtime(what, "mend what the server says, and fill again"));
+            }
+            show::filled(&filled);
+        }
+        match &self.find_peak {
+            Some(target) => self.find_peak(&setup, target.0),
+            None => self.runs(&setup),
+        }
+    }
+
+    fn setup(&self) -> Result<Setup, Failure> {
+        let password = self.password_file.as_deref().map(|path| {
+            super::token_file::read(path).map_err(|error| {
+                Failure::usage(
+                    format!("{}: {error}", path.display()),
+                    "name a file that can be read",
+                )
+            })
+        });
+        let password =
+            password.transpose()?.map(|text| text.lines().next().unwrap_or_default().to_owned());
+        let depth = self.depth.map_or(if self.closed { 1 } else { 64 }, usize::from);
+        Ok(Setup {
+            address: self.target,
+            password,
+            threads: usize::from(self.threads),
+            connections: usize::from(self.connections),
+            depth,
+            pace: Loop::Closed,
+            warm_up: self.warm_up.0,
+            duration: self.time.0,
+            drain: Duration::from_secs(10),
+            probe_rate: f64::from(self.probe_rate),
+            workload: Workload {
+                keys: self.keys,
+                key_sizes: self.key_size,
+                value_sizes: self.value_size,
+                popularity: self.popularity,
+                read_share: self.get_set.0,
+                write: self.write.into(),
+                seed: self.seed,
+            },
+        })
+    }
+
+    fn at(&self, setup: &Setup, rate: f64) -> Setup {
+        let arrivals: Arrivals = self.arrivals.into();
+        Setup { pace: Loop::Open { rate, arrivals }, ..setup.clone() }
+    }
+
+    fn runs(&self, setup: &Setup) -> Result<(), Failure> {
+        let setups: Vec<Setup> = match () {
+            () if self.closed => vec![setup.clone()],
+            () if self.qps.is_empty() && !self.fill => {
+                vec![self.at(setup, f64::from(self.first_qps))]
+            }
+            () => self.qps.iter().flatten().map(|rate| self.at(setup, *rate)).collect(),
+        };
+        for setup in &setups {
+            let outcome = measured(kv_load::run(setup))?;
+            refuse_if_limited(&outcome)?;
+            show::outcome(&outcome, self.json)?;
+        }
+        Ok(())
+    }
+
+    fn find_peak(&self, setup: &Setup, target: Duration) -> Result<(), Failure> {
+        let latency = |latencies: &Latencies| self.judge.of(latencies);
+        let mut search = PeakSearch::new(f64::from(self.first_qps), PEAK_TOLERANCE);
+        while let Some(rate) = search.next() {
+            let outcome = measured(kv_load::run(&self.at(setup, rate)))?;
+            let keeps = outcome.keeps(target, latency);
+            // A target that is kept in spite of a busy generator is kept; one that is missed may be its fault.
+            if !keeps {
+                refuse_if_limited(&outcome)?;
+            }
+            show::step(rate, &outcome, latency(outcome.judged()), keeps);
+            search.on_result(keeps);
+        }
+        show::peak(search.peak(), target, self.judge, self.json)
+    }
+}
+
+fn measured(outcome: Result<Outcome, kv_load::RunError>) -> Result<Outcome, Failure> {
+    outcome.map_err(|error| {
+        Failure::runtime(error.to_string(), "look at the server's log, and at --target")
+    })
+}
+
+/// The figures of such a run would be the generator's, not the server's.
+fn refuse_if_limited(outcome: &Outcome) -> Result<(), Failure> {
+    if !outcome.limited_by_generator {
+        return Ok(());
+    }
+    let share = report::percent(outcome.busiest_thread);
+    let what = format!(
+        "the generator's own CPU limited this run: one of its threads wanted it for {share} of the time"
+    );
+    note(&format!(
+        "measured all the same, and not to be used: {} requests a second",
+        report::rate(outcome.qps)
+    ));
+    Err(Failure::runtime(what, "use more --threads on idle CPUs, another machine, or a lower rate"))
+}

@@ -1,0 +1,147 @@
+//! Arguments that have a form of their own.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use kv_load::{Arrivals, Latencies, WriteCommand};
+
+/// A rate above zero, or `none` for no run.
+pub(super) fn rate(text: &str) -> Result<Option<f64>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let rate: Option<f64> = text.parse().ok().filter(|rate| (1e-3..=1e9).contains(rate));
+    rate.map(Some)
+        .ok_or_else(|| format!("`{text}` is no rate; write requests a second, such as 5000"))
+}
+
+/// A length of time: `200us`, `1.5ms`, `10s`, `2m`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Span(pub(super) Duration);
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const UNITS: [(&str, f64); 4] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0)];
+        const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
+        let wrong = || format!("`{text}` is no length of time; write 200us, 1.5ms, 10s or 2m");
+        let seconds = UNITS.iter().find_map(|(unit, factor)| {
+            let number: f64 = text.strip_suffix(unit)?.parse().ok()?;
+            Some(number * factor).filter(|seconds| (1e-6..=LONGEST).contains(seconds))
+        });
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(wrong)
+    }
+}
+
+/// The share of reads, written as `GETS:SETS`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Share(pub(super) f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let part = |text: &str| text.parse::<f64>().ok().filter(|part| (0.0..=1e9).contains(part));
+        let parts = text.split_once(':').and_then(|(gets, sets)| Some((part(gets)?, part(sets)?)));
+        let parts = parts.filter(|(gets, sets)| gets + sets > 0.0);
+        let (gets, sets) =
+            parts.ok_or_else(|| format!("`{text}` is no ratio; write GETS:SETS, such as 9:1"))?;
+        Ok(Self(gets / (gets + sets)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(super) enum ArrivalsArg {
+    /// Random, as requests of many users come
+    #[default]
+    Poisson,
+    /// Equal
+    Uniform,
+}
+
+impl From<ArrivalsArg> for Arrivals {
+    fn from(arrivals: ArrivalsArg) -> Self {
+        match arrivals {
+            ArrivalsArg::Poisson => Self::Poisson,
+            ArrivalsArg::Uniform => Self::Uniform,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(super) enum WriteArg {
+    /// SET, which appends at a datastore with `--set append`
+    #[default]
+    Set,
+    /// APPEND, which also reads the value's length
+    Append,
+}
+
+impl From<WriteArg> for WriteCommand {
+    fn from(write: WriteArg) -> Self {
+        match write {
+            WriteArg::Set => Self::Set,
+            WriteArg::Append => Self::Append,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(super) enum Judge {
+    /// Mean
+    Mean,
+    /// Median
+    P50,
+    /// 95th percentile
+    #[default]
+    P95,
+    /// 99th percentile
+    P99,
+}
+
+impl Judge {
+    pub(super) fn of(self, latencies: &Latencies) -> Duration {
+        match self {
+            Self::Mean => latencies.mean(),
+            Self::P50 => latencies.percentile(50.0),
+            Self::P95 => latencies.percentile(95.0),
+            Self::P99 => latencies.percentile(99.0),
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::P50 => "p50",
+            Self::P95 => "p95",
+            Self::P99 => "p99",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_read_and_nonsense_is_refused() {
+        let micros = |text: &str| text.parse::<Span>().map(|span| span.0.as_micros());
+        for (text, expected) in
+            [("200us", 200), ("1.5ms", 1500), ("10s", 10_000_000), ("2m", 120_000_000)]
+        {
+            assert_eq!(micros(text), Ok(expected), "{text}");
+        }
+        for text in ["", "5", "0s", "-1s", "nans", "infs", "1h", "1e99s"] {
+            assert!(micros(text).is_err(), "{text}");
+        }
+        assert_eq!("9:1".parse(), Ok(Share(0.9)));
+        assert_eq!("0:1".parse(), Ok(Share(0.0)));
+        for text in ["", "1", "0:0", "-1:2", "a:b", "nan:1"] {
+            assert!(text.parse::<Share>().is_err(), "{text}");
+        }
+        assert_eq!((rate("5000"), rate("none")), (Ok(Some(5000.0)), Ok(None)));
+        assert!(["0", "-1", "nan", "x", ""].iter().all(|text| rate(text).is_err()));
+    }
+}
