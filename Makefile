@@ -12,7 +12,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
 	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run \
-	packaging/build-deb packaging/build-library-debs \
+	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
 # Seconds for each fuzz target of `make fuzz`; minutes of `make soak`, which else runs until stopped, and
@@ -60,7 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates test-young-clocks python-test demo-smoke power-test api-test package-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -109,6 +109,40 @@ python-test: deps ## install the Python package in an environment of its own, an
 	(cd $$environment && bin/python -m mypy.stubtest farflash)
 	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) timeout --verbose --kill-after=10 600 \
 		$$environment/bin/python -X faulthandler -m unittest discover -s python/tests
+
+# The key-value server alone needs RocksDB, so all else is built without: docs/adr/0011-the-datastore-is-a-program-of-its-own.md.
+DATASTORE := --locked -p datastore --features rocksdb
+ROCKSDB = export ROCKSDB_LIB_DIR=/usr/lib/$$(gcc -print-multiarch) ROCKSDB_INCLUDE_DIR=/usr/include
+
+.PHONY: datastore
+datastore: deps ## build the release binary of the key-value server, farflash-datastore
+	@.ci/install-missing librocksdb-dev libclang-dev
+	$(ROCKSDB)
+	cargo build --release $(DATASTORE)
+
+.PHONY: datastore-deb
+datastore-deb: datastore ## make the Debian package of the key-value server
+	@.ci/install-missing dpkg-dev binutils
+	packaging/build-datastore-deb $(RELEASE)/farflash-datastore $(TARGET)/farflash-datastore.deb \
+		"$$($(RELEASE)/farflash-datastore --version | cut -d' ' -f2)"
+
+.PHONY: datastore-test
+datastore-test: deps ## the key-value server on RocksDB, under clients of others, kill -9 and a full disk
+	@.ci/install-missing librocksdb-dev libclang-dev redis-tools e2fsprogs mount python3-venv
+	if ! dpkg-query -W -f '$${Version}' librocksdb-dev | grep -q '^7\.8\.'; then
+		echo "make: NOT RUN: tests of the datastore, which needs librocksdb 7.8, that of Debian 12" >&2
+		[ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
+		exit
+	fi
+	$(ROCKSDB)
+	cargo clippy $(DATASTORE) --all-targets -- -D warnings
+	$(NEXTEST) $(DATASTORE)
+	cargo build $(DATASTORE)
+	environment=$(TARGET)/datastore-environment
+	[ -x $$environment/bin/python ] || python3 -m venv --clear $$environment
+	$$environment/bin/python -m pip install --quiet --disable-pip-version-check 'redis==5.2.1'
+	FARFLASH_DATASTORE=$(TARGET)/debug/farflash-datastore timeout --verbose --kill-after=10 300 \
+		$$environment/bin/python crates/datastore/tests/redis_py.py
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
