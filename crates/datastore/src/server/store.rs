@@ -149,6 +149,8 @@ fn options(serve: &Serve, plan: MemoryPlan, cache: &Cache) -> Options {
     options.set_hard_pending_compaction_bytes_limit(size(tuning.pending_stop.0));
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_bytes_per_sync(1 << 20);
+    // Writers that wait for their group would spin, and with more writers than CPUs take these from the leader.
+    options.set_enable_write_thread_adaptive_yield(false);
     options.set_use_direct_reads(tuning.direct_io);
     options.set_use_direct_io_for_flush_and_compaction(tuning.direct_io);
     options.set_compression_type(match tuning.compression {

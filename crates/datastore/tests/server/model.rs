@@ -157,6 +157,40 @@ fn a_set_that_appends_grows_values_to_their_maximum() {
     agrees_with_the_model(true);
 }
 
+/// Writes that read before see each other: of appends, conditional sets and deletes of many clients at one key, each
+/// length is told once, and each value is set and deleted once.
+#[test]
+fn writes_that_read_are_one_by_one() {
+    const CLIENTS: usize = 8;
+    const TURNS: usize = 200;
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &[]);
+    let address = server.address;
+    let each = |line: &str| {
+        let replies = std::thread::scope(|scope| {
+            let work = || {
+                let mut client = Client::connect(address);
+                (0..TURNS).map(|_| client.text(line)).collect::<Vec<_>>()
+            };
+            let threads: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(work)).collect();
+            threads
+                .into_iter()
+                .flat_map(|thread| thread.join().expect("replies"))
+                .collect::<Vec<_>>()
+        });
+        replies.into_iter().fold(BTreeMap::new(), |mut counts, reply| {
+            *counts.entry(reply).or_insert(0) += 1;
+            counts
+        })
+    };
+    let lens = each("APPEND log .");
+    let expected: BTreeMap<String, i32> =
+        (1..=CLIENTS * TURNS).map(|len| (len.to_string(), 1)).collect();
+    assert_eq!(lens, expected);
+    assert_eq!(each("SET once 1 NX").get("OK"), Some(&1));
+    assert_eq!(each("DEL once").get("1"), Some(&1));
+}
+
 /// Each key is found once by a scan, whatever the size of a page, and a forgotten cursor is an error.
 #[test]
 fn a_scan_finds_each_key_once() {
