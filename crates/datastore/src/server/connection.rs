@@ -109,7 +109,6 @@ impl Connection {
                 Ok(None) => break,
                 Err(error) => {
                     self.serve_waiting().await?;
-                    self.server.stats.errors.add(1);
                     return self.refuse(&format!("ERR {error}")).await;
                 }
             }
@@ -133,6 +132,7 @@ impl Connection {
 
     /// Sends an error and ends the connection.
     async fn refuse(&mut self, error: &str) -> Result<(), End> {
+        self.server.stats.errors.add(1);
         Reply::new(&mut self.out, self.identity.protocol).error(error);
         self.send().await?;
         Err(End::Closed)
