@@ -110,7 +110,7 @@ python-test: deps ## install the Python package in an environment of its own, an
 	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) timeout --verbose --kill-after=10 600 \
 		$$environment/bin/python -X faulthandler -m unittest discover -s python/tests
 
-# The key-value server alone needs RocksDB, so all else is built without: docs/adr/0011-the-datastore-is-a-program-of-its-own.md.
+# The key-value server alone needs RocksDB, so all else is built without: docs/adr/0012-the-datastore-is-a-program-of-its-own.md.
 DATASTORE := --locked -p datastore --features rocksdb
 ROCKSDB = export ROCKSDB_LIB_DIR=/usr/lib/$$(gcc -print-multiarch) ROCKSDB_INCLUDE_DIR=/usr/include
 

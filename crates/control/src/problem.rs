@@ -251,6 +251,10 @@ fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
         ServiceError::SizeChanged { .. } => {
             (ProblemCode::SizeChanged, "look at its size, and decide again".to_owned())
         }
+        ServiceError::NameTaken { .. } => (
+            ProblemCode::NameTaken,
+            "choose another name, or delete the volume that has it".to_owned(),
+        ),
         _ => (
             ProblemCode::VolumeInUse,
             "if that may be lost: --lose-data (DELETE /v1/volumes/NAME/with-data; `lose_data` for a smaller size)"
@@ -275,13 +279,9 @@ impl From<ServiceError> for Problem {
                 ProblemCode::VolumeNotFound,
                 "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
             ),
-            error @ (ServiceError::VolumeInUse { .. } | ServiceError::SizeChanged { .. }) => {
-                of_volumes(&error)
-            }
-            ServiceError::NameTaken { .. } => (
-                ProblemCode::NameTaken,
-                "choose another name, or delete the volume that has it".to_owned(),
-            ),
+            error @ (ServiceError::VolumeInUse { .. }
+            | ServiceError::SizeChanged { .. }
+            | ServiceError::NameTaken { .. }) => of_volumes(&error),
             ServiceError::UnknownCore { cores, .. } => {
                 let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
                 let hint = format!("leave `core` out, or choose one of {}", cores.join(", "));

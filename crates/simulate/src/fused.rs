@@ -52,7 +52,7 @@ pub(crate) struct FusedHost {
     subsystem: Nqn,
     /// Who it is.
     id: [u8; 16],
-    /// Whether it ends connections between the halves of a pair.
+    /// It ends connections between the halves of a pair.
     leaves: bool,
     /// Those that nobody uses: each carries one operation at a time.
     idle: RefCell<Vec<Queue>>,
