@@ -27,6 +27,7 @@ mod pauses;
 mod ranges;
 mod reads;
 mod refused;
+mod refused_roots;
 mod reopen;
 mod reopened;
 mod roots;

@@ -1,0 +1,139 @@
+//! What a root leads to is used only where it may lie: whole, sealed blocks that say otherwise are refused.
+
+use layout::{
+    Descriptor, EXTENT_TREE, Mapping, NodeHead, NodeView, PackedMapping, Root, encode_node,
+};
+use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
+use volume::{Mended, OpenError, Superblock};
+
+use crate::common::{Random, Sim, TestDevice, data, fresh, try_open, try_recover};
+use crate::forge::forge;
+
+const DEVICE_BLOCKS: u64 = 64 << 8;
+const EXTENT_BLOCKS: u32 = 1024;
+
+/// A shard with a checkpoint, and nothing in its journal.
+fn shut_down() -> (Sim, Superblock) {
+    let device = TestDevice::new(DEVICE_BLOCKS, false);
+    let (mut sim, volume) = fresh(&device, Some(EXTENT_BLOCKS), 20_000);
+    sim.run_ok(volume.write(Lba(0), data(1, 10), None)).expect("room");
+    sim.run_ok(volume.shard().shutdown()).expect("writable");
+    (Sim::new(sim.device.after_crash(&mut Random(3)), 5), *volume.shard().superblock())
+}
+
+fn roots(sim: &Sim, superblock: &Superblock) -> Vec<Pba> {
+    let places = [0, 1].into_iter().flat_map(|slot| superblock.root_places(0, slot));
+    places.filter(|place| Root::decode(&sim.device.block(*place)).is_ok()).collect()
+}
+
+/// Reads the shard back; what is refused, and where.
+fn refused(sim: &mut Sim) -> Option<(&'static str, Pba)> {
+    let device = sim.device.clone();
+    match sim.run_ok(try_recover(device)).err()? {
+        OpenError::Damaged { what, pba, .. } => Some((what, pba)),
+        error => panic!("{error}"),
+    }
+}
+
+/// Method: move the journal that the roots name, to before the data and its first block, and to its end and a block further.
+#[test]
+fn a_journal_lies_within_the_data() {
+    let (first, last) = {
+        let (_, superblock) = shut_down();
+        (superblock.data_start().0, superblock.data_end().0)
+    };
+    for (start, end, is_sound) in [
+        (first, first + 100, true),
+        (first - 1, first + 100, false),
+        (last - 100, last, true),
+        (last - 100, last + 1, false),
+        (first + 100, first + 100, false),
+    ] {
+        let (mut sim, superblock) = shut_down();
+        for place in roots(&sim, &superblock) {
+            let mut root = Root::decode(&sim.device.block(place)).expect("a root");
+            root.journal = PbaRange::new(Pba(start), end - start);
+            root.replay.position = 0;
+            let mut block = [0; BLOCK_SIZE];
+            root.encode(&mut block);
+            sim.device.put(place, block);
+        }
+        let expected = (!is_sound).then_some(("root", Pba(start)));
+        assert_eq!(refused(&mut sim), expected, "{start}..{end}");
+    }
+}
+
+/// Has the only leaf of the table of extents say something else of the last extent in it.
+fn forge_last_extent(sim: &Sim, superblock: &Superblock, change: impl Fn(&mut u64, &mut Mapping)) {
+    let roots = roots(sim, superblock).into_iter();
+    let newest = roots.map(|place| Root::decode(&sim.device.block(place)).expect("a root"));
+    let newest = newest.max_by_key(|root| root.generation).expect("there is one");
+    let leaf = newest.extents.expect("it has extents").pba;
+    forge(&sim.device, leaf, |block| {
+        let view = NodeView::decode(block).expect("a node");
+        let mut entries: Vec<(u64, Mapping)> = view.entries().collect();
+        let (key, mapping) = entries.last_mut().expect("not empty");
+        change(key, mapping);
+        let head = NodeHead { tree: EXTENT_TREE, level: 0, metadata: MetadataSize::None };
+        let keys: Vec<u64> = entries.iter().map(|(key, _)| *key).collect();
+        let mappings: Vec<PackedMapping> = entries.iter().map(|(_, at)| (*at).into()).collect();
+        encode_node(block, head, keys.into_iter(), mappings.into_iter(), &[]);
+    });
+}
+
+/// Method: name the extent behind the last one, and of an extent that there is a bitmap in front of its two places or behind.
+#[test]
+fn extents_and_their_bitmaps_lie_where_they_may() {
+    let (mut sim, superblock) = shut_down();
+    forge_last_extent(&sim, &superblock, |key, _| *key = u64::from(superblock.extent_count()));
+    assert!(matches!(refused(&mut sim), Some(("extent table", _))));
+
+    for (place, is_sound) in [(-1, false), (0, true), (1, true), (2, false)] {
+        let (mut sim, superblock) = shut_down();
+        forge_last_extent(&sim, &superblock, |extent, at| {
+            let first = superblock.extent(u32::try_from(*extent).expect("small")).start;
+            at.pba = Pba(first.0.saturating_add_signed(place));
+            at.crc = checksum::crc32c(&sim.device.block(at.pba));
+        });
+        let found = refused(&mut sim);
+        assert_eq!(found.is_none(), is_sound, "{place}: {found:?}");
+        assert!(found.is_none_or(|(what, _)| what == "extent table"));
+    }
+}
+
+/// Method: set the bit of the last block of an extent, and of one behind its end.
+#[test]
+fn a_bitmap_with_blocks_behind_its_extent_is_rebuilt() {
+    for (bit, is_sound) in [(EXTENT_BLOCKS - 1, true), (EXTENT_BLOCKS, false)] {
+        let (mut sim, superblock) = shut_down();
+        let forged = std::cell::Cell::new((0, Pba(0)));
+        forge_last_extent(&sim, &superblock, |extent, at| {
+            let mut block = sim.device.block(at.pba);
+            block[bit as usize / 8] |= 1 << (bit % 8);
+            sim.device.put(at.pba, block);
+            at.crc = checksum::crc32c(&block);
+            forged.set((u32::try_from(*extent).expect("small"), at.pba));
+        });
+        assert!(forged.get().0 < superblock.extent_count());
+        let device = sim.device.clone();
+        let shard = sim.run_ok(try_open(device)).expect("bitmaps are rebuilt");
+        let (extent, pba) = forged.get();
+        let expected: &[Mended] = if is_sound { &[] } else { &[Mended::Bitmap { extent, pba }] };
+        assert_eq!(*shard.mended(), *expected, "bit {bit}");
+    }
+}
+
+/// Method: have the descriptor of a volume say that it is another.
+#[test]
+fn a_descriptor_of_another_volume_is_refused() {
+    let (mut sim, _) = shut_down();
+    let is_descriptor = |bytes: &[u8]| Descriptor::decode(bytes).is_ok();
+    for place in sim.device.find_by(is_descriptor) {
+        forge(&sim.device, place, |block| {
+            let mut descriptor = Descriptor::decode(block).expect("a descriptor");
+            descriptor.number += 1;
+            descriptor.encode(block);
+        });
+    }
+    assert!(matches!(refused(&mut sim), Some(("volume descriptor", _))));
+}
