@@ -1,5 +1,6 @@
 //! The map against a `BTreeMap`.
 
+mod bounds;
 mod checker;
 mod runs;
 mod shapes;

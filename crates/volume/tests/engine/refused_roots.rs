@@ -85,7 +85,11 @@ fn forge_last_extent(sim: &Sim, superblock: &Superblock, change: impl Fn(&mut u6
 #[test]
 fn extents_and_their_bitmaps_lie_where_they_may() {
     let (mut sim, superblock) = shut_down();
-    forge_last_extent(&sim, &superblock, |key, _| *key = u64::from(superblock.extent_count()));
+    let behind_last = superblock.extent_count();
+    forge_last_extent(&sim, &superblock, |key, at| {
+        *key = u64::from(behind_last);
+        at.pba = superblock.extent(behind_last).start;
+    });
     assert!(matches!(refused(&mut sim), Some(("extent table", _))));
 
     for (place, is_sound) in [(-1, false), (0, true), (1, true), (2, false)] {
