@@ -165,3 +165,24 @@ fn a_discard_that_is_late_hits_nothing_that_was_written_meanwhile() {
         check_both(&mut sim, &shards);
     }
 }
+
+/// T1: a shard has ended only when the device has finished what it was told to discard: the blocks may be a successor's then.
+///
+/// Method: shut a shard down while the device holds its discards.
+#[test]
+fn a_shard_ends_when_its_discards_are_over() {
+    let (mut sim, small, _) = with_large_volume();
+    let shard = small.shard().clone();
+    delete_large(&mut sim, &shard);
+    write_on(&mut sim, &small, 1);
+    sim.device.faults(|faults| faults.holds_discards = true);
+    write_on(&mut sim, &small, 4);
+    assert!(sim.device.blocks_being_discarded() > 0);
+    let ended = sim.begin(async move { shard.shutdown().await });
+    sim.settle();
+    assert!(ended.borrow().is_none(), "blocks are being discarded");
+    sim.device.faults(|faults| faults.holds_discards = false);
+    sim.settle();
+    assert_eq!(ended.take(), Some(Ok(())));
+    assert_eq!(sim.device.blocks_being_discarded(), 0);
+}
