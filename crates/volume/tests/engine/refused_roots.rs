@@ -1,4 +1,4 @@
-//! What a root leads to is used only where it may lie: whole, sealed blocks that say otherwise are refused.
+//! Structures that a root leads to are used only where they may lie: whole, sealed blocks that say otherwise are refused.
 
 use layout::{
     Descriptor, EXTENT_TREE, Mapping, NodeHead, NodeView, PackedMapping, Root, encode_node,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Crashed, Random, Sim, TestDevice, data, fresh};
+use crate::common::{Crashed, Random, Sim, TestDevice, data, fresh, journal_of, open, tags};
 use units::Lba;
 use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, read_superblock};
@@ -136,4 +136,31 @@ fn a_confirmation_that_failed_is_made_when_it_is_asked_for_again() {
         }
     }
     assert!(lasting > 6, "{lasting}");
+}
+
+/// The last checkpoint of a shard that is shut down comes behind the requests under way: there is nothing to replay then.
+///
+/// Method: shut a shard down while the device holds the data of a write.
+#[test]
+fn a_shutdown_waits_for_a_write_under_way() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let shard = volume.shard().clone();
+    let journal = journal_of(shard.superblock());
+    let outside = (0..DEVICE_BLOCKS).filter(|pba| !journal.contains(pba));
+    sim.device.faults(|faults| faults.held = outside.collect());
+    let written = sim.begin(async move { volume.write(Lba(0), data(1, 1), None).await });
+    sim.settle();
+    let places = sim.device.pending_data(shard.superblock());
+    sim.device.faults(|faults| faults.held = places.iter().map(|place| place.0).collect());
+    let ended = sim.begin(async move { shard.shutdown().await });
+    sim.settle();
+    assert!(ended.borrow().is_none() && written.borrow().is_none());
+    sim.device.faults(|faults| faults.held.clear());
+    sim.settle();
+    assert_eq!((written.take(), ended.take()), (Some(Ok(())), Some(Ok(()))));
+    let mut sim = Sim::new(sim.device.after_crash(&mut Random(3)), 5);
+    let shard = open(&mut sim);
+    assert!(!shard.was_cut_off());
+    let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [1]);
 }
