@@ -248,10 +248,11 @@ impl<W: World, D: Device> Core<W, D> {
         self.export(uuid).map(|export| status_of(&export))
     }
 
-    /// Connections of hosts that have a volume open.
+    /// Returns how often hosts have a volume open.
     #[must_use]
     pub fn hosts_of(&self, uuid: Uuid) -> usize {
-        self.export(uuid).map_or(0, |export| self.associations_of(&export).len())
+        let Some(export) = self.export(uuid) else { return 0 };
+        self.all_sessions().iter().filter(|session| session.has_open(export.id())).count()
     }
 
     /// Changes a volume's size and tells connected hosts. Also returned is what a smaller size cut off.

@@ -43,6 +43,9 @@ pub trait Session {
     /// Requests under way that will be answered: the core waits for them before it shuts down.
     fn requests(&self) -> usize;
 
+    /// Returns whether its host has the volume open through it. Of the connections of one NVMe controller one says so.
+    fn has_open(&self, export: ExportId) -> bool;
+
     /// Tells of a volume, which the session may not have opened (S3).
     fn on_volume(&self, export: ExportId, event: VolumeEvent);
 

@@ -496,6 +496,20 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
+impl<W: World, D: Device> Connection<W, D> {
+    /// The association that has `volume` open, if this is the connection of its admin queue, which acts for all of its
+    /// controller.
+    fn association_of(&self, volume: ExportId) -> Option<Rc<Association<W, D>>> {
+        let association = match &*self.role.borrow() {
+            Role::Admin(association) => association.clone(),
+            Role::New | Role::Io(_) => return None,
+        };
+        let is_it = |export: &Rc<Export<W, D>>| export.id() == volume;
+        let has_it = association.subject.export().is_some_and(is_it) && !association.is_strangers();
+        has_it.then_some(association)
+    }
+}
+
 impl<W: World, D: Device> Session for Connection<W, D> {
     fn link(&self) -> &Link {
         &self.link
@@ -509,15 +523,13 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         self.requests_under_way()
     }
 
-    /// The connection of the admin queue acts for all of its controller.
+    fn has_open(&self, volume: ExportId) -> bool {
+        self.association_of(volume).is_some()
+    }
+
     fn on_volume(&self, volume: ExportId, event: VolumeEvent) {
-        let association = match &*self.role.borrow() {
-            Role::Admin(association) => association.clone(),
-            Role::New | Role::Io(_) => return,
-        };
-        let export = association.subject.export().filter(|export| export.id() == volume);
-        if let Some(export) = export
-            && !association.is_strangers()
+        if let Some(association) = self.association_of(volume)
+            && let Some(export) = association.subject.export()
         {
             association.on_volume(export, event);
         }

@@ -163,6 +163,10 @@ impl<W: World, D: Device> Session for LineSession<W, D> {
         if self.link.is_open() { self.in_flight.get() } else { 0 }
     }
 
+    fn has_open(&self, volume: ExportId) -> bool {
+        self.exports.borrow().iter().any(|export| export.id() == volume)
+    }
+
     fn on_volume(&self, volume: ExportId, event: VolumeEvent) {
         let opened = self.exports.borrow();
         let Some(number) = opened.iter().position(|export| export.id() == volume) else { return };
