@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use farflash_client::{
-    ChangeAuth, ChangeRestrictions, Error, NewVolume, Request, Restrictions, Slo,
+    ChangeAuth, ChangeRestrictions, Error, NewVolume, Request, ResizeOptions, Restrictions, Slo,
 };
 
 use crate::boot::{Boot, HOST, Opened, Outcome, STRANGER, Shared, admits, filled, lock, options};

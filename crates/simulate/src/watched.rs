@@ -259,6 +259,9 @@ mod tests {
         fn next(&mut self, _: Instant) -> Next {
             self.0
         }
+        fn take_at_once(&mut self, _: FlowId, _: u64, _: Instant) -> bool {
+            false
+        }
     }
 
     const FLOWS: [FlowId; 2] = [FlowId(0), FlowId(1)];

@@ -221,7 +221,7 @@ fn what_is_deallocated_or_deleted_on_a_full_file_system_gives_space_back() {
 
     let ballast = File::options().write(true).open(files.path("mount/ballast")).unwrap();
     let end = ballast.metadata().unwrap().len();
-    let more = rustix::fs::statvfs(&files.path("mount")).unwrap();
+    let more = rustix::fs::statvfs(files.path("mount")).unwrap();
     let more = more.f_bfree * more.f_frsize;
     let _ = rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), end, more);
     fill_up_wholly(&files.path("mount/ballast"));
