@@ -26,6 +26,9 @@ impl LoopDevice {
         let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
         let made = made.ok().filter(|made| made.status.success())?;
         let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+        // The kernel keeps that a device was made read-only when its file goes.
+        let made_writable = Command::new("blockdev").args(["--setrw", &path]).status();
+        assert!(made_writable.unwrap().success());
         Some(Self { path, image: image.to_owned() })
     }
 
@@ -43,6 +46,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
+        let _ = Command::new("blockdev").args(["--setrw", &self.path]).status();
         let _ = Command::new("losetup").args(["--detach", &self.path]).status();
     }
 }
