@@ -196,7 +196,6 @@ situations! {
     StartFromOlderRoot, often in "starts": "a start may go back to an older root";
     RootSlotIsLost, often in "corrupt": "both copies of a root are damaged";
     ReplayWraps, seldom in "long": "replay goes on at the start of the ring";
-    ReplayPassesOverEnd, seldom in "long": "replay finds a record at the start of the ring that did not fit before the end";
     ReplaySkipsWrite, often in "crash": "replay leaves out a write whose data did not reach the media";
     ReplaySkipsLaterRun, seldom in "full": "replay leaves out a write of which only a later run is missing";
     ReplayFinishesDeadRange, seldom in "full": "replay takes a dead range out of a map, since a write has one of its blocks";
