@@ -1,6 +1,6 @@
-//! How a core serves.
+//! Options of a core.
 
-/// How a core serves, whatever protocols its front ends speak.
+/// Options of a core that hold for all protocols.
 #[derive(Clone, Debug)]
 pub struct CoreOptions {
     /// The name of the core in the log: its CPU.

@@ -43,14 +43,14 @@ pub enum Request {
     Read(LbaRange),
     /// Store the blocks, durably.
     Write {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
         /// As many.
         data: Box<Payload>,
     },
     /// Deallocate the ranges: they read as zeroes from then on.
     Unmap {
-        /// Which blocks.
+        /// The blocks.
         ranges: Vec<LbaRange>,
         /// Memory that is charged for the list.
         share: Option<Share>,
@@ -61,14 +61,14 @@ pub enum Request {
     Flush,
     /// Compare the blocks with the data.
     Compare {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
         /// As many.
         expected: Box<Payload>,
     },
     /// Compare the blocks with `expected`, and store `data` in their place if they are equal, as one.
     CompareAndWrite {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
         /// As many.
         expected: Box<Payload>,

@@ -107,7 +107,7 @@ impl fmt::Display for ConnectionId {
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 enum Phase {
     Open,
-    /// What is to be sent will still be sent.
+    /// Data that waits to be sent is still sent.
     Closing,
     Cut,
 }

@@ -109,8 +109,8 @@ impl<W: World, D: Device> Core<W, D> {
         export.with_owner(has_place)
     }
 
-    /// Waits until the places beyond those that there may be are not all taken. They soon are not: whoever was cut is
-    /// gone in a turn of the core's loop (W3).
+    /// Waits until fewer sessions are left than may be open and may be ending (W3). A session that was cut leaves within a turn
+    /// of the core's loop.
     async fn wait_for_place(&self) {
         let (sessions, max) = (self.sessions(), self.options().connections_max + LEAVING_MAX);
         loop {
@@ -127,7 +127,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    /// Whether there is room for a connection of the source `newcomer`, perhaps since another was ended for it.
+    /// Returns whether a connection from `newcomer` finds room. Ends another connection for it if that is fair.
     fn has_room_for(&self, newcomer: IpAddr) -> bool {
         let (sessions, now) = (self.sessions(), self.world().now());
         if sessions.with_crowd(|crowd| crowd.open()) < self.options().connections_max {

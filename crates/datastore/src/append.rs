@@ -1,7 +1,7 @@
 //! The merge of the datastore: appends to a value, up to a maximum length.
 //!
 //! A value that is as long as the maximum, or longer because a smaller maximum was set later, stays as it is.
-//! What does not fit is cut off. The merge is associative: operands may be combined with each other before
+//! Bytes beyond the maximum are dropped. The merge is associative: operands may be combined with each other before
 //! they meet the value, in any grouping.
 
 /// Appends `operands` to `base` up to `len_max` bytes.

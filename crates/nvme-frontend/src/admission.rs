@@ -1,13 +1,13 @@
-//! Who gets to what.
+//! Admission of hosts to volumes.
 //!
 //! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
 //!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
 //!   that they take (E1 of `even.rs`).
 //! - T5: a host that no longer qualifies is cut as soon as that is decided. Of a stranger, who has not shown that it knows a
 //!   token, nothing is cut: its exchange fails (T7 of `authentication.rs`), as for a volume which does not exist (T4).
-//! - T8: while a volume that is not here may yet come, whoever is refused is told to come again: hosts never come again
-//!   that heard Do Not Retry, or that their token is wrong. All are told so, for the sake of T4, and none of them counts as one
-//!   that guesses (T2 of `authentication.rs`).
+//! - T8: while a volume that is absent may still appear, each refused host is told to retry: a host that is told Do Not Retry,
+//!   or that its token is wrong, never does. For the sake of T4 all hosts are told so, and no refusal counts as a guess (T2 of
+//!   `authentication.rs`).
 
 use std::rc::Rc;
 
@@ -26,7 +26,7 @@ use crate::frontend::{NvmeCore, nqn_of};
 /// Why connections of a host end that no longer qualifies.
 const NOT_ADMITTED: &str = "the host may no longer open the volume";
 
-/// What a host talks to.
+/// The subsystem that a host connects to.
 pub(crate) enum Subject<W: World, D: Device> {
     /// The discovery service.
     Discovery,
@@ -57,12 +57,12 @@ impl<W: World, D: Device> Subject<W, D> {
 }
 
 impl<W: World, D: Device> NvmeCore<W, D> {
-    /// Whether hosts have to authenticate.
+    /// Returns whether hosts have to authenticate.
     pub(crate) fn authenticates(&self) -> bool {
         self.options().authentication.is_some()
     }
 
-    /// What the host that asks for `request` on `connection` gets (T4).
+    /// Returns the subsystem that `request` on `connection` asks for, or the answer that refuses it (T4).
     pub(crate) fn subject_for(
         &self,
         connection: &Connection<W, D>,
@@ -106,17 +106,17 @@ impl<W: World, D: Device> Connection<W, D> {
         ask(&Peer { host: host.as_str(), address: self.peer().ip(), interface: &interface })
     }
 
-    /// Whether the host called `host` may open `export` from where it is.
+    /// Returns whether the host `host` may open `export` from where it is.
     pub(crate) fn qualifies(&self, export: &Export<W, D>, host: &Nqn) -> bool {
         self.as_peer(host, |peer| peer.qualifies(export))
     }
 
-    /// Whether the host called `host` may open `export`, which may be gone since the host asked for it.
+    /// Returns whether the host `host` may open `export`, which may be gone since the host asked for it.
     pub(crate) fn may_open(&self, export: &Rc<Export<W, D>>, host: &Nqn) -> bool {
         self.core.serves(export) && self.qualifies(export, host)
     }
 
-    /// Whether `restrictions` admit the host called `host` from where it is.
+    /// Returns whether `restrictions` admit the host `host` from where it is.
     pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions, host: &Nqn) -> bool {
         self.as_peer(host, |peer| peer.is_admitted_by(restrictions))
     }

@@ -33,12 +33,12 @@ pub struct NamespaceView {
 pub enum IoCommand {
     /// Return the blocks.
     Read {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
     },
     /// Store the blocks.
     Write {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
         /// Force Unit Access: durable before it is acknowledged, write cache or not.
         fua: bool,
@@ -47,7 +47,7 @@ pub enum IoCommand {
     Flush,
     /// Make the blocks read as zeroes.
     WriteZeroes {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
         /// The host asks to deallocate them.
         deallocate: bool,
@@ -63,18 +63,18 @@ pub enum IoCommand {
     Hint,
     /// Compare the blocks with the data.
     Compare {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
     },
     /// Compare the blocks with the first half of the data and, if they are equal, store the second
     /// half in their place.
     CompareAndWrite {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
     },
     /// Read and check the blocks, return nothing.
     Verify {
-        /// Which blocks.
+        /// The blocks.
         range: LbaRange,
     },
     /// Complete with success, then end the queue: close the connection.

@@ -27,7 +27,7 @@ pub(crate) enum Fate {
 pub(crate) struct Change {
     /// Which one: its contents say so.
     pub tag: Tag,
-    /// Which blocks.
+    /// The blocks.
     pub range: LbaRange,
     /// Leaves zeroes.
     pub zero: bool,

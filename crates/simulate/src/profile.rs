@@ -187,7 +187,7 @@ pub(crate) struct Profile {
     pub workload: Workload,
     /// Whether requests go through initiator, network and server.
     pub plane: bool,
-    /// Whether hosts have to authenticate.
+    /// Hosts have to authenticate.
     pub authenticates: bool,
     /// Hosts of each volume.
     pub hosts: u64,

@@ -55,7 +55,7 @@ pub(crate) struct Service {
     pub plane: bool,
     /// Whether hosts connect again.
     pub reconnects: bool,
-    /// Whether hosts have to authenticate.
+    /// Hosts have to authenticate.
     pub authenticates: bool,
     /// Whether shards that fail are brought back. A data plane does that in any case.
     pub returns: bool,
@@ -168,7 +168,7 @@ impl Rig {
         self.service.reconnects
     }
 
-    /// Whether hosts have to authenticate.
+    /// Returns whether hosts have to authenticate.
     pub(crate) fn authenticates(&self) -> bool {
         self.service.authenticates
     }
