@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::rng::Rng;
+use random::Rng;
 
 /// The distances between requests.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -63,7 +63,7 @@ mod tests {
     fn starts(arrivals: Arrivals, rate: f64, threads: usize) -> Vec<f64> {
         let mut all = Vec::new();
         for index in 0..threads {
-            let mut rng = Rng::new(5, index as u64);
+            let mut rng = Rng::of_stream(5, index as u64);
             let mut schedule = Schedule::new(arrivals, rate, index, threads, &mut rng);
             while schedule.next() < Duration::from_secs(100) {
                 all.push(schedule.next().as_secs_f64());

@@ -7,8 +7,8 @@ use std::time::Duration;
 use resp::{Answer, AnswerDecoder, AnswerError, AnswerKind, encode_request};
 
 use crate::keys::write_key;
-use crate::rng::mix;
 use crate::workload::{Kind, VALUE_LEN_MAX, Workload, WriteCommand};
+use random::mix;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Values begin at different places of the same random bytes.

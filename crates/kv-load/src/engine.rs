@@ -302,9 +302,9 @@ mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::keys::Popularity;
-    use crate::rng::Rng;
     use crate::sizes::Sizes;
     use crate::workload::{Workload, WriteCommand};
+    use random::Rng;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn open(rate: f64, lanes: usize, depth: usize, window: Range<Duration>) -> Engine {
-        let schedule = Schedule::new(Arrivals::Uniform, rate, 0, 1, &mut Rng::new(1, 0));
+        let schedule = Schedule::new(Arrivals::Uniform, rate, 0, 1, &mut Rng::of_stream(1, 0));
         Engine::new(Pace::Open(schedule), drawer(1.0), lanes, depth, window)
     }
 
@@ -395,7 +395,7 @@ mod tests {
     /// Latency under load agrees with a server that serves one request at a time: M/D/1, whose mean wait is known.
     #[test]
     fn queueing_at_the_server_is_measured() {
-        let mut rng = Rng::new(9, 0);
+        let mut rng = Rng::of_stream(9, 0);
         let schedule = Schedule::new(Arrivals::Poisson, 500.0, 0, 1, &mut rng);
         let window = Duration::ZERO..Duration::from_secs(200);
         let engine = Engine::new(Pace::Open(schedule), drawer(1.0), 8, 1000, window);

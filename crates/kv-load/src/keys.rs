@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use crate::rng::{Rng, mix};
 use crate::sizes::Sizes;
+use random::{Rng, mix};
 
 /// The shortest key. Eleven characters of 64 have room for each number of 64 bits.
 pub const KEY_LEN_MIN: u32 = 11;
@@ -132,7 +132,7 @@ pub(crate) fn write_key(index: u64, sizes: &Sizes, key: &mut Vec<u8>) {
         rest /= 64;
     }
     // The size, too, is a function of the index.
-    let size = sizes.draw(&mut Rng::new(index, 1), KEY_LEN_MIN, 1 << 15);
+    let size = sizes.draw(&mut Rng::of_stream(index, 1), KEY_LEN_MIN, 1 << 15);
     key.resize(size as usize, b'.');
 }
 
@@ -165,7 +165,7 @@ mod tests {
         const DRAWS: usize = 200_000;
         for exponent in [0.5, 0.99, 1.0, 1.5] {
             let chooser = Chooser::new(Popularity::Zipf(exponent), KEYS as u64);
-            let mut rng = Rng::new(11, 0);
+            let mut rng = Rng::of_stream(11, 0);
             let mut counts = [0u64; KEYS];
             for _ in 0..DRAWS {
                 counts[chooser.draw(&mut rng) as usize] += 1;
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_zipf_of_many_keys_stays_in_range() {
-        let mut rng = Rng::new(3, 0);
+        let mut rng = Rng::of_stream(3, 0);
         for keys in [1, 2, 1 << 40] {
             let chooser = Chooser::new(Popularity::Zipf(0.99), keys);
             assert!((0..10_000).all(|_| chooser.draw(&mut rng) < keys));

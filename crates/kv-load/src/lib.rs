@@ -19,7 +19,6 @@ mod latency;
 mod outcome;
 mod peak;
 mod probe;
-mod rng;
 mod run;
 mod sizes;
 mod workload;

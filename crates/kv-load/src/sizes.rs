@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::rng::Rng;
+use random::Rng;
 
 /// A distribution of sizes in bytes.
 ///
@@ -117,7 +117,7 @@ mod tests {
 
     fn drawn(text: &str) -> Vec<f64> {
         let sizes: Sizes = text.parse().expect("a distribution");
-        let mut rng = Rng::new(7, 0);
+        let mut rng = Rng::of_stream(7, 0);
         (0..200_000).map(|_| f64::from(sizes.draw(&mut rng, 0, u32::MAX))).collect()
     }
 
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn draws_keep_their_bounds() {
-        let mut rng = Rng::new(1, 1);
+        let mut rng = Rng::of_stream(1, 1);
         for sizes in [Sizes::Normal(100.0, 1e9), Sizes::Pareto(0.0, 1e9, 5.0)] {
             assert!((0..1000).all(|_| (10..=20).contains(&sizes.draw(&mut rng, 10, 20))));
         }

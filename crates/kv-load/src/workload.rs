@@ -1,8 +1,8 @@
 //! The load: which requests, with which keys and values.
 
 use crate::keys::{Chooser, KEY_LEN_MIN, Popularity};
-use crate::rng::Rng;
 use crate::sizes::Sizes;
+use random::Rng;
 
 /// Values longer than this would make the generator the bottleneck.
 pub const VALUE_LEN_MAX: u32 = 1 << 20;
@@ -103,7 +103,7 @@ impl Drawer {
             chooser: Chooser::new(workload.popularity, workload.keys),
             read_share: workload.read_share,
             value_sizes: workload.value_sizes,
-            rng: Rng::new(workload.seed, thread),
+            rng: Rng::of_stream(workload.seed, thread),
             fill: None,
         }
     }

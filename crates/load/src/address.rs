@@ -2,8 +2,8 @@
 
 use units::{Lba, LbaRange};
 
-use crate::rng::Rng;
 use crate::workload::{Access, Distribution};
+use random::Rng;
 
 /// Odd, and no multiple of a small prime: ranks of a skewed draw are spread over the range with it.
 const SCATTER: u64 = 0x9E37_79B1;

@@ -14,10 +14,10 @@ use crate::address::Addresses;
 use crate::journal::{Expected, Journal};
 use crate::measure::{Kind, Meter};
 use crate::outcome::{Interval, Outcome};
-use crate::rng::Rng;
 use crate::target::Target;
 use crate::verify::compare;
 use crate::workload::{Arrivals, Limit, OnError, Rate, Workload, WorkloadError};
+use random::Rng;
 
 /// Draws of an address before the next free one behind it is taken.
 const DRAWS_MAX: usize = 8;

@@ -15,7 +15,6 @@ mod engine;
 mod journal;
 mod measure;
 mod outcome;
-mod rng;
 mod stamp;
 mod target;
 mod verify;

@@ -12,7 +12,7 @@
 
 use units::{BLOCK_SIZE, Lba};
 
-use crate::rng::mix;
+use random::mix;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FARLOAD1");
 const WORD: usize = 8;

@@ -1,49 +1,6 @@
 //! Chance, as a function of the model's seed.
 
-/// xorshift64* (Vigna): a few cycles a draw, which is what a request can spend.
-#[derive(Clone, Debug)]
-pub(crate) struct Rng {
-    state: u64,
-}
-
-impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
-        // Neighbouring seeds give unlike states, and none gives the state 0, which has no successor.
-        Self { state: mix(seed) | 1 }
-    }
-
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        let mut x = self.state;
-        x ^= x >> 12;
-        x ^= x << 25;
-        x ^= x >> 27;
-        self.state = x;
-        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// A number below `bound`, which is not zero.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        scale(self.next_u64(), bound)
-    }
-
-    /// A number in 0..1.
-    pub(crate) fn fraction(&mut self) -> f64 {
-        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
-
-/// Maps 64 bits that are spread evenly to a number below `bound`.
-pub(crate) fn scale(bits: u64, bound: u64) -> u64 {
-    ((u128::from(bits) * u128::from(bound)) >> 64) as u64
-}
-
-/// Spreads a difference in any bit over all bits.
-pub(crate) fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
-}
+use random::Rng;
 
 /// A duration that varies evenly around its mean.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use units::{Duration, Instant, Pba, PbaRange};
 
 use crate::Model;
-use crate::chance::Rng;
+use random::Rng;
 
 /// Longer latencies count as this.
 const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
@@ -159,7 +159,7 @@ impl Client<'_> {
             }
         };
         let range = PbaRange::new(Pba(place * self.load.request_blocks), self.load.request_blocks);
-        let is_read = self.rng.fraction() < self.load.read_share;
+        let is_read = self.rng.unit() < self.load.read_share;
         let done = if is_read { self.model.read(now, range) } else { self.model.write(now, range) };
         Reverse(Outstanding { done, issued: now, is_read })
     }

@@ -76,7 +76,7 @@ mod tests {
     use units::Pba;
 
     use super::*;
-    use crate::chance::Rng;
+    use random::Rng;
 
     /// Method: the same random calls on a plain vector of bits.
     #[test]

@@ -2,12 +2,12 @@
 
 use units::{Duration, Instant, PbaRange};
 
-use crate::chance::{Rng, mix, scale};
 use crate::controller::Controller;
 use crate::timing::Timing;
 use crate::unit::Unit;
 use crate::wear::Wear;
 use crate::{Params, ParamsError};
+use random::{Rng, mix, scale};
 
 /// Blocks in a GiB.
 const GIB_BLOCKS: f64 = (1u64 << 18) as f64;

@@ -5,8 +5,8 @@
 //!   begins in a later one, with the same times as if it had begun on time.
 //! - U2: programs are begun in the order in which they came.
 
-use crate::chance::Rng;
 use crate::timing::Timing;
+use random::Rng;
 
 /// One program's worth of collection, in the fixed point of [`Timing::garbage_per_program`].
 pub(crate) const ONE_COLLECTION: u32 = 1 << 16;

@@ -151,7 +151,7 @@ mod tests {
             wear.on_write(PbaRange::new(Pba(n % (1 << 16)), 1));
         }
         assert!(wear.extra() < 0.02 * steady, "{}", wear.extra());
-        let mut rng = crate::chance::Rng::new(3);
+        let mut rng = random::Rng::new(3);
         for _ in 0..6 * (1 << 16) {
             wear.on_write(PbaRange::new(Pba(rng.below(1 << 16)), 1));
         }
@@ -162,7 +162,7 @@ mod tests {
     fn an_empty_drive_fills_and_discarding_empties_it() {
         let mut wear = drive(0.0, 1.0);
         assert_eq!(wear.extra(), 0.0);
-        let mut rng = crate::chance::Rng::new(3);
+        let mut rng = random::Rng::new(3);
         for _ in 0..10 * (1 << 16) {
             wear.on_write(PbaRange::new(Pba(rng.below(1 << 16)), 1));
         }

@@ -15,6 +15,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "mutation-points",
             "situations",
+            "random",
             "units",
             "checksum",
             "nvme-wire",

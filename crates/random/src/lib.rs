@@ -1,0 +1,74 @@
+//! Random numbers as a function of a seed, for loads and models. Nothing here is for secrets.
+
+/// xorshift64* (Vigna): a few cycles a draw, which is what the path of a request can spend.
+#[derive(Clone, Debug)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// Returns a generator that is a function of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // Neighbouring seeds give unlike states, and none gives the state 0, which has no successor.
+        Self { state: mix(seed) | 1 }
+    }
+
+    /// Returns a generator that depends on `seed` and on `stream`, so that threads of one run draw differently.
+    #[must_use]
+    pub fn of_stream(seed: u64, stream: u64) -> Self {
+        Self::new(seed ^ mix(stream))
+    }
+
+    /// Returns the next 64 bits.
+    #[inline]
+    pub fn next_u64(&mut self) -> u64 {
+        let mut x = self.state;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.state = x;
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Returns a number below `bound`, which is not zero.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        scale(self.next_u64(), bound)
+    }
+
+    /// Returns a number in 0..1.
+    #[inline]
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Returns a number in 0..=1 that is never 0, for logarithms.
+    #[inline]
+    pub fn positive_unit(&mut self) -> f64 {
+        1.0 - self.unit()
+    }
+
+    /// Returns a number of the standard normal distribution (Box and Muller).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * self.positive_unit().ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+}
+
+/// Maps 64 bits that are spread evenly to a number below `bound`.
+#[inline]
+#[must_use]
+pub fn scale(bits: u64, bound: u64) -> u64 {
+    ((u128::from(bits) * u128::from(bound)) >> 64) as u64
+}
+
+/// Spreads a difference in any bit over all bits. No two numbers give the same (`SplitMix64`).
+#[inline]
+#[must_use]
+pub fn mix(value: u64) -> u64 {
+    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
