@@ -26,8 +26,9 @@ use crate::target::{Failure, Target};
 
 /// What no tenant knows.
 const SECRET: u64 = 0x5EC2_E700_0000_0001;
-/// The least memory for data that a core may have.
-const MEMORY_LEAST: u64 = 32 << 20;
+/// So little memory for data that requests of a core wait for it, and enough that each is served: a request is charged for up
+/// to three transfers.
+const MEMORY_SCARCE: u64 = 4 << 20;
 /// The least of it that a connection may have: two of the largest requests.
 const WINDOW_LEAST: u64 = 2 << 20;
 /// How often [`Shard::settle`] is called.
@@ -105,7 +106,7 @@ impl Rig {
             let authentication = service.authenticates.then_some(policy);
             let mut options = NvmeOptions { authentication, ..NvmeOptions::new(portal()) };
             if service.scarce {
-                options.core.memory_bytes = MEMORY_LEAST;
+                options.core.memory_bytes = MEMORY_SCARCE;
                 options.core.window_bytes = WINDOW_LEAST;
             }
             let core = NvmeCore::new(world, options);
