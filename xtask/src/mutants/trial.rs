@@ -15,9 +15,9 @@ use super::tree::Program;
 /// Address space of a test program in KiB. A mutant that allocates without end fails there, and not the machine.
 const ADDRESS_SPACE_KIB: u64 = 8 << 20;
 /// Sets limits and becomes the program.
-const LIMITED: &str = "ulimit -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; exec \"$@\"";
+const LIMITED: &str = "ulimit -S -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; exec \"$@\"";
 /// The same, and writes to a file how much processor time the program took.
-const MEASURED: &str = "ulimit -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; \"$@\"; status=$?; \
+const MEASURED: &str = "ulimit -S -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shift; \"$@\"; status=$?; \
     times >\"$FARFLASH_MUTANTS_REACHED.times\"; exit $status";
 
 /// The signal that ends a process at its limit of processor time.
