@@ -300,6 +300,10 @@ mod tests {
                     let is_free = !earlier.iter().any(overlaps);
                     assert_eq!(one.guard.is_some(), is_free, "seed {seed} step {step}: {index}");
                 }
+                let range = LbaRange::new(Lba(random(12)), 1 + random(3));
+                let is_asked =
+                    asked.iter().flat_map(|one| &one.blocks).any(|at| range.contains(Lba(*at)));
+                assert_eq!(locks.borrow().is_open(range), !is_asked, "seed {seed} step {step}");
             }
             asked.clear();
             let locks = locks.borrow();

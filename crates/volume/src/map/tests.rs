@@ -318,6 +318,7 @@ fn clean_nodes_go_and_come_back() {
     for key in 0..369 * 600 {
         map.insert(key, mapping(key));
     }
+    assert!(!map.may_miss(), "it was never anywhere but in memory");
     let mut map = disk.reopen(map);
     disk.prepare(&mut map, 0, u64::MAX);
     map.insert(5, mapping(77));

@@ -450,7 +450,33 @@ impl Shape {
             }
             assert!(visited == expected, "what {key}..{end} leads to");
             self.ask_neighbours(key);
+            self.ask_nodes(key);
         }
+    }
+
+    /// Ranges lead to as many nodes in memory as single keys of them do: where a range and the keys of a node begin.
+    fn ask_nodes(&self, key: u64) {
+        let mut random = Random(key ^ self.stamp);
+        let (mut ranges, mut at) = (Vec::new(), key);
+        for _ in 0..1 + random.next(3) {
+            let blocks = 1 + random.next(self.keys * self.stride / 2);
+            ranges.push(LbaRange::new(units::Lba(at), blocks));
+            at += blocks + random.next(3 * self.stride);
+        }
+        let is_within = |key: &u64| ranges.iter().any(|range| range.contains(units::Lba(*key)));
+        let bounds = self.found.bounds.iter().map(|(_, bound)| *bound).filter(is_within);
+        let mut nodes = BTreeSet::new();
+        for key in bounds.chain(ranges.iter().map(|range| range.start.0)) {
+            let mut child = self.map.root().cloned();
+            while let Some(Child::InMemory(node)) = child {
+                nodes.insert(Rc::as_ptr(&node).addr());
+                child = match &node.body {
+                    Body::Inner(inner) => Some(inner.children.borrow()[inner.find(key)].clone()),
+                    Body::Leaf(_) => None,
+                };
+            }
+        }
+        assert_eq!(self.map.nodes_of(&ranges), nodes.len() as u64, "nodes of {ranges:?}");
     }
 
     /// Returns whether all keys around this one are there.
@@ -489,6 +515,8 @@ impl Shape {
     fn look(&mut self) {
         let found = check(&self.map, &self.blocks);
         assert!(found.entries == entries_of(&self.model), "another content");
+        let levels = self.map.root().map_or(0, |root| root.node().map_or(4, |_| found.height));
+        assert_eq!(self.map.height(), u64::from(levels), "levels");
         if !self.is_damaged {
             assert_eq!(self.map.entries(), self.model.len() as u64, "number of entries");
         }
