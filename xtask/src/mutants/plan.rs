@@ -48,11 +48,5 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
-    Plan {
-        package: "volume",
-        test_seconds_max: 2,
-        budget_seconds: 10.0,
-        slow_tests: &["--lib"],
-        ..QUICK
-    },
+    Plan { package: "volume", slow_tests: &["--lib"], ..QUICK },
 ];

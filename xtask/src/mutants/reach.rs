@@ -1,13 +1,14 @@
 //! Which tests reach which functions: each test is run by itself, once, without a mutant.
 //!
-//! A mutant is then tried with the tests that reach its function, the quick ones first. One that no test reaches is
-//! not caught, and needs no run.
+//! A mutant is then tried with the tests that reach its function: first those that caught most for what they cost, then the
+//! quick ones. One that no test reaches is not caught, and needs no run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
@@ -41,6 +42,8 @@ struct Test {
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     tests: Vec<Test>,
+    /// Mutants that each test caught, by program and name.
+    caught: Mutex<BTreeMap<(usize, String), u32>>,
     /// For the tests of one mutant: of the processor.
     budget: Duration,
     /// Tests that fail or take too long without any mutant, with the reason.
@@ -92,7 +95,7 @@ impl Reach {
         let mut out: Vec<Batch> = Vec::new();
         let mut open: BTreeMap<usize, Batch> = BTreeMap::new();
         let (mut limit, mut filled, mut spent) = (FIRST_BATCH, Duration::ZERO, Duration::ZERO);
-        for test in self.tests.iter().filter(|test| test.functions.contains(&function)) {
+        for test in self.in_order(function) {
             if spent > self.budget {
                 break;
             }
@@ -110,6 +113,25 @@ impl Reach {
         }
         out.extend(open.into_values());
         out
+    }
+
+    /// The tests that reach `function`, the most promising first: by mutants caught for each second, then by cost.
+    fn in_order(&self, function: usize) -> Vec<&Test> {
+        let caught = self.caught.lock().expect("no worker panics");
+        let worth = |test: &Test| {
+            let mutants = caught.get(&(test.program, test.name.clone())).copied().unwrap_or(0);
+            f64::from(mutants) / test.cost.as_secs_f64().max(0.01)
+        };
+        let reaching = self.tests.iter().filter(|test| test.functions.contains(&function));
+        let mut out: Vec<(f64, &Test)> = reaching.map(|test| (worth(test), test)).collect();
+        // Stable: those that caught nothing stay in order of cost.
+        out.sort_by(|a, b| b.0.total_cmp(&a.0));
+        out.into_iter().map(|(_, test)| test).collect()
+    }
+
+    /// Notes that a test caught a mutant.
+    pub(super) fn note_caught(&self, program: usize, test: String) {
+        *self.caught.lock().expect("no worker panics").entry((program, test)).or_default() += 1;
     }
 }
 
@@ -145,7 +167,7 @@ fn run_alone(
             let cost = trial::processor_time(&reached);
             Ok(Test { program: index, name: name.to_owned(), usual, cost, functions })
         }
-        Outcome::Failed => Err(format!("{label} fails without a mutant")),
+        Outcome::Failed(_) => Err(format!("{label} fails without a mutant")),
         Outcome::TimedOut => Err(format!("{label} takes over {} s", plan.test_seconds_max)),
     })
 }

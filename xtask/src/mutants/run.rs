@@ -299,7 +299,10 @@ impl Crate<'_> {
             };
             match trial.run(self.plan.environment)? {
                 Outcome::Passed => {}
-                Outcome::Failed => return Ok(Some(Verdict::Caught)),
+                Outcome::Failed(test) => {
+                    test.into_iter().for_each(|test| reach.note_caught(batch.program, test));
+                    return Ok(Some(Verdict::Caught));
+                }
                 Outcome::TimedOut if self.deadline.has_passed() => return Ok(None),
                 Outcome::TimedOut => return Ok(Some(Verdict::TimedOut)),
             }

@@ -24,10 +24,11 @@ const MEASURED: &str = "ulimit -S -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shif
 const SIGXCPU: i32 = 24;
 
 /// How a test program ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
     Passed,
-    Failed,
+    /// The test that failed, if one did by itself.
+    Failed(Option<String>),
     /// It was ended at its limit of time.
     TimedOut,
 }
@@ -107,7 +108,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
     let deadline = Instant::now() + limit;
     let failed = watch(child);
     match failed.recv_timeout(limit) {
-        Ok(()) => return Ok(Outcome::Failed),
+        Ok(test) => return Ok(Outcome::Failed(Some(test))),
         Err(RecvTimeoutError::Timeout) => return Ok(Outcome::TimedOut),
         Err(RecvTimeoutError::Disconnected) => {}
     }
@@ -118,7 +119,7 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
             return Ok(match status.success() {
                 true => Outcome::Passed,
                 false if is_limit => Outcome::TimedOut,
-                false => Outcome::Failed,
+                false => Outcome::Failed(None),
             });
         }
         thread::sleep(Duration::from_millis(2));
@@ -126,13 +127,16 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Outcome> {
     Ok(Outcome::TimedOut)
 }
 
-/// Sends a message when a test fails. The sender is dropped when the program closes its output.
-fn watch(child: &mut Child) -> Receiver<()> {
+/// Sends the name of a test that fails. The sender is dropped when the program closes its output.
+fn watch(child: &mut Child) -> Receiver<String> {
     let (sender, receiver) = channel();
     let output = child.stdout.take().expect("it is a pipe");
     thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            if line.ends_with(b"FAILED") && sender.send(()).is_err() {
+            let line = String::from_utf8_lossy(&line);
+            if let Some(test) = line.strip_suffix(" ... FAILED")
+                && sender.send(test.trim_start_matches("test ").to_owned()).is_err()
+            {
                 return;
             }
         }

@@ -101,11 +101,6 @@ impl Leaf {
         self.metadata.as_ref().map_or(&[], |metadata| &metadata.bytes)
     }
 
-    /// Returns whether the leaf should merge with a neighbour: it is less than half full.
-    pub(crate) fn is_low(&self) -> bool {
-        self.len() < self.capacity_with(None) / 2
-    }
-
     /// Returns the number of entries that the leaf may have, with `key` among them (L1).
     fn capacity_with(&self, key: Option<u64>) -> usize {
         let ends =

@@ -70,8 +70,7 @@ fn note_empty(level: u8) {
     }
 }
 
-/// Moves all of child `index + 1` into child `index`, if both are loaded, one of them is less than half
-/// full and the sum leaves room.
+/// Moves all of child `index + 1` into child `index`, if both are loaded and the sum leaves room.
 fn merge(inner: &mut Inner, index: usize, counters: &Rc<NodeCounters>) -> bool {
     let upper_key = inner.keys[index + 1];
     let (lower, upper) = inner.children.get_mut().split_at_mut(index + 1);
@@ -79,7 +78,7 @@ fn merge(inner: &mut Inner, index: usize, counters: &Rc<NodeCounters>) -> bool {
         return false;
     };
     match (&lower.body, &upper.body) {
-        (Body::Leaf(a), Body::Leaf(b)) if a.is_low() || b.is_low() => {
+        (Body::Leaf(a), Body::Leaf(b)) => {
             let Some(merged) = Leaf::merged(a, b) else { return false };
             Node::make_mut(lower, counters).body = Body::Leaf(merged);
             situation_during(Phase::ThreeLevels, Situation::LeavesMergeInThreeLevels);

@@ -2,8 +2,27 @@
 
 use layout::PackedMapping;
 
+use super::super::capacity::{NodeCapacity, set_node_capacity};
 use super::super::leaf::grown;
+use super::super::metadata::Metadata;
+use super::super::node::Inner;
 use super::*;
+
+/// Has nodes take so many entries until it is dropped.
+struct SmallNodes;
+
+impl SmallNodes {
+    fn new(leaf: usize, inner: usize) -> Self {
+        set_node_capacity(Some(NodeCapacity { leaf, inner }));
+        Self
+    }
+}
+
+impl Drop for SmallNodes {
+    fn drop(&mut self) {
+        set_node_capacity(None);
+    }
+}
 
 fn leaf_of(keys: impl IntoIterator<Item = u64>) -> Leaf {
     let entry = |key| (key, PackedMapping::from(mapping(key)));
@@ -45,6 +64,85 @@ fn leaves_become_one_if_an_eighth_of_it_stays_free() {
     assert_eq!(merged(161, 162, 161), None);
     assert_eq!(merged(111, 111, 1 << 40), Some(222));
     assert_eq!(merged(111, 112, 1 << 40), None);
+    assert_eq!(merged(0, 5, 9), None, "there is nothing to merge");
+    assert_eq!(merged(5, 0, 9), None, "there is nothing to merge");
+    // With keys of two bytes; a wider span has room for 312.
+    assert_eq!(merged(160, 161, 0xFFFF - 160), Some(321));
+    assert_eq!(merged(160, 161, 0x1_0000 - 160), None);
+}
+
+/// Room that is there for `wanted` entries, when there was none and `pieces` came one after the other.
+fn room_after(pieces: &[usize], most: usize) -> usize {
+    let (mut len, mut room) = (0, 0);
+    for piece in pieces {
+        len += piece;
+        while room < len {
+            room = grown(room, most);
+        }
+    }
+    room
+}
+
+#[test]
+fn what_is_appended_takes_room_step_by_step() {
+    for pieces in [&[1, 3, 1][..], &[1, 7, 5], &[1, 40], &[1, 1, 1, 1, 1], &[1, 15, 200, 1]] {
+        let mut leaf = Leaf::single(7, mapping(7), &[]);
+        let (mut key, mut room) = (8, leaf.len_bytes() / size_of::<PackedMapping>());
+        for piece in &pieces[1..] {
+            let crcs = vec![0; *piece];
+            let run = run::Run { start: Pba(key), crcs: &crcs, metadata: &[] };
+            assert_eq!(leaf.put_run(key, u64::MAX, run, |_| {}).added, *piece);
+            key += *piece as u64;
+            while room < leaf.len() {
+                room = grown(room, 369);
+            }
+            assert_eq!(leaf.len_bytes(), room * size_of::<PackedMapping>(), "{pieces:?}");
+        }
+    }
+    for size in [MetadataSize::Bytes8, MetadataSize::Bytes16] {
+        let most = super::super::capacity::leaf_capacity(2, size);
+        for pieces in [&[1, 3, 1][..], &[4, 4, 1], &[40], &[1, 1, 1, 1, 1], &[16, 200, 1]] {
+            let mut metadata = Metadata::new(size, &[]).expect("some");
+            let each = size.bytes();
+            for count in 1..=pieces.len() {
+                metadata.append(&vec![3; pieces[count - 1] * each]);
+                let room = room_after(&pieces[..count], most) * each;
+                assert_eq!(metadata.bytes.capacity(), room, "{pieces:?}");
+            }
+            let blocks = metadata.bytes.len() / each;
+            while metadata.bytes.len() < metadata.bytes.capacity() {
+                let room = metadata.bytes.capacity();
+                metadata.insert(blocks, &vec![4; each]);
+                assert_eq!(metadata.bytes.capacity(), room, "there was room");
+            }
+        }
+    }
+}
+
+/// A step of a run replaces all keys that follow each other, whatever form they have.
+#[test]
+fn one_step_replaces_all_keys_in_order() {
+    for far in [9, 1 << 20, 1 << 40] {
+        let mut leaf = leaf_of([1, 2, 3, 4, far]);
+        for (key, replaced) in [(1, 4), (2, 3), (3, 2), (far, 1)] {
+            let run = run::Run { start: Pba(100), crcs: &[7; 6], metadata: &[] };
+            let mut old = Vec::new();
+            let part = leaf.put_run(key, u64::MAX, run, |mapping| old.push(mapping));
+            assert_eq!((part.replaced, part.added, old.len()), (replaced, 0, replaced), "{key}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_come_to_lie_in_order_take_no_memory() {
+    let mut leaf = leaf_of([10, 12]);
+    assert_ne!(leaf.len_bytes() % size_of::<PackedMapping>(), 0);
+    leaf.insert(11, mapping(11), &[]);
+    assert_eq!(leaf.len_bytes() % size_of::<PackedMapping>(), 0);
+    leaf.insert(9, mapping(9), &[]);
+    leaf.insert(13, mapping(13), &[]);
+    assert_eq!(leaf.len_bytes() % size_of::<PackedMapping>(), 0);
+    assert!(leaf.keys().eq(9..14));
 }
 
 #[test]
@@ -58,13 +156,6 @@ fn entries_are_spread_if_a_sixteenth_of_each_leaf_stays_free() {
     // The first is to take keys up to where the second begins.
     assert_eq!(spread(238, 238, 1 << 40), Some(vec![238, 238]));
     assert_eq!(spread(239, 239, 1 << 40), None);
-}
-
-#[test]
-fn a_leaf_is_low_below_half_of_what_it_can_have() {
-    assert!(leaf_of(0..183).is_low() && !leaf_of(0..184).is_low());
-    let far = |len: u64| leaf_of((0..len).map(|key| key << 40));
-    assert!(far(126).is_low() && !far(127).is_low());
 }
 
 /// A map of so many full leaves, on a device and loaded.
@@ -129,4 +220,164 @@ fn a_count_follows_changes_below_where_it_stands() {
     }
     [15, 14].into_iter().for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
     assert_eq!((map.end_count(), map.end_count(), map.entries()), (Some(14), None, 19));
+}
+
+/// The first child has all keys below the second one's bound, whatever its own says.
+#[test]
+fn children_have_the_keys_between_their_bounds() {
+    let inner = Inner::new(1, vec![10, 20, 30], vec![Child::Absent, Child::Absent, Child::Absent]);
+    let spans: Vec<_> = (0..3).map(|index| inner.span(index, (3, 99))).collect();
+    assert_eq!(spans, [(3, 20), (20, 30), (30, 99)]);
+}
+
+/// Children of the nodes below the root, or of the root if leaves are.
+fn children(map: &Map) -> Vec<usize> {
+    let len = |node: &Rc<Node>| match &node.body {
+        Body::Inner(inner) => inner.keys.len(),
+        Body::Leaf(_) => 1,
+    };
+    let root = map.root().and_then(Child::node).expect("in memory");
+    match &root.body {
+        Body::Inner(inner) if inner.level > 1 => {
+            inner.children.borrow().iter().map(|child| len(child.node().expect("here"))).collect()
+        }
+        _ => vec![len(root)],
+    }
+}
+
+/// Inner nodes of eight children become one if one has less than two and both together less than six.
+#[test]
+fn inner_nodes_become_one_if_one_is_nearly_empty_and_a_quarter_of_it_stays_free() {
+    let _small = SmallNodes::new(4, 8);
+    for (second, expected) in [(4, vec![5]), (5, vec![1, 5]), (6, vec![1, 6])] {
+        let mut map = Map::new(1, Rc::default());
+        (0..4 * 16).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
+        assert_eq!(children(&map), [8, 8], "what is filled in order is full");
+        let mut remove = |keys: std::ops::Range<u64>| {
+            let mut at = keys.start;
+            while at < keys.end {
+                at = map.remove_some(at, keys.end, &mut Vec::new()).expect("in memory");
+            }
+        };
+        remove(4 * (8 + second)..4 * 16);
+        remove(4..4 * 8);
+        assert_eq!(children(&map), expected);
+        assert_eq!(map.height(), 1 + expected.len() as u64);
+        check(map.root().expect("filled"), 0, u64::MAX, None);
+    }
+}
+
+/// Neighbours that are in memory answer for a leaf that goes.
+#[test]
+fn a_leaf_that_goes_leaves_nothing_behind_where_a_neighbour_is_loaded() {
+    let (_, mut map) = loaded(4);
+    for (leaf, left) in [(1, 3), (0, 2), (3, 1)] {
+        let keys = 369 * leaf..369 * (leaf + 1);
+        assert_eq!(map.remove_some(keys.start, keys.end, &mut Vec::new()), Ok(keys.end));
+        let all = children(&map);
+        assert_eq!(all, [left], "leaf {leaf}");
+    }
+}
+
+/// E3: the hand passes a bounded number of nodes, even if none of them goes.
+#[test]
+fn a_sweep_ends_after_a_while_without_success() {
+    let _small = SmallNodes::new(4, 8);
+    let mut map = Map::new(1, Rc::default());
+    (0..4 * 30_000).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
+    let mut sweep = Sweep::new(1);
+    let stopped = map.sweep(0, &mut sweep, &|_, _| false).expect("not at the end");
+    // Every eighth step is an inner node, and some are of those above.
+    assert!((14_000..15_000).contains(&(stopped / 4)), "{stopped}");
+    assert!(sweep.is_over() && sweep.nodes == 0);
+    let mut sweep = Sweep::new(1);
+    let mut empty = Map::new(2, Rc::default());
+    let laps = (0..100_000).find(|_| {
+        assert_eq!(empty.sweep(0, &mut sweep, &|_, _| false), None);
+        sweep.is_over()
+    });
+    assert!(laps.is_some(), "maps without nodes count, too");
+}
+
+/// E1: a node goes once its write is over, and unless it is held. Only then a map may miss nodes.
+#[test]
+fn written_nodes_go_unless_they_are_held() {
+    let counters: Rc<NodeCounters> = Rc::default();
+    let mut map = Map::new(1, counters.clone());
+    (0..369 * 3).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
+    let dirty = counters.resident.get();
+    lap(&mut map, u64::MAX);
+    assert_eq!((lap(&mut map, u64::MAX).nodes, map.may_miss()), (0, false), "all are dirty");
+    let Body::Inner(root) = &map.root().and_then(Child::node).expect("here").body else {
+        panic!("three leaves need a root")
+    };
+    let held = root.children.borrow()[1].node().expect("here").clone();
+    map.place_dirty(&mut (1..).map(Pba));
+    assert!(counters.resident.get() < dirty, "what is not changed needs no room to grow");
+    lap(&mut map, u64::MAX);
+    assert_eq!(lap(&mut map, u64::MAX).nodes, 2, "one is held, and what leads to it stays");
+    assert!(map.may_miss() && map.get(0).is_err());
+    assert_eq!(map.get(369), Ok(Some(mapping(369))));
+    drop(held);
+    (0..4).for_each(|_| drop(lap(&mut map, u64::MAX)));
+    assert!(map.may_miss() && map.get(0).is_err());
+    assert_eq!(counters.resident.get(), 0);
+}
+
+/// What is counted is what a node has allocated.
+#[test]
+fn each_child_of_an_inner_node_takes_memory() {
+    let root_bytes = |leaves| {
+        let (_, map) = loaded(leaves);
+        map.root().and_then(Child::node).expect("loaded").len_bytes()
+    };
+    let child = (size_of::<u64>() + size_of::<Child>()) as u64;
+    assert_eq!(root_bytes(200) - root_bytes(100), 100 * child);
+    assert_eq!(NODE_BYTES_MAX - root_bytes(200), 54 * child);
+}
+
+/// A node that was read for a place where another version is by now.
+#[test]
+fn what_was_read_for_an_older_version_is_left_out() {
+    let (mut disk, map) = loaded(3);
+    let mut map = disk.reopen(map);
+    let root = map.get(0).expect_err("nothing is in memory");
+    disk.load(&mut map, root);
+    let old = map.get(0).expect_err("the leaf is not in memory");
+    assert!(map.is_missing(old));
+    disk.prepare(&mut map, 0, 1);
+    assert!(!map.is_missing(old), "it is there");
+    map.insert(0, mapping(77));
+    let mut map = disk.reopen(map);
+    assert!(!map.is_missing(old), "another root is missing");
+    let root = map.get(0).expect_err("nothing is in memory");
+    disk.load(&mut map, root);
+    assert!(!map.is_missing(old), "another leaf is missing");
+    disk.load(&mut map, old);
+    assert!(map.get(0).is_err(), "the older version is not taken");
+    disk.prepare(&mut map, 0, 1);
+    assert_eq!(map.get(0), Ok(Some(mapping(77))));
+}
+
+/// A removal makes no more nodes dirty than it set space aside for: the path to the key, and one leaf beside it.
+#[test]
+fn a_removal_makes_one_leaf_beside_its_own_dirty_at_most() {
+    let _small = SmallNodes::new(8, 8);
+    for seed in 0..60 {
+        let (mut random, mut disk) = (Random(seed), Disk { blocks: BTreeMap::new(), next: 1 });
+        let mut map = Map::new(1, Rc::default());
+        (0..400).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
+        for _ in 0..60 {
+            if map.entries() < 50 {
+                break;
+            }
+            map = disk.reopen(map);
+            disk.prepare(&mut map, 0, u64::MAX);
+            let key = random.next(400);
+            let levels = map.height();
+            map.remove_some(key, key + 1 + random.next(4), &mut Vec::new()).expect("loaded");
+            let dirty = map.dirty_nodes() as u64;
+            assert!(dirty <= levels + 1, "seed {seed}: {dirty} nodes of {levels} levels");
+        }
+    }
 }

@@ -517,6 +517,9 @@ impl Shape {
         assert!(found.entries == entries_of(&self.model), "another content");
         let levels = self.map.root().map_or(0, |root| root.node().map_or(4, |_| found.height));
         assert_eq!(self.map.height(), u64::from(levels), "levels");
+        if let Some(Body::Inner(root)) = self.map.root().and_then(Child::node).map(|it| &it.body) {
+            assert!(root.keys.len() > 1, "a root with one child");
+        }
         if !self.is_damaged {
             assert_eq!(self.map.entries(), self.model.len() as u64, "number of entries");
         }
