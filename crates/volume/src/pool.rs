@@ -32,7 +32,7 @@ use crate::inventory::Inventory;
 
 use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
-use discard_map::DiscardMap;
+use discard_map::{DiscardMap, QUIET_ROUNDS};
 pub(crate) use discard_map::{RUN_BLOCKS_MIN, Search};
 pub(crate) use near::Neighbours;
 use recent::Recent;
@@ -124,6 +124,9 @@ pub(crate) struct Pool {
     /// Extents in which there may be something to discard, and where the search in one goes on.
     unsearched: VecDeque<u32>,
     searched: Option<(u32, u32)>,
+    /// Rounds of that search begun, and extents that are still to be considered in the present one.
+    round: u64,
+    left_in_round: usize,
     /// True if the device is told what is free.
     discards: bool,
     free: Free,
@@ -149,6 +152,8 @@ impl Pool {
             empty: Vec::new(),
             unsearched: VecDeque::new(),
             searched: None,
+            round: QUIET_ROUNDS,
+            left_in_round: 0,
             discards: true,
             free: Free::default(),
             committed: 0,
@@ -340,6 +345,7 @@ impl Pool {
         if freed > 0 {
             self.free.set(extent, extent.free + freed);
             if is_stale {
+                extent.stale.note_freed(self.round);
                 self.note_stale(index);
             }
             self.list_if_empty(index);

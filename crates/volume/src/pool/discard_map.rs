@@ -5,6 +5,9 @@
 //! - U2: an extent is looked at only if something changed in it that may make a run of stale
 //!   blocks, and then waits in a row for it. So where nothing was freed nothing is looked at.
 //! - U3: one step looks at a bounded number of runs, however large the pool is.
+//! - U4: an extent is looked at when nothing was freed in it for a while, or when it has waited for long.
+//!   What is overwritten again and again is thus written to blocks that the device has, as far as it may:
+//!   a block that was discarded costs more to write, on a device in memory a page fault.
 
 use layout::BITMAP_SLOTS;
 use units::PbaRange;
@@ -15,6 +18,10 @@ use crate::bits::Bits;
 /// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
 /// and they are soon used again.
 pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
+/// Rounds without a freed block after which an extent is looked at, and those after which it is in any case (U4): two
+/// seconds and a minute, if there are four a second.
+pub(super) const QUIET_ROUNDS: u64 = 8;
+const WAIT_ROUNDS_MAX: u64 = 240;
 /// Runs and extents that one step looks at (U3): some ten microseconds.
 const RUNS_PER_STEP: usize = 512;
 const EXTENTS_PER_STEP: usize = 8;
@@ -28,11 +35,25 @@ pub(super) struct DiscardMap {
     is_unknown: bool,
     /// True if the extent waits to be looked at.
     is_queued: bool,
+    /// The round in which it began to wait, and the one in which a block was last freed.
+    queued_in: u64,
+    freed_in: u64,
 }
 
 impl DiscardMap {
     pub(super) fn none() -> Self {
-        Self { bits: Bits::zeroes(), count: 0, is_unknown: false, is_queued: false }
+        let bits = Bits::zeroes();
+        Self { bits, count: 0, is_unknown: false, is_queued: false, queued_in: 0, freed_in: 0 }
+    }
+
+    /// Returns whether the extent has waited long enough in `round` (U4).
+    fn is_due(&self, round: u64) -> bool {
+        self.freed_in + QUIET_ROUNDS <= round || self.queued_in + WAIT_ROUNDS_MAX <= round
+    }
+
+    /// Notes that blocks were freed in `round`.
+    pub(super) fn note_freed(&mut self, round: u64) {
+        self.freed_in = round;
     }
 
     fn set(&mut self, bit: u32) {
@@ -62,7 +83,7 @@ pub(crate) enum Search {
     Found(PbaRange),
     /// There is more to look at.
     Unfinished,
-    /// There is nothing to look at.
+    /// There is nothing to look at in this round.
     Done,
 }
 
@@ -125,10 +146,17 @@ impl Pool {
         self.discards = discards;
     }
 
-    /// Marks all free blocks of the extent as stale, as their state is unknown (U1).
+    /// Begins a round of the search: each extent that waits is considered once.
+    pub(crate) fn begin_round(&mut self) {
+        self.round += 1;
+        self.left_in_round = self.unsearched.len();
+    }
+
+    /// Marks all free blocks of the extent as stale, as their state is unknown (U1). It is looked at in the next round.
     pub(crate) fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {
             extent.stale.is_unknown = true;
+            extent.stale.freed_in = 0;
             self.note_stale(index);
         }
     }
@@ -145,6 +173,7 @@ impl Pool {
             && extent.is_to_be_discarded()
             && !std::mem::replace(&mut extent.stale.is_queued, true)
         {
+            extent.stale.queued_in = self.round;
             self.unsearched.push_back(index);
         }
     }
@@ -156,7 +185,7 @@ impl Pool {
         for _ in 0..EXTENTS_PER_STEP {
             let Some((index, from)) = self.searched.take().or_else(|| self.next_unsearched())
             else {
-                return Search::Done;
+                return if self.left_in_round == 0 { Search::Done } else { Search::Unfinished };
             };
             let Some(extent) = self.extents[index as usize].as_deref_mut() else { continue };
             let is_learnt = extent.stale.is_unknown;
@@ -184,12 +213,19 @@ impl Pool {
         Search::Unfinished
     }
 
+    /// The next extent that is due, if there is one among the next [`EXTENTS_PER_STEP`].
     fn next_unsearched(&mut self) -> Option<(u32, u32)> {
-        let index = self.unsearched.pop_front()?;
-        if let Some(extent) = self.extents[index as usize].as_deref_mut() {
-            extent.stale.is_queued = false;
+        for _ in 0..EXTENTS_PER_STEP.min(self.left_in_round) {
+            self.left_in_round -= 1;
+            let index = self.unsearched.pop_front().expect("as many as were there");
+            let Some(extent) = self.extents[index as usize].as_deref_mut() else { continue };
+            if extent.stale.is_due(self.round) {
+                extent.stale.is_queued = false;
+                return Some((index, BITMAP_SLOTS));
+            }
+            self.unsearched.push_back(index);
         }
-        Some((index, BITMAP_SLOTS))
+        None
     }
 
     /// Blocks that were found are free again; `is_stale`: they could not be discarded.
@@ -226,8 +262,10 @@ mod tests {
         bits.for_each(|bit| pool.release(PbaRange::new(start.plus(u64::from(bit)), 1)));
     }
 
-    /// Steps until nothing is left, and what they found.
+    /// Steps until nothing is left that is due after a while without freed blocks, and what they found.
     fn search_all(pool: &mut Pool) -> (usize, Vec<PbaRange>) {
+        pool.round += QUIET_ROUNDS;
+        pool.begin_round();
         let (mut steps, mut found) = (0, Vec::new());
         loop {
             steps += 1;
@@ -272,5 +310,33 @@ mod tests {
         assert_eq!(pool.alloc_large(120), None, "it is not handed out meanwhile");
         pool.release_taken(found[0], false);
         assert_eq!(pool.alloc_large(120), Some(PbaRange::new(Pba(place.pba.0 + 290), 120)));
+    }
+
+    /// U4: blocks that are freed go on being used for a while, and not for ever.
+    #[test]
+    fn an_extent_is_left_alone_while_blocks_are_freed_in_it_but_not_for_long() {
+        let mut pool = full_pool(2);
+        let rounds_until_found = |pool: &mut Pool, frees: &dyn Fn(&mut Pool, u32)| {
+            (1..).find(|round| {
+                pool.begin_round();
+                let found = pool.search_stale(4096);
+                if let Search::Found(run) = found {
+                    pool.release_taken(run, false);
+                    return true;
+                }
+                assert_eq!(found, Search::Done);
+                frees(pool, *round);
+                false
+            })
+        };
+        release(&mut pool, 1, 100..200);
+        let quiet = rounds_until_found(&mut pool, &|_, _| {});
+        assert_eq!(quiet, Some(QUIET_ROUNDS as u32));
+        release(&mut pool, 0, 100..200);
+        let busy = rounds_until_found(&mut pool, &|pool, round| {
+            release(pool, 0, std::iter::once(300 + 2 * round));
+        });
+        assert_eq!(busy, Some(WAIT_ROUNDS_MAX as u32));
+        assert_eq!(search_all(&mut pool).1, [], "single blocks are left alone");
     }
 }

@@ -145,6 +145,7 @@ mod tests {
         let spares = ReturnableExtents { floor: 0, keep: 1, undiscarded: 0 };
         assert_eq!(extents(&pool.choose_spares(spares)), []);
         let mut discarded = 0;
+        pool.begin_round();
         loop {
             match pool.search_stale(400) {
                 Search::Found(run) => {

@@ -59,6 +59,7 @@ impl<D: Device> Inner<D> {
     /// Discards as much as one tick allows.
     async fn discard_some(&self) -> Result<(), DeviceError> {
         let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
+        self.pool.borrow_mut().begin_round();
         while left > 0 && steps > 0 && !self.is_discarder_done() {
             // T2.
             let claimed = self.least_floor() + self.counters.live.get();

@@ -11,6 +11,8 @@ const DEVICE_BLOCKS: u64 = 1 << 18;
 /// Twelve of them.
 const LARGE_BLOCKS: u64 = 12 * 4096;
 const LARGE_TAG: u8 = 201;
+/// Ticks within which all is discarded: at last also what is free in extents in which blocks are freed all the time.
+const TICKS: u64 = 300;
 
 /// A device with the volume of [`fresh`], which has eight blocks, and a large one beside it; and where the
 /// blocks of that lie.
@@ -59,7 +61,7 @@ fn a_deleted_volume_is_discarded_while_checkpoints_are_taken() {
     let shard = small.shard().clone();
     let unowned = shard.capacity().device_unreserved;
     delete_large(&mut sim, &shard);
-    write_on(&mut sim, &small, 30);
+    write_on(&mut sim, &small, TICKS);
     assert_nearly_all_blank(&sim, &blocks);
     let back = shard.capacity().device_unreserved - unowned;
     assert!(
@@ -84,7 +86,7 @@ fn what_was_to_be_discarded_at_a_crash_or_an_orderly_end_is_discarded_afterwards
         } else {
             crash(&mut sim)
         };
-        write_on(&mut sim, &small, 30);
+        write_on(&mut sim, &small, TICKS);
         assert_nearly_all_blank(&sim, &blocks);
         check(&mut sim, small.shard());
     }
@@ -96,7 +98,7 @@ fn a_device_that_fails_to_discard_for_a_while_is_told_again() {
     let (mut sim, small, blocks) = with_large_volume();
     sim.device.faults(|faults| faults.discard_errors = 5);
     delete_large(&mut sim, &small.shard().clone());
-    write_on(&mut sim, &small, 100);
+    write_on(&mut sim, &small, 2 * TICKS);
     sim.device.faults(|faults| assert_eq!(faults.discard_errors, 0));
     assert_nearly_all_blank(&sim, &blocks);
 }
@@ -176,7 +178,7 @@ fn a_shard_ends_when_its_discards_are_over() {
     delete_large(&mut sim, &shard);
     write_on(&mut sim, &small, 1);
     sim.device.faults(|faults| faults.holds_discards = true);
-    write_on(&mut sim, &small, 4);
+    write_on(&mut sim, &small, 12);
     assert!(sim.device.blocks_being_discarded() > 0);
     let ended = sim.begin(async move { shard.shutdown().await });
     sim.settle();
