@@ -18,10 +18,11 @@ use crate::bits::Bits;
 /// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
 /// and they are soon used again.
 pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
-/// Rounds without a freed block after which an extent is looked at, and those after which it is in any case (U4): two
-/// seconds and a minute, if there are four a second.
-pub(super) const QUIET_ROUNDS: u64 = 8;
-const WAIT_ROUNDS_MAX: u64 = 240;
+/// Rounds without a freed block after which an extent is looked at (U4): two seconds, if there are four a second. Simulated
+/// runs are short.
+pub(super) const QUIET_ROUNDS: u64 = if cfg!(feature = "small-structures") { 1 } else { 8 };
+/// Rounds after which it is looked at in any case: a minute.
+const WAIT_ROUNDS_MAX: u64 = if cfg!(feature = "small-structures") { 8 } else { 240 };
 /// Runs and extents that one step looks at (U3): some ten microseconds.
 const RUNS_PER_STEP: usize = 512;
 const EXTENTS_PER_STEP: usize = 8;
