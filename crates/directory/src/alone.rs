@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
 use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Word};
+use crate::{ClaimRecord, HostRecord, VolumeRecord};
 
 /// A host that is a service by itself. Its claims keep out nobody elsewhere: what it may have is what belongs to no
 /// cluster (F6).

@@ -89,11 +89,8 @@ mod boot_time;
 mod etcd;
 mod http;
 mod identity;
-mod records;
 mod sighting;
-mod tenure;
 mod view;
-mod word;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -103,7 +100,11 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 pub use alone::Alone;
-pub use boot_time::BootTime;
+pub use boot_time::BootClock;
+pub use cluster::{
+    BootTime, Claim, ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
+    Mark, RestrictionsRecord, Tenure, Term, VolumeRecord, VolumeState, Word,
+};
 #[cfg(feature = "fuzzing")]
 pub use etcd::take_answer;
 pub use etcd::{
@@ -111,14 +112,8 @@ pub use etcd::{
 };
 pub use http::{HttpAnswer, HttpError, HttpRequest};
 pub use identity::Identity;
-pub use records::{
-    ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
-    RestrictionsRecord, VolumeRecord, VolumeState,
-};
 pub use sighting::{Seek, Sighting};
-pub use tenure::{Tenure, Term};
 pub use view::{Reach, View};
-pub use word::Word;
 
 /// The answer to a question to the directory, later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, DirectoryError>> + Send + 'a>>;
@@ -242,44 +237,6 @@ impl DirectoryError {
             Self::Unreachable { reason } => reason.clone(),
             error => error.to_string(),
         }
-    }
-}
-
-/// A device that is to be served.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Claim {
-    /// Its id.
-    pub device: Uuid,
-    /// Its name here.
-    pub name: String,
-    /// Whether what is on it ends with the host.
-    pub volatile: bool,
-    /// What the maker calls it, if it is a drive that says so.
-    pub model: Option<String>,
-    /// Its serial number, if it is a drive that says so.
-    pub serial: Option<String>,
-    /// Whether it says that it belongs to the cluster (F6): then it was claimed before (F8).
-    pub belongs: bool,
-    /// What it carries of the last claim, if it does (F9).
-    pub mark: Option<Mark>,
-}
-
-/// What a device carries of the last claim under which it was served (F9).
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Mark {
-    /// Counts the claims of the device.
-    pub number: u64,
-    /// Whose claim it was.
-    pub host: Uuid,
-    /// That host's name.
-    pub host_name: String,
-}
-
-impl Mark {
-    /// Whether a device that carries this was claimed later than by `known`, and by another host.
-    #[must_use]
-    pub fn is_later_than(&self, known: &Self) -> bool {
-        self.host != known.host && self.number >= known.number
     }
 }
 

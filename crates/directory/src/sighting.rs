@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::records::ClaimRecord;
+use crate::ClaimRecord;
 use crate::view::View;
 
 /// Looks for the holder of a device's claim, whose lease has ended, at the addresses that the claim names, in a

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::records::{ClaimRecord, GrantsRecord, HostRecord, VolumeRecord};
+use crate::{ClaimRecord, GrantsRecord, HostRecord, VolumeRecord};
 
 /// What was last seen of the cluster. A snapshot: it does not change under its reader.
 #[derive(Clone, Debug, Default)]

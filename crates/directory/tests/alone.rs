@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use directory::{
-    Admit, Alone, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, Directory,
-    DirectoryError, GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, View,
+    Admit, Alone, BootClock as _, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord,
+    Directory, DirectoryError, GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, View,
     VolumeRecord, VolumeState, Word,
 };
 use uuid::Uuid;

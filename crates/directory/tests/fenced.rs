@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use directory::{
-    BootTime, Claim, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials, EtcdOptions,
-    Event, HostRecord, Seek, Tenure, Term, Word,
+    BootClock as _, BootTime, Claim, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
+    EtcdOptions, Event, HostRecord, Seek, Tenure, Term, Word,
 };
 use support::{EtcdProcesses, Wire, delete, fill, is_there};
 use uuid::Uuid;

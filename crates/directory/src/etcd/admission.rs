@@ -8,9 +8,10 @@
 
 use std::time::Duration;
 
+use cluster::{Compare, Op, document};
+
 use super::Shared;
-use super::gateway::{Compare, Op, document};
-use crate::records::VolumeRecord;
+use crate::VolumeRecord;
 use crate::{Admit, DirectoryError};
 
 /// Longest wait for the view before a change.

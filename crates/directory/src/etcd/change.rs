@@ -1,11 +1,11 @@
 //! Changes about a device that this process has claimed.
 
+use cluster::{Compare, Op, document};
 use uuid::Uuid;
 
-use super::gateway::{Compare, Op, document};
 use super::{CLAIM_ROUNDS, Shared};
+use crate::ClaimRecord;
 use crate::DirectoryError;
-use crate::records::ClaimRecord;
 
 /// What became of a change.
 enum Tried {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
+use cluster::{Action, Claiming, Made, Op, Refusal, TxnReply};
 use uuid::Uuid;
 
-use super::gateway::{Compare, Op, document};
-use super::holding::look;
-use super::{CLAIM_ROUNDS, Connection, Held, Shared, decode};
-use crate::records::ClaimRecord;
-use crate::{BootTime, Claim, DirectoryError, Mark, Term, Word};
+use super::{Connection, Held, Shared};
+use crate::{BootClock as _, BootTime, Claim, ClaimRecord, DirectoryError, Mark, Term, Word};
 
 /// How often it is looked whether a holder is back that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -22,85 +20,63 @@ impl Shared {
         claim: Claim,
         word: Option<Word>,
     ) -> Result<Mark, DirectoryError> {
-        let word = word.as_ref();
         self.connection()?;
-        let mut record = self.state(|state| ClaimRecord::of(&state.host, claim.clone()));
-        let key = self.keys.device(claim.device);
-        // Each round fails only if what it read has changed meanwhile, or the session has ended.
-        for _ in 0..CLAIM_ROUNDS {
+        let (device, name) = (claim.device, claim.name.clone());
+        let host = self.state(|state| state.host.clone());
+        let refused = |refusal| refuse(refusal, &name);
+        let mut claiming = Claiming::new(self.keys.clone(), &host, claim, word);
+        let mut read_at = 0;
+        loop {
+            // A wait for a holder may outlast a session.
             let connection = self.connected().await?;
-            let found = look(self, &connection.gateway, claim.device).await;
-            let found = found.inspect_err(|_| self.trouble.notify_one())?;
-            let [revision, noted] = found.revisions();
-            let mut compare = vec![
-                Compare::ModRevision(key.clone(), revision),
-                // Two claims with one given back between them have numbers of their own.
-                Compare::ModRevision(self.keys.claimed(claim.device), noted),
-            ];
-            let known = found.last();
-            compare.extend(self.is_last(&connection, &claim, &known, word).await?);
-            let carried = claim.mark.as_ref().map_or(0, |mark| mark.number);
-            record.number = known.number.max(carried).saturating_add(1);
-            let before = found.claim.as_ref().map(|kv| decode::<ClaimRecord>(&kv.key, &kv.value));
-            match before.transpose()? {
-                Some(before) if before.host != record.host => {
-                    compare.extend(self.pass_on(&connection, &claim, before, word).await?);
+            match claiming.action() {
+                Action::Read(keys) => {
+                    let reply = self.read(&connection, keys).await?;
+                    read_at = reply.revision;
+                    claiming.on_read(&reply.read, BootTime::now()).map_err(refused)?;
                 }
-                // F2: of another kernel it is not known to be dead.
-                Some(before) if before.boot != record.boot => self.seek(&claim, before).await?,
-                None if claim.belongs && !found.is_noted() => may_be_taken(&claim, word)?,
-                _ => {}
+                Action::Wait { until, before } => {
+                    // The view may be late: in it a host may still live whose lease has ended.
+                    self.seen(read_at).await;
+                    self.wait_for_fence(&name, &before, until).await?;
+                    claiming.on_time(BootTime::now());
+                }
+                Action::Seek(before) => {
+                    self.seek(device, &name, before).await?;
+                    claiming.on_not_seen().map_err(refused)?;
+                }
+                Action::Commit => {
+                    let (compare, then, or_else) = claiming.transaction(connection.lease);
+                    let made = connection.gateway.txn(&compare, &then, &or_else).await;
+                    let made = made.map_err(|error| self.given_up(&connection, error))?;
+                    let Some(made) = claiming.on_committed(&made.reply()).map_err(refused)? else {
+                        self.trouble.notify_one();
+                        continue;
+                    };
+                    let Made { epoch, record } = made;
+                    let mark = record.mark();
+                    self.note_claim(&connection, device, Held { epoch, record, changed: 0 })?;
+                    self.seen(epoch).await;
+                    return Ok(mark);
+                }
             }
-            // Who waited for a holder may have done so through the end of a session.
-            let connection = self.connected().await?;
-            compare.push(self.in_session(&connection));
-            let then = self.put_claim(claim.device, &record);
-            let made = connection.gateway.txn(&compare, &then, &[Op::Get(key.clone())]).await;
-            let made = made.map_err(|error| self.given_up(&connection, error))?;
-            // V2 of `volumes.rs`.
-            let own_work = made
-                .read()
-                .next()
-                .flatten()
-                .filter(|now| now.mod_revision != revision && now.value == document(&record));
-            let epoch = own_work.map(|now| now.mod_revision);
-            if let Some(epoch) = epoch.or(made.succeeded.then(|| made.revision())) {
-                let mark = record.mark();
-                self.note_claim(&connection, claim.device, Held { epoch, record, changed: 0 })?;
-                self.seen(epoch).await;
-                return Ok(mark);
-            }
-            self.trouble.notify_one();
         }
-        let reason = format!("the claim of {} changes all the time", claim.name);
-        Err(DirectoryError::Unreachable { reason })
     }
 
-    /// F9: refuses a device that was claimed later than by `known`, the last claim in etcd, as its mark says. On what condition it
-    /// may be had by an operator's word.
-    async fn is_last(
+    /// Reads keys at one revision.
+    async fn read(
         &self,
         connection: &Connection,
-        claim: &Claim,
-        known: &Mark,
-        word: Option<&Word>,
-    ) -> Result<Option<Compare>, DirectoryError> {
-        let own = self.state(|state| state.host.id);
-        let later =
-            claim.mark.as_ref().filter(|mark| mark.host != own && mark.is_later_than(known));
-        let Some(later) = later else { return Ok(None) };
-        let (device, holder) = (claim.name.clone(), later.host_name.clone());
-        let Some(word) = word else {
-            return Err(DirectoryError::ClaimedLater { device, holder });
-        };
-        let key = self.keys.host(later.host);
-        match self.get(connection, &key).await? {
-            Some(_) => Err(DirectoryError::HolderLives { device, holder }),
-            None if !word.is_down(&holder) => {
-                Err(DirectoryError::HolderMayServe { device, holder })
-            }
-            None => Ok(Some(Compare::ModRevision(key, 0))),
+        keys: Vec<String>,
+    ) -> Result<TxnReply, DirectoryError> {
+        let gets: Vec<Op> = keys.into_iter().map(Op::Get).collect();
+        let answer = connection.gateway.txn(&[], &gets, &[]).await;
+        let reply = answer.map_err(|error| self.failed(error))?.reply();
+        if reply.read.len() != gets.len() {
+            let reason = "a claim or its holder was not read".to_owned();
+            return Err(DirectoryError::Unreachable { reason });
         }
+        Ok(reply)
     }
 
     /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and
@@ -126,61 +102,19 @@ impl Shared {
         self.connection()
     }
 
-    /// On what conditions another host's claim passes to this one (F2), if it may at all. The holder is looked
-    /// for last of all, so that as little time as can be lies between that and the transaction.
-    async fn pass_on(
-        &self,
-        connection: &Connection,
-        claim: &Claim,
-        before: ClaimRecord,
-        word: Option<&Word>,
-    ) -> Result<[Compare; 2], DirectoryError> {
-        let (device, holder) = (claim.name.clone(), before.host_name.clone());
-        let keys = [self.keys.host(before.host), self.keys.registered(before.host)];
-        // The view may be late: in it a host may still live whose lease has ended.
-        let both = keys.clone().map(Op::Get);
-        let answer = connection.gateway.txn(&[], &both, &[]).await;
-        let answer = answer.map_err(|error| self.failed(error))?;
-        let mut revisions = answer.read().map(|kv| kv.map_or(0, |kv| kv.mod_revision));
-        let (Some(registration), Some(noted)) = (revisions.next(), revisions.next()) else {
-            let reason = "the holder's registration was not read".to_owned();
-            return Err(DirectoryError::Unreachable { reason });
-        };
-        if registration != 0 {
-            return Err(DirectoryError::HolderLives { device, holder });
-        }
-        let fence = before.fence();
-        let Some(word) = word else {
-            let is_fenced = fence.is_some();
-            return Err(DirectoryError::HolderLost { device, holder, is_fenced });
-        };
-        if let Some(term) = fence {
-            self.seen(answer.revision()).await;
-            self.wait_for_fence(claim, &before, term).await?;
-        }
-        // Behind the look for it: who is seen need not be guessed about.
-        self.seek(claim, before).await?;
-        if fence.is_none() && !word.is_down(&holder) {
-            return Err(DirectoryError::HolderMayServe { device, holder });
-        }
-        let [host, registered] = keys;
-        // F7: it was not back meanwhile either.
-        Ok([Compare::ModRevision(host, 0), Compare::ModRevision(registered, noted)])
-    }
-
     /// Waits until the holder of a claim, which was seen unregistered, has stopped by itself (N3 of `tenure.rs`).
     async fn wait_for_fence(
         &self,
-        claim: &Claim,
+        device: &str,
         before: &ClaimRecord,
-        term: Term,
+        safe: BootTime,
     ) -> Result<(), DirectoryError> {
-        let (device, holder) = (claim.name.clone(), before.host_name.clone());
-        let safe = BootTime::now() + term.safe_after();
+        let holder = before.host_name.clone();
+        let after = before.fence().map(Term::ends_after).unwrap_or_default();
         let mut say = BootTime::default();
         loop {
             if self.state(|state| state.view.hosts.contains_key(&before.host)) {
-                return Err(DirectoryError::HolderLives { device, holder });
+                return Err(refuse(Claiming::holder_is_back(before), device));
             }
             let now = BootTime::now();
             let left = safe - now;
@@ -189,7 +123,7 @@ impl Shared {
                 return Ok(());
             }
             if now >= say {
-                let (left, after) = (left.as_secs() + 1, term.ends_after());
+                let left = left.as_secs() + 1;
                 tracing::info!(
                     device,
                     holder,
@@ -203,27 +137,38 @@ impl Shared {
     }
 
     /// Looks for the holder of a claim.
-    async fn seek(&self, claim: &Claim, before: ClaimRecord) -> Result<(), DirectoryError> {
+    async fn seek(
+        &self,
+        device: Uuid,
+        name: &str,
+        before: ClaimRecord,
+    ) -> Result<(), DirectoryError> {
         let view = self.state(|state| state.view.clone());
-        match (self.seek)(claim.device, &before, &view).await {
+        match (self.seek)(device, &before, &view).await {
             None => Ok(()),
             Some(sighting) => {
-                let (device, holder) = (claim.name.clone(), before.host_name);
+                let (device, holder) = (name.to_owned(), before.host_name);
                 Err(DirectoryError::HolderSeen { device, holder, sighting })
             }
         }
     }
 }
 
-/// F8: whether a device of the cluster may be had of which etcd has forgotten who had it.
-fn may_be_taken(claim: &Claim, word: Option<&Word>) -> Result<(), DirectoryError> {
-    let device = claim.name.clone();
-    match word {
-        None => Err(DirectoryError::Forgotten { device }),
-        Some(word) if word.is_down(Word::WHOEVER) => Ok(()),
-        Some(_) => {
-            let holder = Word::WHOEVER.to_owned();
-            Err(DirectoryError::HolderMayServe { device, holder })
+/// Names the device of a refusal.
+fn refuse(refusal: Refusal, name: &str) -> DirectoryError {
+    let device = name.to_owned();
+    match refusal {
+        Refusal::ClaimedLater { holder } => DirectoryError::ClaimedLater { device, holder },
+        Refusal::HolderLives { holder } => DirectoryError::HolderLives { device, holder },
+        Refusal::HolderLost { holder, is_fenced } => {
+            DirectoryError::HolderLost { device, holder, is_fenced }
+        }
+        Refusal::HolderMayServe { holder } => DirectoryError::HolderMayServe { device, holder },
+        Refusal::Forgotten => DirectoryError::Forgotten { device },
+        Refusal::Unreadable { what } => DirectoryError::Foreign { what },
+        Refusal::ChangesAlways => {
+            let reason = format!("the claim of {device} changes all the time");
+            DirectoryError::Unreachable { reason }
         }
     }
 }

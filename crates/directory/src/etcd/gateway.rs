@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
+use cluster::{Compare, KeyValue, Op, TxnReply};
 use hyper::{HeaderMap, Method, StatusCode, header};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::access::Access;
@@ -67,20 +68,20 @@ pub(super) struct Gateway {
     token: Arc<Mutex<Option<String>>>,
 }
 
-/// A key with its value.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct KeyValue {
+/// [`KeyValue`] as etcd's gateway writes it.
+#[derive(Deserialize)]
+#[serde(remote = "KeyValue")]
+pub(super) struct WireKeyValue {
     #[serde(deserialize_with = "base64_text")]
-    pub(super) key: String,
+    key: String,
     #[serde(default, deserialize_with = "base64")]
-    pub(super) value: Vec<u8>,
+    value: Vec<u8>,
     #[serde(default, deserialize_with = "int")]
-    pub(super) create_revision: i64,
+    create_revision: i64,
     #[serde(default, deserialize_with = "int")]
-    pub(super) mod_revision: i64,
-    /// With which it ends; 0 if with none.
+    mod_revision: i64,
     #[serde(default, deserialize_with = "int")]
-    pub(super) lease: i64,
+    lease: i64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -93,7 +94,7 @@ struct Header {
 pub(super) struct RangeAnswer {
     #[serde(default)]
     header: Header,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "key_values")]
     pub(super) kvs: Vec<KeyValue>,
     #[serde(default)]
     more: bool,
@@ -145,41 +146,31 @@ struct Streamed<T> {
     error: Option<Value>,
 }
 
-/// A condition of a transaction.
-#[derive(Clone, Debug)]
-pub(super) enum Compare {
-    /// The key was last changed at this revision; 0: it is not there.
-    ModRevision(String, i64),
-    /// The key has this value.
-    Value(String, Vec<u8>),
-    /// The key is there, and ends with this lease.
-    Lease(String, i64),
+fn encode_compare(compare: &Compare) -> Value {
+    match compare {
+        Compare::ModRevision(key, revision) => json!({
+            "key": encode(key.as_bytes()), "target": "MOD", "result": "EQUAL",
+            "mod_revision": revision.to_string(),
+        }),
+        Compare::Value(key, value) => json!({
+            "key": encode(key.as_bytes()), "target": "VALUE", "result": "EQUAL",
+            "value": encode(value),
+        }),
+        Compare::Lease(key, lease) => json!({
+            "key": encode(key.as_bytes()), "target": "LEASE", "result": "EQUAL",
+            "lease": lease.to_string(),
+        }),
+    }
 }
 
-/// A part of a transaction.
-#[derive(Clone, Debug)]
-pub(super) enum Op {
-    Put { key: String, value: Vec<u8>, lease: Option<i64> },
-    Delete(String),
-    Get(String),
-}
-
-impl Compare {
-    fn encode(&self) -> Value {
-        match self {
-            Self::ModRevision(key, revision) => json!({
-                "key": encode(key.as_bytes()), "target": "MOD", "result": "EQUAL",
-                "mod_revision": revision.to_string(),
-            }),
-            Self::Value(key, value) => json!({
-                "key": encode(key.as_bytes()), "target": "VALUE", "result": "EQUAL",
-                "value": encode(value),
-            }),
-            Self::Lease(key, lease) => json!({
-                "key": encode(key.as_bytes()), "target": "LEASE", "result": "EQUAL",
-                "lease": lease.to_string(),
-            }),
-        }
+fn encode_op(op: &Op) -> Value {
+    match op {
+        Op::Put { key, value, lease } => json!({"request_put": {
+            "key": encode(key.as_bytes()), "value": encode(value),
+            "lease": lease.unwrap_or(0).to_string(),
+        }}),
+        Op::Delete(key) => json!({"request_delete_range": {"key": encode(key.as_bytes())}}),
+        Op::Get(key) => json!({"request_range": {"key": encode(key.as_bytes())}}),
     }
 }
 
@@ -198,25 +189,16 @@ impl GatewayError {
     }
 }
 
-impl Op {
-    fn encode(&self) -> Value {
-        match self {
-            Self::Put { key, value, lease } => json!({"request_put": {
-                "key": encode(key.as_bytes()), "value": encode(value),
-                "lease": lease.unwrap_or(0).to_string(),
-            }}),
-            Self::Delete(key) => {
-                json!({"request_delete_range": {"key": encode(key.as_bytes())}})
-            }
-            Self::Get(key) => json!({"request_range": {"key": encode(key.as_bytes())}}),
-        }
-    }
-}
-
 impl TxnAnswer {
     /// The revision of the changes, if there were any.
     pub(super) fn revision(&self) -> i64 {
         self.header.revision
+    }
+
+    /// Returns the answer as decisions take it in.
+    pub(super) fn reply(&self) -> TxnReply {
+        let read = self.read().map(Option::<&KeyValue>::cloned).collect();
+        TxnReply { succeeded: self.succeeded, revision: self.revision(), read }
     }
 
     /// The keys that were read, in the order of the reads.
@@ -313,9 +295,9 @@ impl Gateway {
         or_else: &[Op],
     ) -> Result<TxnAnswer, GatewayError> {
         let question = json!({
-            "compare": compare.iter().map(Compare::encode).collect::<Vec<_>>(),
-            "success": then.iter().map(Op::encode).collect::<Vec<_>>(),
-            "failure": or_else.iter().map(Op::encode).collect::<Vec<_>>(),
+            "compare": compare.iter().map(encode_compare).collect::<Vec<_>>(),
+            "success": then.iter().map(encode_op).collect::<Vec<_>>(),
+            "failure": or_else.iter().map(encode_op).collect::<Vec<_>>(),
         });
         self.ask("/v3/kv/txn", &question).await
     }
@@ -440,16 +422,19 @@ fn encode(bytes: &[u8]) -> String {
     Base64::encode_string(bytes)
 }
 
-pub(super) fn document(record: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(record).expect("documents of numbers and strings always encode")
-}
-
 /// The first key that is behind all with this prefix.
 fn after_prefix(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     // Prefixes end with `/`, which has a successor.
     *end.last_mut().expect("a prefix is not empty") += 1;
     end
+}
+
+fn key_values<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<KeyValue>, D::Error> {
+    #[derive(Deserialize)]
+    struct Wire(#[serde(with = "WireKeyValue")] KeyValue);
+    let all = Vec::<Wire>::deserialize(deserializer)?;
+    Ok(all.into_iter().map(|kv| kv.0).collect())
 }
 
 fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {

@@ -3,9 +3,10 @@
 //! The key `grants/NAME` is changed by whoever read it last, in one transaction: two hosts that divide at once
 //! do not both succeed. Releases that know nothing of it leave it as it is.
 
-use super::gateway::{Compare, Op, document};
+use cluster::{Compare, Op, document};
+
 use super::{Shared, decode};
-use crate::records::GrantsRecord;
+use crate::GrantsRecord;
 use crate::{DirectoryError, Regrant};
 
 impl Shared {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use cluster::{Compare, KeyValue, Op, last, put_claim};
 use uuid::Uuid;
 
-use super::gateway::{Compare, Gateway, KeyValue, Op};
+use super::gateway::Gateway;
 use super::{Held, Shared};
-use crate::records::ClaimRecord;
+use crate::ClaimRecord;
 use crate::{DirectoryError, Event, Mark};
 
 /// What etcd says of a device.
@@ -32,16 +33,9 @@ impl Found {
         [&self.claim, &self.note].map(|kv| kv.as_ref().map_or(0, |kv| kv.mod_revision))
     }
 
-    /// Whether the last claim is noted.
-    pub(super) fn is_noted(&self) -> bool {
-        self.note.is_some()
-    }
-
     /// The last claim that is known, be it given back or not (F9): number 0 if none is, or none that is understood.
     pub(super) fn last(&self) -> Mark {
-        let both = [&self.claim, &self.note].into_iter().flatten();
-        let records = both.filter_map(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
-        records.map(|record| record.mark()).max_by_key(|mark| mark.number).unwrap_or_default()
+        last([&self.claim, &self.note])
     }
 
     /// F8: a claim made at `epoch` is noted at that revision or, if there was another since, at a later one.
@@ -145,7 +139,7 @@ async fn claim_again(
         Compare::ModRevision(shared.keys.device(device), claimed),
         Compare::ModRevision(shared.keys.claimed(device), noted),
     ];
-    let made = gateway.txn(&compare, &shared.put_claim(device, &held.record), &[]).await?;
+    let made = gateway.txn(&compare, &put_claim(&shared.keys, device, &held.record), &[]).await?;
     if !made.succeeded {
         let reason = "a claim that it had forgotten changes just now".to_owned();
         return Err(DirectoryError::Unreachable { reason });

@@ -9,11 +9,11 @@
 //! - L3: of any other device they go by an operator's word only, and in the same way: the host claims it, taking it over if need be,
 //!   as one that ends with its process. So what a host that dies on the way leaves of it goes by L1.
 
+use cluster::{Compare, Op};
 use uuid::Uuid;
 
-use super::gateway::{Compare, Op};
 use super::{Shared, reconcile};
-use crate::records::ClaimRecord;
+use crate::ClaimRecord;
 use crate::{Claim, DirectoryError, Word};
 
 impl Shared {

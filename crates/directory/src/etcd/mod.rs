@@ -35,17 +35,18 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 
-use crate::records::{ClaimRecord, HostRecord, VolumeRecord};
 use crate::view::View;
 use crate::{
     Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Seek, Tenure,
     Word,
 };
+use crate::{ClaimRecord, HostRecord, VolumeRecord};
 pub use access::{EtcdAccessError, EtcdCredentials};
 pub use address::{EtcdAddress, EtcdAddressError};
+use cluster::{Compare, KeyValue, Keys, Op, document};
 #[cfg(feature = "fuzzing")]
 pub use gateway::take_answer;
-use gateway::{Compare, Gateway, GatewayError, KeyValue, Op, document};
+use gateway::{Gateway, GatewayError};
 use keeper::Keeper;
 
 /// Longest wait for the view to show a change that was made.
@@ -113,63 +114,6 @@ struct Held {
 struct Connection {
     gateway: Gateway,
     lease: i64,
-}
-
-/// The keys of a cluster.
-#[derive(Clone, Debug)]
-struct Keys {
-    prefix: String,
-}
-
-impl Keys {
-    /// Where the cluster's identity is (F6). No release before it takes the key for one of the others.
-    fn cluster(&self) -> String {
-        format!("{}cluster", self.prefix)
-    }
-
-    fn host(&self, id: Uuid) -> String {
-        format!("{}hosts/{id}", self.prefix)
-    }
-
-    /// Where the last registration of a host of this name is noted, under its lease (E6).
-    fn host_name(&self, name: &str) -> String {
-        format!("{}host-names/{name}", self.prefix)
-    }
-
-    fn device(&self, id: Uuid) -> String {
-        format!("{}devices/{id}", self.prefix)
-    }
-
-    /// Where the last claim of a device stays noted (F5).
-    fn claimed(&self, id: Uuid) -> String {
-        format!("{}claimed/{id}", self.prefix)
-    }
-
-    /// Where it is noted, for as long as a session lasts, that something was changed about a device (V4 of `volumes.rs`).
-    fn changed(&self, id: Uuid) -> String {
-        format!("{}changed/{id}", self.prefix)
-    }
-
-    /// Where the last registration of a host that stops by itself stays noted (F7).
-    fn registered(&self, id: Uuid) -> String {
-        format!("{}registered/{id}", self.prefix)
-    }
-
-    fn volume(&self, id: Uuid) -> String {
-        format!("{}volumes/{id}", self.prefix)
-    }
-
-    fn tenant(&self, name: &str) -> String {
-        format!("{}tenants/{name}", self.prefix)
-    }
-
-    fn grants(&self, name: &str) -> String {
-        format!("{}grants/{name}", self.prefix)
-    }
-
-    fn name(&self, name: &str) -> String {
-        format!("{}names/{name}", self.prefix)
-    }
 }
 
 impl From<GatewayError> for DirectoryError {
@@ -311,11 +255,6 @@ impl Shared {
     }
 
     /// What makes a claim (F5).
-    fn put_claim(&self, device: Uuid, record: &ClaimRecord) -> [Op; 2] {
-        let keys = [self.keys.device(device), self.keys.claimed(device)];
-        keys.map(|key| Op::Put { key, value: document(record), lease: None })
-    }
-
     async fn leave(&self) -> Result<(), DirectoryError> {
         let connection = self.connection()?;
         let held: Vec<_> = self.state(|state| {

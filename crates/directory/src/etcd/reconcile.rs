@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::{Compare, KeyValue, Op, document};
 use uuid::Uuid;
 
-use super::gateway::{Compare, KeyValue, Op, TXN_OPS_MAX, document};
+use super::gateway::TXN_OPS_MAX;
 use super::{Shared, decode};
-use crate::records::VolumeRecord;
+use crate::VolumeRecord;
 use crate::{Conflict, DirectoryError};
 
 /// Attempts while others change what was read.

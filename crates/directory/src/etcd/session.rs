@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::{Compare, KeyValue, Op, document};
 use tokio::time::{Instant, MissedTickBehavior};
 use uuid::Uuid;
 
-use super::gateway::{Compare, Gateway, KeyValue, Op, Watch, WatchEvent, document};
+use super::gateway::{Gateway, Watch, WatchEvent};
 use super::holding::{changed, verify};
 use super::silence::Silence;
 use super::{Connection, Shared, decode};
-use crate::records::HostRecord;
+use crate::HostRecord;
 use crate::view::View;
-use crate::{BootTime, DirectoryError, Event};
+use crate::{BootClock as _, BootTime, DirectoryError, Event};
 
 /// Pause before the next member is tried.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);

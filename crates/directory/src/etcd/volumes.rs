@@ -9,9 +9,10 @@
 //!   each change of a device writes `changed/DEVICE`, too, and compares that this is as the change before left it. The key is
 //!   under the session's lease: what was asked for in a former session has no effect anyway (E5).
 
-use super::gateway::{Compare, KeyValue, Op, document};
+use cluster::{Compare, KeyValue, Op, document};
+
 use super::{CLAIM_ROUNDS, Shared};
-use crate::records::VolumeRecord;
+use crate::VolumeRecord;
 use crate::{Admit, DirectoryError};
 
 /// A volume in etcd.

@@ -11,8 +11,8 @@ use control::{
 };
 use dataplane::VolumeStatus;
 use directory::{
-    BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach, RestrictionsRecord,
-    View, VolumeRecord, Word,
+    BootClock as _, BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach,
+    RestrictionsRecord, View, VolumeRecord, Word,
 };
 use units::BLOCK_SIZE;
 use uuid::Uuid;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use auth::Policy;
 use dataplane::CoreOptions;
 use device::ModelDevice;
-use directory::{BootTime, Tenure};
+use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};

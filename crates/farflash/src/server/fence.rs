@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use dataplane::Watched;
-use directory::{BootTime, Tenure};
+use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
 use pin_project_lite::pin_project;
 use units::{Duration, Pba, PbaRange};

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use control::{Audit, Deed};
-use directory::{BootTime, Term};
+use directory::{BootClock as _, BootTime, Term};
 use serde_json::json;
 use tokio::task::JoinHandle;
 

@@ -1,9 +1,12 @@
 //! Being told of changes: one long answer, a line of JSON for each event.
 
+use cluster::KeyValue;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{ANSWER_BYTES_MAX, Gateway, GatewayError, KeyValue, Streamed, after_prefix, encode};
+use super::{
+    ANSWER_BYTES_MAX, Gateway, GatewayError, Streamed, WireKeyValue, after_prefix, encode,
+};
 use crate::http::{HttpError, HttpStream};
 
 const PATH: &str = "/v3/watch";
@@ -25,6 +28,7 @@ pub(crate) struct WatchAnswer {
 pub(crate) struct WatchEvent {
     #[serde(default, rename = "type")]
     kind: EventKind,
+    #[serde(with = "WireKeyValue")]
     pub(crate) kv: KeyValue,
 }
 

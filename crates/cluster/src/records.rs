@@ -18,7 +18,7 @@ pub struct HostRecord {
     pub name: String,
     /// The process: another after a restart.
     pub session: Uuid,
-    /// Where the process runs ([`Identity::boot`](crate::Identity::boot)): elsewhere after a reboot.
+    /// Where the process runs (`Identity::boot` of crate `directory`): elsewhere after a reboot.
     pub boot: String,
     /// The release that runs.
     pub version: String,
@@ -106,7 +106,7 @@ pub struct ClaimRecord {
     /// Its serial number, likewise.
     #[serde(default)]
     pub serial: Option<String>,
-    /// Where the process runs ([`Identity::boot`](crate::Identity::boot)); empty in claims of releases that did not say it, as are the
+    /// Where the process runs (`Identity::boot` of crate `directory`); empty in claims of releases that did not say it, as are the
     /// addresses below.
     #[serde(default)]
     pub boot: String,
@@ -129,7 +129,7 @@ pub struct ClaimRecord {
 
 impl ClaimRecord {
     /// What the device is to carry of this claim (F9).
-    pub(crate) fn mark(&self) -> Mark {
+    pub fn mark(&self) -> Mark {
         Mark { number: self.number, host: self.host, host_name: self.host_name.clone() }
     }
 
@@ -140,7 +140,7 @@ impl ClaimRecord {
     }
 
     /// The claim of `host` to a device, not counted yet.
-    pub(crate) fn of(host: &HostRecord, claim: Claim) -> Self {
+    pub fn of(host: &HostRecord, claim: Claim) -> Self {
         let Claim { device: _, name: device_name, volatile, model, serial, belongs: _, mark: _ } =
             claim;
         Self {
@@ -203,7 +203,7 @@ pub struct VolumeRecord {
 
 impl VolumeRecord {
     /// Whether it counts for its tenant as `other` does.
-    pub(crate) fn counts_as(&self, other: &Self) -> bool {
+    pub fn counts_as(&self, other: &Self) -> bool {
         let counted =
             |record: &Self| (record.owner.clone(), record.size_bytes, record.promise.clone());
         counted(self) == counted(other)

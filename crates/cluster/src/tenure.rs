@@ -66,7 +66,9 @@ impl Term {
     /// How long another host waits from when it saw the record gone (N3).
     #[must_use]
     pub fn safe_after(self) -> Duration {
-        self.after.saturating_add(self.after / DRIFT).saturating_add(MARGIN)
+        let drift = if broken!(NoRoomForDrift) { Duration::ZERO } else { self.after / DRIFT };
+        let margin = if broken!(NoRoomForDrift) { Duration::ZERO } else { MARGIN };
+        self.after.saturating_add(drift).saturating_add(margin)
     }
 }
 
@@ -106,7 +108,9 @@ impl Tenure {
     #[must_use]
     pub fn confirm(&self, asked: BootTime) -> bool {
         let Some(limited) = &self.0 else { return true };
-        let later = |before: u64| (before > LOST).then(|| before.max(nanos(asked)));
+        let later = |before: u64| {
+            (before > LOST || broken!(ConfirmWhatIsOver)).then(|| before.max(nanos(asked)))
+        };
         let confirmed = limited.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         if confirmed.is_ok() {
             limited.extend(asked);
@@ -128,7 +132,7 @@ impl Tenure {
 
     /// It is over from now on: something was lost (N4).
     pub fn end(&self) {
-        if let Some(limited) = &self.0 {
+        if let Some(limited) = self.0.as_ref().filter(|_| !broken!(LossDoesNotEnd)) {
             limited.asked.store(LOST, Ordering::SeqCst);
         }
     }
@@ -154,7 +158,8 @@ impl Tenure {
     /// Whether no request to a device may begin by `now`.
     #[inline]
     pub fn has_ended(&self, now: impl FnOnce() -> BootTime) -> bool {
-        self.0.as_ref().is_some_and(|it| it.ends.load(Ordering::Relaxed) <= nanos(now()))
+        !broken!(DevicesNeverEnd)
+            && self.0.as_ref().is_some_and(|it| it.ends.load(Ordering::Relaxed) <= nanos(now()))
     }
 
     /// When [`Tenure::is_over`] says so next; `None` if it never does. Of one that is over this is past.

@@ -23,7 +23,7 @@ impl Word {
     }
 
     /// Whether it says of a host that it is down.
-    pub(crate) fn is_down(&self, host: &str) -> bool {
+    pub fn is_down(&self, host: &str) -> bool {
         self.down.contains(host)
     }
 }

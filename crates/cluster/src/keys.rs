@@ -1,0 +1,78 @@
+//! The keys of a cluster in etcd.
+
+use uuid::Uuid;
+
+/// The keys of a cluster.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// Begins every key of the cluster, and ends with `/`.
+    pub prefix: String,
+}
+
+impl Keys {
+    /// The cluster's identity (F6). No release before it takes the key for one of the others.
+    #[must_use]
+    pub fn cluster(&self) -> String {
+        format!("{}cluster", self.prefix)
+    }
+
+    /// The registration of a living host, under its lease.
+    #[must_use]
+    pub fn host(&self, id: Uuid) -> String {
+        format!("{}hosts/{id}", self.prefix)
+    }
+
+    /// The note of the last registration of a host of this name, under its lease (E6).
+    #[must_use]
+    pub fn host_name(&self, name: &str) -> String {
+        format!("{}host-names/{name}", self.prefix)
+    }
+
+    /// The claim of a device.
+    #[must_use]
+    pub fn device(&self, id: Uuid) -> String {
+        format!("{}devices/{id}", self.prefix)
+    }
+
+    /// The note of the last claim of a device (F5).
+    #[must_use]
+    pub fn claimed(&self, id: Uuid) -> String {
+        format!("{}claimed/{id}", self.prefix)
+    }
+
+    /// The note, kept as long as a session lasts, that something was changed about a device (V4 of `volumes.rs`).
+    #[must_use]
+    pub fn changed(&self, id: Uuid) -> String {
+        format!("{}changed/{id}", self.prefix)
+    }
+
+    /// The note of the last registration of a host that stops by itself (F7).
+    #[must_use]
+    pub fn registered(&self, id: Uuid) -> String {
+        format!("{}registered/{id}", self.prefix)
+    }
+
+    /// A volume's record.
+    #[must_use]
+    pub fn volume(&self, id: Uuid) -> String {
+        format!("{}volumes/{id}", self.prefix)
+    }
+
+    /// A tenant's counters.
+    #[must_use]
+    pub fn tenant(&self, name: &str) -> String {
+        format!("{}tenants/{name}", self.prefix)
+    }
+
+    /// The division of an owner's quota.
+    #[must_use]
+    pub fn grants(&self, name: &str) -> String {
+        format!("{}grants/{name}", self.prefix)
+    }
+
+    /// The volume that has a name.
+    #[must_use]
+    pub fn name(&self, name: &str) -> String {
+        format!("{}names/{name}", self.prefix)
+    }
+}
