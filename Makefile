@@ -50,7 +50,7 @@ demo: build ## serve two volumes, kill the server under load, verify, plot (3 mi
 	@$(RELEASE)/bench demo --farflash $(RELEASE)/farflash --out demo-out
 
 .PHONY: bench
-bench: build ## compare with the machine's limit, with peers and with the raw device; updates docs/benchmarks.md
+bench: build ## compare with the machine's limit, with peers and with the raw device; updates docs/benchmarks.md and its figures
 	@.ci/install-missing fio nbdkit qemu-utils linux-perf || echo "bench: some peers are missing and will be left out" >&2
 	cargo build --release --locked -p bench --bin bench-verification --features sabotage
 	cargo build --release --locked -p bench --bin bench-counting --features uncounted

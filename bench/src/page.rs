@@ -1,4 +1,4 @@
-//! What a comparison leaves behind: a table on the terminal, JSON, a plot, and a part of a page.
+//! The output of a comparison: tables on the terminal, JSON, a plot, and parts of two pages.
 
 use std::fs;
 use std::path::Path;
@@ -16,9 +16,11 @@ use crate::goals::Verdict;
 use crate::machine::Facts;
 use crate::verdict;
 
-/// The generated part of the page lies between these lines.
+/// The generated part of either page lies between these lines.
 const BEGIN: &str = "<!-- results: begin; written by `make bench` -->";
 const END: &str = "<!-- results: end -->";
+/// The page of all tables, beside the page of goals.
+const FIGURES: &str = "benchmark-figures.md";
 /// CPUs that others keep busy, above which that disturbs the measurements.
 const BUSY: f64 = 0.2;
 
@@ -67,9 +69,10 @@ impl Results {
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let summaries = results.summaries();
-    let (cases, goals) = (case_table(&summaries), goal_table(&results.verdicts));
-    let bounds = verdict::table(&bounds::judge(&results.facts));
-    println!("{}\n{}\n{}", cases.to_text(), goals.to_text(), bounds.to_text());
+    let (cases, verdicts) = (case_table(&summaries), verdict_table(results.verdicts.iter()));
+    let judged = bounds::judge(&results.facts);
+    let bounds = verdict::table(&judged);
+    println!("{}\n{}\n{}", cases.to_text(), verdicts.to_text(), bounds.to_text());
     println!("{}", facts_text(&results.facts));
     let summary = Summary {
         facts: &results.facts,
@@ -84,20 +87,35 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         fs::write(out.join("rates.svg"), svg)?;
     }
     let Some(page) = page else { return Ok(()) };
-    let generated = format!(
-        "{} rounds, {} s each measurement; median (lowest–highest).\n\n{}\n## Goals\n\n{}\n## Bounds\n\n{}\n{}",
+    let length = format!(
+        "{} rounds, {} s each measurement; median (lowest–highest).",
         results.samples.len(),
-        results.seconds,
-        cases.to_markdown(),
-        goals.to_markdown(),
-        bounds.to_markdown(),
-        facts_text(&results.facts)
+        results.seconds
     );
-    publish(page, (BEGIN, END), &generated)
+    let facts = facts_text(&results.facts);
+    let goals = verdict_table(results.verdicts.iter().filter(|verdict| verdict.bound.is_some()));
+    let goals = format!(
+        "{length}\n\n{}\n{}\n{facts}",
+        goals.to_markdown(),
+        verdict::goals(&judged).to_markdown()
+    );
+    let figures = format!(
+        "{length}\n\n{}\n### Goals and references\n\n{}\n### Bounds and references\n\n{}\n{facts}",
+        cases.to_markdown(),
+        verdicts.to_markdown(),
+        bounds.to_markdown()
+    );
+    publish(page, (BEGIN, END), &goals, &figures)
+}
+
+/// Replaces what is between the two lines: by `goals` in `page`, by `figures` in the page of all tables.
+pub(crate) fn publish(page: &Path, lines: (&str, &str), goals: &str, figures: &str) -> Result<()> {
+    replace(page, lines, goals)?;
+    replace(&page.with_file_name(FIGURES), lines, figures)
 }
 
 /// Puts `generated` into `page`, in place of what is between the two lines.
-pub(crate) fn publish(page: &Path, lines: (&str, &str), generated: &str) -> Result<()> {
+fn replace(page: &Path, lines: (&str, &str), generated: &str) -> Result<()> {
     let text = fs::read_to_string(page).with_context(|| format!("read {}", page.display()))?;
     let replaced = replace_between(&text, lines, generated)
         .with_context(|| format!("{} lacks the line {} or {}", page.display(), lines.0, lines.1))?;
@@ -145,7 +163,7 @@ fn case_table(summaries: &[CaseSummary<'_>]) -> Table {
     table
 }
 
-fn goal_table(verdicts: &[Verdict]) -> Table {
+fn verdict_table<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Table {
     let columns = [
         ("4 KiB random unless said otherwise, mem: device", Align::Left),
         ("reached", Align::Right),

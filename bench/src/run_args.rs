@@ -13,7 +13,7 @@ pub(crate) struct RunArgs {
     /// The farflash program to measure
     #[arg(long)]
     farflash: PathBuf,
-    /// Page whose results of this benchmark are replaced
+    /// Page whose goals of this benchmark are replaced; the tables go to benchmark-figures.md beside it
     #[arg(long, conflicts_with = "quick")]
     pub(crate) report: Option<PathBuf>,
     /// Directory for results, and for files that are measured

@@ -49,8 +49,17 @@ impl Verdict {
     }
 }
 
-/// The goals, for people.
+/// All verdicts, those without a bound included.
 pub(crate) fn table(verdicts: &[Verdict]) -> Table {
+    rows(verdicts.iter())
+}
+
+/// The verdicts that have a bound.
+pub(crate) fn goals(verdicts: &[Verdict]) -> Table {
+    rows(verdicts.iter().filter(|verdict| verdict.bound.is_some()))
+}
+
+fn rows<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Table {
     let columns = [
         ("goal", Align::Left),
         ("on", Align::Left),

@@ -1,4 +1,4 @@
-//! What a run leaves behind: tables on the terminal, JSON, and a part of a page.
+//! The output of a run: tables on the terminal, JSON, and parts of two pages.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::samples::{Row, Written};
 use crate::page::{busy_text, machine_text, publish};
 use crate::verdict;
 
-/// The generated part of the page lies between these lines.
+/// The generated part of either page lies between these lines.
 const BEGIN: &str = "<!-- engine: begin; written by `make bench` -->";
 const END: &str = "<!-- engine: end -->";
 
@@ -25,7 +25,7 @@ pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
         recoveries(results),
         verdict::table(&results.verdicts),
     ];
-    let [rates, tails, written, recoveries, goals] = &tables;
+    let [rates, tails, written, recoveries, verdicts] = &tables;
     for table in &tables {
         println!("{}", table.to_text());
     }
@@ -34,16 +34,17 @@ pub(super) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     fs::write(out.join("engine.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let Some(page) = page else { return Ok(()) };
     let (rounds, seconds) = results.length;
-    let generated = format!(
-        "{rounds} rounds, {seconds} s each measurement; median (lowest–highest).\n\n{}\n{}\n{}\n{}\n\
-         ### Goals of the engine\n\n{}\n{facts}",
+    let length = format!("{rounds} rounds, {seconds} s each measurement; median (lowest–highest).");
+    let figures = format!(
+        "{length}\n\n{}\n{}\n{}\n{}\n### Goals and references of the engine\n\n{}\n{facts}",
         rates.to_markdown(),
         tails.to_markdown(),
         written.to_markdown(),
         recoveries.to_markdown(),
-        goals.to_markdown(),
+        verdicts.to_markdown(),
     );
-    publish(page, (BEGIN, END), &generated)
+    let goals = format!("{length}\n\n{}\n{facts}", verdict::goals(&results.verdicts).to_markdown());
+    publish(page, (BEGIN, END), &goals, &figures)
 }
 
 fn rates(results: &Results) -> Table {

@@ -32,7 +32,7 @@ const FULL: (usize, usize) = (5, 200);
 const QUICK: (usize, usize) = (2, 20);
 /// Length of a slice.
 const SLICE: Duration = Duration::from_millis(40);
-/// The generated part of the page lies between these lines.
+/// The generated part of either page lies between these lines.
 const BEGIN: &str = "<!-- sharing: begin; written by `make bench` -->";
 const END: &str = "<!-- sharing: end -->";
 /// Part of the rate without a scheduler that must be left.
@@ -179,11 +179,14 @@ fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     println!("{facts}");
     fs::write(out.join("sharing.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let Some(page) = page else { return Ok(()) };
-    let [rates, costs, goals] = tables.map(|table| table.to_markdown());
-    let generated = format!(
-        "{} runs of the load, in each {} pairs of slices of {} ms; medians of runs (lowest–highest).\n\n\
-         {rates}\n{costs}\n### Goals of sharing\n\n{goals}\n{facts}",
+    let [rates, costs, verdicts] = tables.map(|table| table.to_markdown());
+    let length = format!(
+        "{} runs of the load, in each {} pairs of slices of {} ms; medians of runs (lowest–highest).",
         results.runs, results.pairs_each, results.slice_ms,
     );
-    publish(page, (BEGIN, END), &generated)
+    let figures = format!(
+        "{length}\n\n{rates}\n{costs}\n### Goals and references of sharing\n\n{verdicts}\n{facts}"
+    );
+    let goals = format!("{length}\n\n{}\n{facts}", verdict::goals(&results.verdicts).to_markdown());
+    publish(page, (BEGIN, END), &goals, &figures)
 }

@@ -41,7 +41,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtLeast(BESIDE_CONNECTS_MIN),
         ),
         Verdict {
-            what: "the same of a null server, whom as many visit with as many messages".to_owned(),
+            what: "the same of a null server, beside as many connections and messages".to_owned(),
             place: "–",
             reached: Spread::of(&by_run(&connects.of_null_load(), results.rounds_each)),
             unit: Unit::Share,
@@ -62,7 +62,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             Bound::AtLeast(BESIDE_METRICS_MIN),
         ),
         verdict(
-            "random reads, depth 32, of their rate where nobody counts them".to_owned(),
+            "random reads, depth 32, of their rate in a build that does not count them".to_owned(),
             "mem",
             Spread::of(&results.counting.ratios()),
             Unit::Share,

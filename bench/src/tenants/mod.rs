@@ -69,7 +69,7 @@ const QUICK: Extent = Extent {
     connections: 100,
     attempts: 1000,
 };
-/// The generated part of the page lies between these lines.
+/// The generated part of either page lies between these lines.
 const BEGIN: &str = "<!-- tenants: begin; written by `make bench` -->";
 const END: &str = "<!-- tenants: end -->";
 
@@ -111,25 +111,29 @@ pub(crate) fn tenants(args: &RunArgs) -> Result<()> {
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let (figures, goals) = (figures::table(results), verdict::table(&results.verdicts));
+    let (measured, verdicts) = (figures::table(results), verdict::table(&results.verdicts));
     let told_apart = figures::told_apart(&results.telling_apart);
     let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{}\n{}\n{}\n{facts}", figures.to_text(), told_apart.to_text(), goals.to_text());
+    println!("{}\n{}\n{}\n{facts}", measured.to_text(), told_apart.to_text(), verdicts.to_text());
     fs::write(out.join("tenants.json"), serde_json::to_string_pretty(results)? + "\n")?;
     let Some(page) = page else { return Ok(()) };
-    let generated = format!(
+    let length = format!(
         "{} runs of the load, in each {} slices of {} ms of each kind, and {} pairs of {} ms for metrics read once \
-         a second; medians of runs (lowest–highest).\n\n{}\n### What a stranger's clock tells\n\n{} attempts for each; medians, and \
-         intervals that hold with 95 %.\n\n{}\n### Goals of many tenants\n\n{}\n{facts}",
+         a second; medians of runs (lowest–highest).",
         results.runs,
         results.rounds_each,
         results.slice_ms,
         results.long_pairs_each,
-        results.long_slice_ms,
-        figures.to_markdown(),
+        results.long_slice_ms
+    );
+    let figures = format!(
+        "{length}\n\n{}\n### Response times to unauthenticated hosts\n\n{} attempts for each; medians, and \
+         intervals that hold with 95 %.\n\n{}\n### Goals and references of many tenants\n\n{}\n{facts}",
+        measured.to_markdown(),
         results.telling_apart.attempts,
         told_apart.to_markdown(),
-        goals.to_markdown()
+        verdicts.to_markdown()
     );
-    publish(page, (BEGIN, END), &generated)
+    let goals = format!("{length}\n\n{}\n{facts}", verdict::goals(&results.verdicts).to_markdown());
+    publish(page, (BEGIN, END), &goals, &figures)
 }
