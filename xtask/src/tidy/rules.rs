@@ -453,5 +453,4 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("plain-word", "crates/wire-oracle", 1),
     debt("plain-word", "fuzz", 9),
     debt("plain-word", "python", 15),
-    debt("plain-word", "tests", 1),
 ];

@@ -324,7 +324,7 @@ fn written_nodes_go_unless_they_are_held() {
     assert_eq!(counters.resident.get(), 0);
 }
 
-/// What is counted is what a node has allocated.
+/// A node is counted with what it has allocated.
 #[test]
 fn each_child_of_an_inner_node_takes_memory() {
     let root_bytes = |leaves| {
