@@ -18,7 +18,7 @@ use units::{Lba, LbaRange};
 
 /// Blocks that are written and read side by side.
 const BLOCKS: u64 = 64;
-/// Who this host says it is. A real one keeps a UUID of its own.
+/// The UUID in this host's NQN. A real host keeps one of its own.
 const HOST_UUID: [u8; 16] = *b"client's example";
 
 fn main() -> ExitCode {

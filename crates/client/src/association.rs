@@ -29,7 +29,7 @@ pub(crate) const ADMIN_REQUESTS: u16 = ADMIN_DEPTH - 1;
 const ADMIN_IN_CAPSULE: u32 = 8192;
 /// Longest wait between two looks at CSTS.RDY.
 const READY_POLL_MAX: Duration = Duration::from_millis(100);
-/// How long the last words of a broken connection may take.
+/// Limit for sending what is still queued on a broken connection.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// Connections that make one controller. Dropped, be it half made, it ends them all.
@@ -96,8 +96,9 @@ impl<W: World> Association<W> {
         let kato_ms = if qid == 0 { inner.keep_alive_ms() } else { 0 };
         let mut connect = Connect::new(qid, depth + 1, kato_ms);
         if qid > 0 {
-            // No more than `depth` commands are ever under way, so nobody need say how far the queue was read, and data
-            // needs no completion behind it. A controller that insists on saying it may.
+            // No more than `depth` commands are ever under way, so the controller need not report how far it has
+            // read the queue, and data needs no completion behind it. A controller may still insist on reporting
+            // it.
             connect.cattr |= CATTR_DISABLE_SQ_FLOW;
         }
         let data = ConnectData::new(options.host_id, &options.host_nqn, &inner.nqn, cntlid);
@@ -106,7 +107,7 @@ impl<W: World> Association<W> {
         if result.authentication_required() {
             inner.authenticate(queue).await?;
         } else if options.credentials.as_ref().is_some_and(|own| own.controller_secret.is_some()) {
-            // Whoever does not ask does not prove anything either.
+            // A controller that does not ask for authentication does not authenticate itself either.
             return Err(ConnectError::Unproven);
         }
         Ok(result.cntlid())
@@ -120,16 +121,16 @@ impl<W: World> Drop for Association<W> {
     }
 }
 
-/// What the controller said about itself while its admin queue was connected.
+/// The properties that the controller reported while its admin queue was connected.
 pub(crate) struct Introduction {
     pub(crate) cap: Cap,
     pub(crate) cntlid: u16,
     pub(crate) identify: Box<IdentifyController>,
 }
 
-/// What the controller granted when it was asked, together with its introduction.
+/// The resources that the controller granted on request, together with its introduction.
 struct Granted {
-    /// Of I/O queues.
+    /// Number of I/O queues.
     queues: Result<Cqe, Error>,
     /// To tell of changes of namespaces. One that never does refuses.
     events: Result<Cqe, Error>,
@@ -164,7 +165,8 @@ impl<W: World> Inner<W> {
         Ok(association)
     }
 
-    /// A step of connecting, which may take so long. It is large: whoever connects need not carry it around.
+    /// Limits a step of connecting to `limit`. The step is large and therefore boxed, so that the caller's future
+    /// stays small.
     fn in_time<'a, T: 'a>(
         &'a self,
         limit: Duration,
@@ -192,7 +194,8 @@ impl<W: World> Inner<W> {
         Ok(Box::new(admin::structure::<IdentifyController>(buffer.as_ref()).clone()))
     }
 
-    /// Asks a controller that is to have I/O queues, and is ready, in one go who it is, for queues, and for events.
+    /// Asks a controller that is ready, and is to have I/O queues, for its identity, for queues and for events, all
+    /// at once.
     async fn ask_controller(
         &self,
         cap: Cap,
@@ -213,7 +216,7 @@ impl<W: World> Inner<W> {
         }
     }
 
-    /// Proves on `queue` who we are, and lets the controller prove who it is if that was asked for.
+    /// Authenticates the host on `queue`, and the controller as well if the options ask for that.
     async fn authenticate(&self, queue: &Queue) -> Result<(), ConnectError> {
         let Credentials { secret, controller_secret } =
             self.options.credentials.clone().ok_or(ConnectError::AuthenticationRequired)?;
@@ -266,7 +269,7 @@ impl<W: World> Inner<W> {
             let get = admin::property_get(offset::CSTS, PropertySize::Four);
             Ok::<_, ConnectError>(Csts(self.first(get).await?.dw0()))
         };
-        // Most are ready at once, and whoever executes the second one first is asked again.
+        // Most controllers are ready at once. One that executes the second command first is asked again.
         self.cc.set(Cc::enabled(css));
         let set = admin::property_set(offset::CC, self.cc.get().0);
         let first = async {
@@ -351,7 +354,7 @@ impl<W: World> Inner<W> {
     }
 }
 
-/// What an exchange that is over has come to.
+/// Returns the outcome of an authentication exchange that is over.
 fn authenticated(host: &Host) -> Result<(), ConnectError> {
     match host.outcome() {
         Outcome::Authenticated => Ok(()),

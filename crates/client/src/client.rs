@@ -25,7 +25,7 @@ const SHUTDOWN: Duration = Duration::from_secs(1);
 /// Most bytes of a log page that one command asks for.
 const LOG_PIECE: u64 = 4096;
 
-/// What the handles of a client and its tasks share.
+/// The state that the handles of a client share with its tasks.
 pub(crate) struct Inner<W: World> {
     pub(crate) world: W,
     pub(crate) address: SocketAddr,
@@ -40,7 +40,7 @@ pub(crate) struct Inner<W: World> {
     /// The controller that requests were last sent to, if it can be ended through another.
     pub(crate) controller: Cell<Option<ControllerInstance>>,
     pub(crate) limits: Cell<Option<ControllerLimits>>,
-    /// What the controller was last enabled with: but for CC.SHN it stays so.
+    /// The CC value that the controller was last enabled with; only CC.SHN may change while it is enabled.
     pub(crate) cc: Cell<Cc>,
     /// The namespaces in use.
     pub(crate) namespaces: RefCell<BTreeMap<u32, Rc<Namespace>>>,
@@ -163,7 +163,7 @@ impl<W: World> Client<W> {
         &self.handle.0
     }
 
-    /// What the controller can take.
+    /// Returns the limits of the controller.
     #[must_use]
     pub fn limits(&self) -> ControllerLimits {
         self.inner().limits.get().expect("set by the first association")
@@ -217,7 +217,7 @@ impl<W: World> Client<W> {
         Ok(admin::structure::<NamespaceIdList>(buffer.as_ref()).iter().collect())
     }
 
-    /// What the controller says about itself.
+    /// Reads the controller's Identify data.
     pub async fn identify_controller(&self) -> Result<Box<IdentifyController>, Error> {
         let inner = self.inner();
         let command = admin::identify(Cns::CONTROLLER, 0);
@@ -238,7 +238,7 @@ impl<W: World> Client<W> {
         Ok(*admin::structure::<SmartHealth>(buffer.as_ref()))
     }
 
-    /// What was done so far.
+    /// Returns the counters so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let inner = self.inner();
@@ -259,7 +259,7 @@ impl<W: World> Client<W> {
 }
 
 impl<W: World> Inner<W> {
-    /// Nobody hears it while connections are being made again.
+    /// Tells the controller that the host shuts down. Sends nothing while connections are being made again.
     async fn say_good_bye(&self) {
         if self.admin.is_open() {
             let cc = self.cc.get().with_shn(Cc::SHN_NORMAL);

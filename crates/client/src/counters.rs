@@ -1,11 +1,11 @@
-//! What a client has done so far.
+//! Counters of a client.
 
 /// Sums over all queues since the client was made.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
     /// Commands that ended, well or not.
     pub completed: u64,
-    /// Of these, commands that the target failed.
+    /// Commands among these that the target failed.
     pub failed: u64,
     /// Bytes received as data.
     pub bytes_received: u64,

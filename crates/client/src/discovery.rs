@@ -25,9 +25,9 @@ const ENTRY_LEN: u64 = 1024;
 pub struct Discovered {
     /// The subsystem's name.
     pub nqn: Nqn,
-    /// Where it is.
+    /// Address of the subsystem.
     pub address: SocketAddr,
-    /// Whether it is an NVM subsystem; otherwise it is a discovery service.
+    /// True for an NVM subsystem, false for a discovery service.
     pub is_nvm: bool,
 }
 
@@ -41,7 +41,7 @@ pub async fn discover<W: World>(
     let limit = options.discovery_timeout;
     let options = Options { keep_alive: Duration::ZERO, ..options };
     let inner = Rc::new(Inner::new(world, address, &Nqn::DISCOVERY, options, 0));
-    // One that answers each command just in time could keep whoever asks for days.
+    // A server that answers each command just in time could hold the caller for days.
     let log = link::within(&inner.world, limit, Box::pin(connect_and_read(&inner))).await;
     log.unwrap_or(Err(ConnectError::DiscoveryTimeout { address, limit }))
 }

@@ -1,4 +1,4 @@
-//! What went wrong, and what the caller can do.
+//! Errors, and how the caller can handle them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub enum Error {
     Target {
         /// The command's name.
         command: &'static str,
-        /// What the target says.
+        /// Status that the target returned.
         status: Status,
         /// Dwords 0 and 1 of the completion: what they mean depends on the command.
         result: u64,
@@ -64,9 +64,9 @@ pub enum Error {
         /// Attempts made.
         attempts: u8,
     },
-    /// The connection was lost and could not be made again, or must not be by [`Reconnect`]. Connect
-    /// anew. The request may or may not have been carried out, unless the reason is
-    /// [`Disconnect::GaveUp`]: then it was never sent.
+    /// The connection was lost and could not be made again, or must not be by [`Reconnect`]. Connect again. The
+    /// request may or may not have been carried out, unless the reason is [`Disconnect::GaveUp`]: then it was never
+    /// sent.
     ///
     /// [`Reconnect`]: crate::Reconnect
     #[error("the connection is lost: {0}")]
@@ -81,7 +81,7 @@ pub enum Error {
         /// Why the last connection was lost.
         last: Disconnect,
     },
-    /// What the target says about itself cannot be used.
+    /// The capabilities that the target reports cannot be used.
     #[error(transparent)]
     Capability(#[from] CapabilityError),
     /// The subsystem has no such namespace.
@@ -90,8 +90,9 @@ pub enum Error {
         /// The namespace; 0 if it has none at all.
         nsid: u32,
     },
-    /// The target says that the blocks of a namespace are others than when it was opened. Nothing more is sent to it: let go
-    /// of its volumes, and open it anew. A request that was sent before may or may not have been carried out.
+    /// The target reports another format for the namespace than when it was opened. Nothing more is sent to the
+    /// namespace: drop its volumes, and open it again. A request that was sent before may or may not have been
+    /// carried out.
     #[error("the blocks of namespace {nsid} have another format than when it was opened")]
     FormatChanged {
         /// The namespace.
@@ -132,7 +133,7 @@ pub enum Disconnect {
 /// Why a client could not connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody there, or no way to there.
+    /// No server listens there, or the network does not reach it.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// No answer within the connect timeout. Is this the port of an NVMe/TCP target?
@@ -153,7 +154,7 @@ pub enum ConnectError {
     /// The target refused the Connect command.
     #[error("the target refuses to connect: {}{}", ConnectStatus(*status), invalid_text(*invalid))]
     Refused {
-        /// What it says.
+        /// Status that the target returned.
         status: Status,
         /// The field that it dislikes, if it says so.
         invalid: Option<ConnectInvalid>,
@@ -161,17 +162,17 @@ pub enum ConnectError {
     /// The target asks for authentication, for which this client has no secret.
     #[error("the target asks for authentication")]
     AuthenticationRequired,
-    /// The controller has to prove who it is, but connects without any authentication. It may be
-    /// somebody else.
+    /// The controller has to authenticate itself, but connects without any authentication. It may be another server
+    /// than meant.
     #[error("the target connects without authentication, so that it does not prove who it is")]
     Unproven,
-    /// The controller has to prove who it is, and does not know the secret by which it would. It may be somebody else.
-    /// The host's own secret it has accepted.
+    /// The controller has to authenticate itself, and does not know the secret for that. It may be another server
+    /// than meant. It has accepted the host's own secret.
     #[error(
         "the target does not know the controller token: check that token, and that this is the server meant"
     )]
     WrongController,
-    /// The host could not prove who it is.
+    /// The host could not authenticate itself.
     #[error("not authenticated: {0}; check the volume's token")]
     Authentication(nvme_wire::auth::Explanation),
     /// The controller reports a fatal condition.
@@ -204,7 +205,7 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether one of the two did not prove to the other who it is.
+    /// Returns true if the host or the controller failed to authenticate itself.
     #[must_use]
     pub fn is_unproven(&self) -> bool {
         match self {
@@ -224,8 +225,8 @@ impl ConnectError {
         }
     }
 
-    /// Whether the target has answered that it will refuse the next attempt, too: it says so (Do Not
-    /// Retry), or the two did not agree on who they are.
+    /// Returns true if the target will refuse the next attempt, too: it reports that (Do Not Retry), or
+    /// authentication failed on either side.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -64,7 +64,7 @@ impl<W: World> Volume<W> {
         self.write_ex(lba, blocks).await
     }
 
-    /// Whether the blocks from `lba` hold these, metadata included.
+    /// Returns true if the blocks from `lba` hold these, metadata included.
     pub async fn compare_ex(&self, lba: Lba, blocks: Blocks<'_>) -> Result<bool, Error> {
         let (count, bytes) = self.interleave([blocks])?;
         self.compare_command(lba, count, Body::ToController(bytes)).await
@@ -93,7 +93,7 @@ impl<W: World> Volume<W> {
         u32::try_from(len).map_err(|_| Error::TooLarge { blocks: blocks.into(), limit })
     }
 
-    /// How many blocks each of `parts` has, and the bytes of all of them as they are transferred.
+    /// Returns the number of blocks of each of `parts`, and the bytes of all of them as they are transferred.
     fn interleave<const N: usize>(
         &self,
         parts: [Blocks<'_>; N],

@@ -38,10 +38,9 @@
 //! Nor is anything sent again to a namespace whose format is another than when it was opened: the size of its blocks, or of
 //! their metadata. It fails with [`Error::FormatChanged`], as does whatever is asked of it later.
 //!
-//! Sent on [`SENDS_MAX`] connections without an answer, a request fails; from [`SUSPECT_AFTER`]
-//! on, such requests are sent one at a time on each queue. Order between requests
-//! that overlap and are outstanding at the same time is not defined, with or without a reconnect:
-//! who cares waits for the first to end.
+//! Sent on [`SENDS_MAX`] connections without an answer, a request fails; from [`SUSPECT_AFTER`] on, such requests
+//! are sent one at a time on each queue. Order between requests that overlap and are outstanding at the same time
+//! is not defined, with or without a reconnect: a caller that needs an order waits for the first to end.
 //!
 //! # Cancellation
 //! A request's future can be dropped at any time. Whether the request is carried out is then

@@ -127,9 +127,9 @@ mod tests {
 
     use super::*;
 
-    /// Method: a queue with a link is dropped while somebody looks for its late commands.
+    /// Method: a queue with a link is dropped while a task watches it for late commands.
     #[test]
-    fn who_looks_for_late_commands_keeps_no_memory() {
+    fn a_task_that_watches_for_late_commands_keeps_no_memory() {
         let simulation = Simulation::new(1);
         let world = simulation.world();
         let test = async move {

@@ -1,9 +1,9 @@
 //! The namespaces in use: what each was when it was opened, and whether it still is that.
 //!
 //! - N1: the format of a namespace, which is the size of its blocks and of their metadata, is the one with which it was
-//!   opened for as long as anybody uses it: requests count in it.
-//! - N2: to a namespace that has another format nothing is sent, neither anew nor again: a request would name other
-//!   blocks than its caller meant. Whoever wants to go on lets go of it, and opens it anew.
+//!   opened for as long as it is in use: requests count in it.
+//! - N2: nothing is sent to a namespace that has another format, neither for the first time nor again: a request
+//!   would name other blocks than its caller meant. A caller that wants to go on drops the namespace, and opens it again.
 //! - N3: what waits while connections are made again goes out when the new controller has said what the namespaces are.
 
 use std::cell::Cell;
@@ -28,7 +28,7 @@ impl Namespace {
         Self { shape: Cell::new(shape), has_other_format: Cell::new(false) }
     }
 
-    /// How large it is, in the format with which it was opened (N1).
+    /// Returns the format with which it was opened (N1).
     pub(crate) fn shape(&self) -> NamespaceShape {
         self.shape.get()
     }
@@ -112,7 +112,7 @@ impl<W: World> Inner<W> {
         self.shape_of(nsid, buffer.as_ref())
     }
 
-    /// What Identify has brought of namespace `nsid`.
+    /// Returns the shape that Identify reported for namespace `nsid`.
     fn shape_of(&self, nsid: u32, buffer: Option<&Buffer>) -> Result<NamespaceShape, Error> {
         let limits = self.limits.get().ok_or(Error::Closed)?;
         let identify: &IdentifyNamespace = admin::structure(buffer);

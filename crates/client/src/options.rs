@@ -1,4 +1,4 @@
-//! What a client wants of its connections.
+//! Options of a client's connections.
 
 use auth::Secret;
 use nvme_initiator::DEPTH_MAX;
@@ -8,10 +8,10 @@ use units::Duration;
 /// Most I/O queues of a client.
 pub const QUEUES_MAX: u16 = 256;
 
-/// Options of [`crate::Client::connect`]. `Options::new` has defaults for all but who the host is.
+/// Options of [`crate::Client::connect`]. `Options::new` has defaults for all but the host's identity.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who connects.
+    /// NQN of the host that connects.
     pub host_nqn: Nqn,
     /// The same, as 128 bits; not all zeroes.
     pub host_id: HostId,
@@ -23,27 +23,27 @@ pub struct Options {
     pub header_digest: bool,
     /// CRC-32C of data, computed on this side and checked by the target, and the other way round.
     pub data_digest: bool,
-    /// How long a command may take before the connection counts as dead and is made anew.
+    /// Limit for a command. When it is over, the connection counts as dead and is made again.
     pub command_timeout: Duration,
-    /// How long it may take to connect, everything together, but for the end of the controller that was lost, and until the
-    /// new one is ready: each of these may take as long as a command.
+    /// Limit for connecting, all steps together. The end of the controller that was lost, and the start of the new
+    /// one, are not included: each of these may take as long as a command.
     pub connect_timeout: Duration,
-    /// How long [`crate::discover`] may take, everything together, however long the log is, and however often it
-    /// changes meanwhile.
+    /// Limit for [`crate::discover`], all steps together, however long the log is, and however often it changes
+    /// meanwhile.
     pub discovery_timeout: Duration,
     /// The target drops a host that it has not heard of for this long; zero for never. The client
     /// says something twice as often.
     pub keep_alive: Duration,
-    /// What to do about a lost connection.
+    /// Policy after a lost connection.
     pub reconnect: Reconnect,
     /// A controller of this host and subsystem to which requests were sent that this client will send
     /// again, by [`crate::Client::controller`]: it is ended before the first of them.
     pub predecessor: Option<ControllerInstance>,
-    /// What opens the volume, if it is not open to everybody.
+    /// Credentials for the volume, unless it is open to every host.
     pub credentials: Option<Credentials>,
 }
 
-/// What opens a volume (DH-HMAC-CHAP).
+/// Credentials that open a volume (DH-HMAC-CHAP).
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The volume's token.
@@ -53,7 +53,7 @@ pub struct Credentials {
     pub controller_secret: Option<Secret>,
 }
 
-/// What to do about a lost connection.
+/// Policy after a lost connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reconnect {
     /// Nothing: all requests fail.
@@ -62,9 +62,9 @@ pub enum Reconnect {
     Backoff(Backoff),
 }
 
-/// Delays between attempts: they double from the shortest to the longest, and each is cut by up
-/// to a half at random, so that clients of a restarted target do not come all at once. They start
-/// anew once a connection held for as long as the longest delay.
+/// Delays between attempts: they double from the shortest to the longest, and each is cut by up to a half at
+/// random, so that clients of a restarted target do not come all at once. They start again from the shortest once a
+/// connection held for as long as the longest delay.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Backoff {
     /// Shortest delay.
@@ -131,9 +131,9 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delays behind attempts at which one side did not prove who it is ([`ConnectError::is_unproven`]): six come in ten
-    /// seconds. Servers count those against the address that they come from and the volume, and in the end put it off: also
-    /// others there, whose token is right.
+    /// Returns the delays after attempts at which authentication failed ([`ConnectError::is_unproven`]): six
+    /// attempts come in ten seconds. Servers count those per source address and volume, and rate-limit them in the
+    /// end, and with them other clients at that address whose token is right.
     ///
     /// [`ConnectError::is_unproven`]: crate::ConnectError::is_unproven
     #[must_use]

@@ -39,8 +39,8 @@ use crate::{Counters, Disconnect, Error};
 pub const SENDS_MAX: u8 = 6;
 /// Connections lost under a request after which it waits for others like it.
 pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
-/// Commands under way at once that no request may hold up (Q6): those that ask who the controller is, how many queues it has
-/// and whether it tells of events, and a Keep Alive, be it that of the connection before.
+/// Commands under way at once that no request may hold up (Q6): those that ask for the controller's identity, its
+/// number of queues and its events, and a Keep Alive, which may be that of the connection before.
 const FIRST_MAX: u16 = 4;
 
 /// A connection in use.
@@ -49,7 +49,7 @@ pub(crate) struct Link {
     /// The request in each of the connection's slots.
     pub(crate) by_slot: Vec<u16>,
     pub(crate) digest: PayloadDigest,
-    /// Whether requests may go out, not only the commands that connect.
+    /// True if requests may go out, not only the commands that connect.
     pub(crate) open: bool,
 }
 
@@ -121,12 +121,12 @@ impl Queue {
         self.begin(clock.now(), command, permit)?.await
     }
 
-    /// Whether a request would go out at once.
+    /// Returns true if a request would go out at once.
     pub(crate) fn has_room(&self) -> bool {
         self.permits.available() > 0
     }
 
-    /// Whether requests go out, rather than wait for a link.
+    /// Returns true if requests go out, rather than wait for a link.
     pub(crate) fn is_open(&self) -> bool {
         self.state.borrow().is_open()
     }
@@ -245,7 +245,7 @@ impl Queue {
         state.queued.clear();
         for index in state.requests.in_state(RequestState::Queued) {
             let request = state.requests.get(index);
-            // Of one that was sent nobody knows whether it was carried out.
+            // It is not known whether a request that was sent was carried out.
             let outcome = match (error, request.lost) {
                 (Error::Disconnected(Disconnect::GaveUp), Some(last)) => {
                     Error::Unanswered { sends: request.losses, last }
@@ -256,8 +256,8 @@ impl Queue {
         }
     }
 
-    /// What to send next on link `epoch`; waits for something. `None` once the link is over and
-    /// its last words are said.
+    /// Returns the batch to send next on link `epoch`; waits for something to send. `None` once the link is over
+    /// and its last PDUs are sent.
     pub(crate) async fn next_batch(&self, epoch: u64, mut spare: SendBatch) -> Option<SendBatch> {
         poll_fn(|context| {
             let mut state = self.state.borrow_mut();
@@ -299,7 +299,7 @@ impl Queue {
         Some(next.unwrap_or(Instant(u64::MAX)))
     }
 
-    /// What the last Connect that was refused says about the reason.
+    /// Returns the details of the last refused Connect.
     pub(crate) fn last_refusal(&self) -> Option<ConnectInvalid> {
         self.state.borrow().refusal
     }
@@ -354,7 +354,7 @@ impl QueueState {
         }
     }
 
-    /// Whether one of those that go out one at a time is out (Q5).
+    /// Returns true if one of those that go out one at a time is out (Q5).
     fn has_suspect(&mut self) -> bool {
         let last = self.requests.get(self.suspect);
         last.state == RequestState::Outstanding && last.is_suspect()

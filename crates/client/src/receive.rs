@@ -1,4 +1,4 @@
-//! What a chunk of received bytes does to a queue.
+//! Applies a chunk of received bytes to a queue.
 
 use checksum::{Crc32c, copy, crc32c, crc32c_copy};
 use nvme_initiator::sabotage::{Sabotage, broken};
@@ -19,7 +19,7 @@ const PIECE: usize = 16 << 10;
 /// CRC-32C of the data PDU that passes by.
 #[derive(Default)]
 pub(crate) struct PayloadDigest {
-    /// Where the PDU's data starts, from the start of the command's data.
+    /// Offset of the PDU's data in the command's data.
     start: usize,
     /// Bytes of data in the PDU.
     len: usize,
@@ -211,8 +211,8 @@ impl QueueState {
     }
 }
 
-/// Whether the same command may well succeed at once: a data digest did not match on the way to
-/// the target, or the controller had to interrupt it.
+/// Returns true if the same command may well succeed at once: a data digest did not match on the way to the target,
+/// or the controller had to interrupt it.
 fn is_transient(status: Status) -> bool {
     !status.dnr()
         && matches!(status.code(), Status::TRANSIENT_TRANSPORT_ERROR | Status::COMMAND_INTERRUPTED)

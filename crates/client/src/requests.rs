@@ -25,9 +25,9 @@ pub(crate) struct Command {
     /// For error messages.
     pub(crate) name: &'static str,
     pub(crate) body: Body,
-    /// Which it counts on to stay as it is (N2 of `namespace.rs`).
+    /// The namespace whose format it relies on (N2 of `namespace.rs`).
     pub(crate) namespace: Option<Rc<Namespace>>,
-    /// Whether it is sent again after a reconnect.
+    /// True if it is sent again after a reconnect.
     pub(crate) replay: bool,
     /// Connections of earlier clients on which it was sent and that were lost.
     pub(crate) sends: u8,
@@ -46,7 +46,7 @@ pub(crate) enum Body {
     ToController(BufferSlice),
 }
 
-/// Where data that is received goes.
+/// Destination of received data.
 pub(crate) enum Place {
     Own(Buffer),
     /// A part of the caller's memory.
@@ -83,7 +83,7 @@ impl Body {
     }
 }
 
-/// What a caller gets.
+/// The outcome that a caller gets.
 pub(crate) struct Completion {
     pub(crate) cqe: Cqe,
     /// The data of a command that receives some.
@@ -123,12 +123,12 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Whether it may be what ended the connections on which it was.
+    /// Returns true if it may be the cause for which its connections ended.
     pub(crate) fn is_suspect(&self) -> bool {
         self.losses >= SUSPECT_AFTER
     }
 
-    /// Whether it goes ahead of all requests.
+    /// Returns true if it goes ahead of all requests.
     pub(crate) fn is_first(&self) -> bool {
         self.permit.is_none()
     }
@@ -175,9 +175,10 @@ impl Requests {
         &mut self.places[usize::from(index)]
     }
 
-    /// Takes a place. There is one for each permit, and some for those who need none (Q6).
+    /// Takes a place. There is one for each permit, and some for the commands that need no permit (Q6).
     pub(crate) fn occupy(&mut self, command: Command, permit: Option<Permit>) -> u16 {
-        let index = self.free.pop().expect("there is a place for whoever may ask for one");
+        let index =
+            self.free.pop().expect("there is a place for every caller that may ask for one");
         let sequence = self.next_sequence;
         self.next_sequence += 1;
         let place = &mut self.places[usize::from(index)];

@@ -6,7 +6,7 @@
 //! - E2: a target is told once. If it has begun then, and is not done, its log page says how far it is; that is read
 //!   more and more slowly.
 //! - E3: what holds it up are requests at a device, which may take as long as any command. So it has the command timeout,
-//!   and the connect timeout stands still meanwhile: who does it again gains nothing.
+//! and the connect timeout stands still meanwhile: doing it again gains nothing.
 //! - E4: meanwhile the new controller is kept alive. A target that does not answer that within the connect timeout is gone.
 
 use io_traits::World;
@@ -22,7 +22,7 @@ use crate::{ConnectError, Error, admin, link};
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// How far a reset is.
+/// Progress of a reset.
 enum Progress {
     /// It is over, or will never be (E1).
     Over,
@@ -102,7 +102,7 @@ impl<W: World> Inner<W> {
         }
     }
 
-    /// What the log page, read with this Log Specific Parameter, says of a reset that has begun.
+    /// Returns the progress of a reset that has begun, from the log page read with this Log Specific Parameter.
     async fn reset_progress(&self, last: ControllerInstance, lsp: u8) -> Result<Progress, Error> {
         let len = size_of::<CrossControllerResetLog>() as u64;
         let page = GetLogPage::new(Lid::CROSS_CONTROLLER_RESET, NSID_ALL, 0, len);

@@ -10,7 +10,7 @@ use crate::association::Association;
 use crate::client::Inner;
 use crate::{Backoff, ConnectError, Disconnect, Error, Reconnect, admin, events, link};
 
-/// How long a connection has to hold before the trouble that came before it counts as over.
+/// Time that a connection has to hold before the trouble before it counts as over.
 pub const STEADY: Duration = Duration::from_secs(1);
 
 /// Serves a client until it is closed or a reconnect fails for good.
@@ -93,7 +93,7 @@ async fn reconnect<W: World>(
         return Err(Error::Disconnected(Disconnect::GaveUp));
     }
     let mut refused_since = None;
-    // Of the last attempts, those at which one side did not prove who it is.
+    // Number of the latest attempts in a row at which authentication failed.
     let mut unproven = 0;
     let mut pause = backoff.delay(trouble.attempts);
     loop {
@@ -126,7 +126,7 @@ async fn reconnect<W: World>(
             0 => backoff.delay(trouble.attempts),
             _ => backoff.while_unproven().delay(unproven - 1),
         };
-        // Whoever waits has nothing of an attempt that comes too late.
+        // An attempt after the deadline is of no use to the callers that wait.
         if unproven > 0 && now + pause > give_up {
             return Err(Error::Disconnected(Disconnect::GaveUp));
         }

@@ -28,7 +28,7 @@ pub struct Volume<W: World> {
     sends: u8,
 }
 
-/// How [`Volume::compare_and_swap`] ended.
+/// Outcome of [`Volume::compare_and_swap`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Swap {
     /// The blocks were as expected, and hold the new data.
@@ -107,7 +107,8 @@ impl<W: World> Volume<W> {
         self.handle.0.namespace_utilization(self.nsid()).await
     }
 
-    /// Where the volume is, and what it may fail with; `None` if the target does not say so.
+    /// Returns the location of the volume, and the domain it may fail with; `None` if the target does not report
+    /// it.
     pub async fn failure_domain(&self) -> Result<Option<FailureDomain>, Error> {
         let len = size_of::<FailureDomainLog>() as u64;
         match self.handle.0.log_page(Lid::FAILURE_DOMAIN, NSID_ALL, len).await {
@@ -195,7 +196,7 @@ impl<W: World> Volume<W> {
         Ok(())
     }
 
-    /// Whether the blocks from `lba` hold `data`, whole blocks.
+    /// Returns true if the blocks from `lba` hold `data`, whole blocks.
     pub async fn compare(&self, lba: Lba, data: BufferSlice) -> Result<bool, Error> {
         let blocks = self.blocks_of(&data)?;
         self.must_have_metadata(blocks, 0)?;
@@ -347,7 +348,7 @@ impl<W: World> Volume<W> {
         inner.pick_queue().run(&inner.world, command).await
     }
 
-    /// Whether `blocks` blocks have so much metadata.
+    /// Fails unless `given_bytes` is the size of the metadata of `blocks` blocks.
     pub(crate) fn must_have_metadata(&self, blocks: u32, given_bytes: u64) -> Result<(), Error> {
         let wanted_bytes = u64::from(blocks) * u64::from(self.metadata_size());
         if given_bytes == wanted_bytes {

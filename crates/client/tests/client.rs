@@ -112,8 +112,8 @@ fn what_the_target_says_and_what_no_command_can_carry_are_told_apart() {
     });
 }
 
-/// Of a write that is larger not even a part is sent; a plain one is taken, as far as one command carries it. What
-/// the target could do beyond that is of no use.
+/// A write that is too large is refused as a whole: no part of it is sent. A plain write is taken as far as one
+/// command carries it; a larger limit of the target is of no use.
 #[test]
 fn a_transactional_write_is_whole_or_refused() {
     with_target(17, |world, target| async move {
@@ -140,7 +140,7 @@ fn a_transactional_write_is_whole_or_refused() {
 #[test]
 fn a_refused_connect_says_why() {
     with_target(4, |world, target| async move {
-        let nqn: Nqn = "nqn.2014-08.com.example:nobody".parse().expect("valid");
+        let nqn: Nqn = "nqn.2014-08.com.example:unknown".parse().expect("valid");
         let error = Client::connect(world.clone(), address(), &nqn, options()).await;
         let error = error.err().expect("refused");
         assert!(error.to_string().contains("no such subsystem"), "{error}");
@@ -275,7 +275,7 @@ fn a_request_that_ends_every_connection_fails_in_the_end_and_harms_the_others_no
         // Five delays, each at least half of 20, 40, 80, 160 and 320 ms.
         let waited = world.now() - since;
         assert!(waited >= Duration::from_millis(310), "{waited:?}");
-        // Who was on the same connections goes on, and so does who is on those of the next one.
+        // Requests on the same connections go on, and so do those on the connections of the next one.
         let go_on = async || {
             let before = *seen.borrow();
             world.sleep_until(world.now() + Duration::from_secs(5)).await;
@@ -363,9 +363,9 @@ fn a_resize_is_noticed() {
     });
 }
 
-/// Whoever waits for a new size hears of it, also if another one asked for it.
+/// A caller that waits for a new size gets it, also if another task asked for it.
 #[test]
-fn a_resize_that_somebody_asked_for_is_noticed() {
+fn a_resize_that_another_task_asked_for_is_noticed() {
     with_target(14, |world, target| async move {
         let volume = open(&world, &target, options()).await;
         let (client, resizing, clock) = (volume.client(), target.clone(), world.clone());

@@ -166,9 +166,9 @@ fn a_target_that_refuses_for_good_is_left_sooner_than_others() {
     });
 }
 
-/// Servers put off whoever fails to authenticate too often in ten seconds, and with it all that share its address.
-/// Method: a volume's token is replaced, and the connections are cut; then the old one is right again, or somebody else's
-/// attempts have to be let in beside those of a client that gives up soon.
+/// Servers rate-limit clients that fail to authenticate too often in ten seconds, and all that share the address.
+/// Method: a volume's token is replaced, and the connections are cut; then either the old token is valid again, or
+/// attempts of other clients have to be admitted beside those of a client that gives up soon.
 #[test]
 fn a_client_whose_token_is_no_longer_taken_tries_seldom() {
     for (backoff, attempts_max) in [(Backoff::default(), 6), (impatient(), 2)] {
@@ -195,8 +195,8 @@ fn a_client_whose_token_is_no_longer_taken_tries_seldom() {
     }
 }
 
-/// What a controller was enabled with, a host leaves alone until it disables it. Method: controllers with either choice of
-/// command sets are opened and closed.
+/// The settings that a controller was enabled with stay until the host disables it. Method: controllers with either
+/// choice of command sets are opened and closed.
 #[test]
 fn good_bye_changes_nothing_but_the_shutdown_notification() {
     for (sets, css) in [(Cap::CSS_NVM, Cc::CSS_NVM), (Cap::CSS_IO_COMMAND_SETS, Cc::CSS_ALL)] {

@@ -15,7 +15,7 @@ use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 
 const CHANGED: Error = Error::FormatChanged { nsid: 1 };
 
-/// How a namespace is told to be another.
+/// Changes that make a namespace another one.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     BlockSize,
@@ -121,7 +121,7 @@ fn a_namespace_that_gets_another_format_is_asked_nothing_more() {
             assert_eq!(target.log.borrow().len(), sent, "{other:?}");
             let client = volume.client();
             drop(volume);
-            let volume = client.volume().await.expect("opened anew");
+            let volume = client.volume().await.expect("opened again");
             assert_eq!(volume.capacity(), 1000);
             assert_eq!(volume.read(Lba(1), 1).await.expect("read").as_bytes(), [5; BLOCK_SIZE]);
         });

@@ -92,7 +92,7 @@ async fn work(volume: Volume<SimWorld>, mut rng: Rng, first: usize, count: usize
     failed
 }
 
-/// What a client and a target of `seed` come to: data PDUs that were damaged, and reads that failed for it.
+/// Runs a client and a target of `seed`; returns the number of damaged data PDUs, and of reads that failed for it.
 pub(crate) fn run(seed: u64, damaged_one_in: u64) -> (usize, usize) {
     let simulation = Simulation::new(seed);
     let world = simulation.world();
@@ -145,7 +145,8 @@ fn what_is_written_at_any_r2ts_is_what_is_read_in_any_pdus() {
     }
 }
 
-/// What is damaged is read again. Only where the target damages most of a read does it fail, and never is it taken.
+/// Damaged data is read again. A read fails only where the target damages most of it, and damaged data is never
+/// returned.
 #[test]
 fn damaged_data_is_never_taken() {
     let (mut damaged, mut failed) = (0, 0);

@@ -35,7 +35,7 @@ const IN_CAPSULE: u32 = 8192;
 /// Bytes that one R2T asks for.
 const R2T_LEN: u32 = 12_288;
 const MAXH2CDATA: u32 = 8192;
-/// Of every controller; one life follows the other.
+/// CNTLID of every controller; there is one at a time.
 const CNTLID: u16 = 3;
 /// Log2 of MDTS in pages.
 const MDTS: u8 = 5;
@@ -56,7 +56,7 @@ pub(super) struct Connection {
     more: Notify,
     ended: Cell<bool>,
     enabled: Cell<bool>,
-    /// Whoever has to prove what it knows, once it connected.
+    /// The side of the controller in an authentication exchange, once the host has connected.
     controller: RefCell<Option<Controller>>,
     incoming: RefCell<BTreeMap<u16, Incoming>>,
 }

@@ -23,7 +23,7 @@ use self::connection::Connection;
 
 pub(crate) const UUID: [u8; 16] = *b"a-volume-of-mine";
 
-/// How the target carries out a Cross-Controller Reset.
+/// Reactions of the target to a Cross-Controller Reset.
 #[derive(Clone, Copy)]
 pub(crate) enum Reset {
     /// It completes the command when the reset is over, so long after it came.
@@ -53,7 +53,7 @@ pub(crate) fn address() -> SocketAddr {
     "10.0.0.1:4420".parse().expect("an address")
 }
 
-/// What the target holds and does, shared by its connections.
+/// State of the target, shared by its connections.
 pub(crate) struct Target {
     world: SimWorld,
     pub(crate) nqn: Nqn,
@@ -70,7 +70,7 @@ pub(crate) struct Target {
     pub(crate) forced: RefCell<Vec<u64>>,
     /// Connections accepted.
     pub(crate) accepted: Cell<u32>,
-    /// Of these, connections that the client has not ended.
+    /// Connections among these that the client has not ended.
     pub(crate) open: Cell<u32>,
     /// Streams of the connections now open.
     streams: RefCell<Vec<SimStream>>,
@@ -98,16 +98,16 @@ pub(crate) struct Target {
     /// Ask every queue to prove that it knows this.
     pub(crate) secret: RefCell<Option<Secret>>,
     pub(crate) success_flag: Cell<bool>,
-    /// How long it takes to answer with a piece of a log page.
+    /// Delay before each answer with a piece of a log page.
     pub(crate) log_pause: Cell<Duration>,
     /// Records that the discovery log says it has. Those behind the first five are zeroes.
     pub(crate) records: Cell<u64>,
     /// Generation of the discovery log, and by how much it grows with each piece that is read.
     pub(crate) generation: Cell<(u64, u64)>,
     pub(crate) keep_alives: Cell<u32>,
-    /// Which command sets the controller says that it has, as a part of CAP.
+    /// Command sets that the controller reports, as a part of CAP.
     pub(crate) command_sets: Cell<u64>,
-    /// What was written to CC.
+    /// Values that were written to CC.
     pub(crate) configurations: RefCell<Vec<Cc>>,
     /// `None`: it does not know the command.
     pub(crate) reset: Cell<Option<Reset>>,
