@@ -11,7 +11,7 @@ use std::thread;
 use farflash_client::{Error, OpenOptions, Swap, Volume, open};
 
 const BLOCK: usize = 4096;
-/// Where the number is that is counted up.
+/// Offset of the number that is counted up.
 const NUMBER: u64 = BLOCK as u64;
 /// Threads that count, and how far each of them does.
 const THREADS: usize = 4;
@@ -54,7 +54,8 @@ fn tour(name: &str) -> Result<(), Error> {
     volume.close()
 }
 
-/// Adds one to the number. Of two who would do so at the same time, one learns that the other was quicker, and looks again.
+/// Adds one to the number. If two programs do so at the same time, one learns that the other was quicker, and tries
+/// again.
 fn count_up(volume: &Volume) -> Result<(), Error> {
     loop {
         let mut seen = [0; BLOCK];

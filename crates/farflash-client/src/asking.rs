@@ -33,7 +33,7 @@ impl Core {
         let (answer, mut answered) = mailbox();
         let thread = std::thread::Builder::new().name("farflash-ask".to_owned());
         let asked = thread.spawn(move || {
-            // Nobody is there any more if the process ends.
+            // The receiver is gone if the process ends.
             let _ = answer.send(work());
         });
         asked.map_err(|error| Error::NoThread(Arc::new(error)))?;

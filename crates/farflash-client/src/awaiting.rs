@@ -1,4 +1,4 @@
-//! What a cluster can be asked without waiting, for asynchronous callers.
+//! Requests to a cluster that do not wait, for asynchronous callers.
 
 use control::{ChangeAuth, ChangeRestrictions, CreatedVolume, Slo, Tokens, Volume as VolumeRecord};
 
@@ -25,7 +25,7 @@ impl Cluster {
         self.aside(move |cluster| cluster.show(&volume))
     }
 
-    /// Like [`Cluster::open`]. A volume that nobody takes is closed.
+    /// Like [`Cluster::open`]. A volume whose outcome is dropped is closed.
     pub fn start_open(&self, volume: &str, options: &OpenOptions) -> Pending<Volume> {
         Volume::start_open(self.sought(volume), options)
     }

@@ -47,7 +47,7 @@ pub struct ReadBlocks {
     pub metadata: Vec<u8>,
 }
 
-/// What the blocks of a volume are like, for life.
+/// The format of a volume's blocks, which never changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
     pub(crate) block_size: u32,
@@ -60,7 +60,7 @@ impl Format {
         len / self.block_size as usize * self.metadata_size as usize
     }
 
-    /// Whether this is whole blocks, and ends somewhere.
+    /// Checks that the range is whole blocks, and that its end does not overflow.
     pub(crate) fn check_range(self, offset: u64, len: u64) -> Result<(), Error> {
         let (block_size, block) = (self.block_size, u64::from(self.block_size));
         if !offset.is_multiple_of(block) || !len.is_multiple_of(block) {
@@ -69,13 +69,13 @@ impl Format {
         offset.checked_add(len).map_or(Err(Error::OutOfRange { offset, len }), |_| Ok(()))
     }
 
-    /// Whether blocks can be read and written without saying anything of metadata.
+    /// Checks that blocks can be read and written without their metadata: they have none.
     pub(crate) fn check_has_none(self) -> Result<(), Error> {
         let metadata_size = self.metadata_size;
         if metadata_size == 0 { Ok(()) } else { Err(Error::MetadataLeftOut { metadata_size }) }
     }
 
-    /// Whether `len` bytes of data, whole blocks, have `given` bytes of metadata.
+    /// Checks that `len` bytes of data are whole blocks, and that `given` is the size of their metadata.
     pub(crate) fn check_metadata(self, len: usize, given: usize) -> Result<(), Error> {
         let (wanted, given) = (self.metadata_len(len) as u64, given as u64);
         match self.metadata_size {

@@ -14,7 +14,7 @@ use crate::open::variable;
 use crate::volume::Sought;
 use crate::{Error, OpenOptions, Pending, Target, Volume};
 
-/// What a new volume is to be like.
+/// The properties of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// Its name: 1 to 63 of `a-z`, `0-9`, `.`, `_` and `-`.
@@ -31,9 +31,9 @@ pub struct NewVolume {
     pub device: Option<String>,
     /// The core that is to serve it; by default the one with the fewest volumes.
     pub core: Option<u32>,
-    /// What it is promised of its device.
+    /// Service level that its device has to keep.
     pub slo: Option<Slo>,
-    /// Who may open it, besides knowing its token.
+    /// Restrictions on the hosts that may open it, besides knowing its token.
     pub restrictions: Option<Restrictions>,
     /// The tenant whose it is to be; for operators.
     pub owner: Option<String>,
@@ -58,7 +58,7 @@ impl NewVolume {
     }
 }
 
-/// How a cluster's API is reached.
+/// Options to reach a cluster's API.
 #[derive(Clone, Default)]
 pub struct ClusterOptions {
     /// Its addresses, such as `http://192.0.2.1:7420` or `https://flash-1:7420`. Any of them is asked that answers.
@@ -66,8 +66,8 @@ pub struct ClusterOptions {
     /// The token by which the API knows the user.
     pub api_token: Option<String>,
     /// A file with the only certificates that are trusted in `https` addresses, in PEM: the server's own
-    /// (`certificate.pem` in the directory of `farflash serve --api-tls`), or that of who vouches for it. By default
-    /// the file that `FARFLASH_API_CA` names, or else what this machine trusts.
+    /// (`certificate.pem` in the directory of `farflash serve --api-tls`), or that of its certificate authority. By
+    /// default the file that `FARFLASH_API_CA` names, or else the trust roots of this machine.
     pub api_ca: Option<PathBuf>,
 }
 
@@ -105,8 +105,8 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// The servers whose API is at `urls`, such as `http://192.0.2.1:7420`, where `token` says who asks.
-    /// Any of them is asked that answers. Nothing is sent yet.
+    /// The servers whose API is at `urls`, such as `http://192.0.2.1:7420`; `token` identifies the caller. Requests
+    /// go to any of them that answers. Nothing is sent yet.
     pub fn new(
         urls: impl IntoIterator<Item = impl Into<String>>,
         token: Option<&str>,
@@ -162,7 +162,7 @@ impl Cluster {
         Ok(self.directory.ask("", control::ApiClient::list)?.volumes)
     }
 
-    /// What the cluster knows of a volume, given by name or id.
+    /// Returns the cluster's record of a volume, given by name or id.
     pub fn show(&self, volume: &str) -> Result<VolumeRecord, Error> {
         self.directory.ask(volume, |api| api.show(volume))
     }
@@ -207,7 +207,7 @@ impl Cluster {
         self.directory.change(volume, |api| api.change_auth(volume, change))
     }
 
-    /// Changes who may open a volume, besides knowing its token.
+    /// Changes which hosts may open a volume, besides knowing its token.
     pub fn restrict(
         &self,
         volume: &str,
@@ -228,8 +228,8 @@ impl Cluster {
         self.directory.change(volume, |api| api.delete_with_data(volume))
     }
 
-    /// How many of the changes asked for so far, by this and its clones, were answered and the answer could not be
-    /// recorded: the audit log of the server has what was asked, and not what came of it.
+    /// Returns the number of changes, by this and its clones, that were answered but whose outcome could not be
+    /// recorded: the audit log of the server has the request, and not its outcome.
     #[must_use]
     pub fn incomplete_records(&self) -> u64 {
         self.directory.incomplete_records()

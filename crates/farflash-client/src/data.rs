@@ -16,7 +16,7 @@ enum Memory {
     Lent(Box<dyn AsRef<[u8]> + Send + Sync>),
 }
 
-/// What is lent, as a slice keeps it.
+/// Lent memory, as a slice keeps it.
 struct Lent(Box<dyn AsRef<[u8]> + Send + Sync>);
 
 impl AsRef<[u8]> for Lent {
@@ -42,8 +42,8 @@ impl Data {
     }
 
     /// `bytes` as they are: no copy is made on the way to the socket. They stay at their place until they are
-    /// dropped, which may be a moment after the request has its outcome. If somebody changes them before that, it
-    /// is not known what is written, or the request fails.
+    /// dropped, which may be a moment after the request has its outcome. If they are changed before that, the data
+    /// written is undefined, or the request fails.
     #[must_use]
     pub fn lent(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         Self(Memory::Lent(Box::new(bytes)))
@@ -60,7 +60,7 @@ impl Data {
         self.as_bytes().len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -103,7 +103,7 @@ impl From<&[u8]> for Data {
     }
 }
 
-/// What a read has read, in the pieces in which it came.
+/// The data of a read, in the pieces in which it came.
 #[derive(Debug, Default)]
 pub struct ReadData {
     pub(crate) pieces: Vec<Data>,
@@ -116,7 +116,7 @@ impl ReadData {
         self.pieces.iter().map(Data::len).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! Where volumes are: asks the servers' API, any of them, and remembers.
+//! The locations of volumes: asks the servers' API, any of them, and caches the answers.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ use crate::open::variable;
 use crate::runtime::check_may_wait;
 use crate::{ClusterOptions, Error};
 
-/// Places remembered at most. Beyond that the memory starts anew.
+/// Locations cached at most. Beyond that the cache is emptied.
 const PLACES_MAX: usize = 4096;
 
-/// Where a volume is.
+/// The location of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
     pub(crate) nqn: Nqn,
 }
 
-/// What the cluster says of a volume.
+/// The cluster's answer about a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Found {
     pub(crate) place: Place,
-    /// Whether it is served there now.
+    /// True if it is served there now.
     pub(crate) is_served: bool,
 }
 
@@ -61,7 +61,7 @@ impl Directory {
         })
     }
 
-    /// What is remembered of `volume`.
+    /// Returns the cached location of `volume`.
     pub(crate) fn remembered(&self, volume: &str) -> Option<Place> {
         self.lock().get(volume).copied()
     }
@@ -118,8 +118,8 @@ impl Directory {
         })
     }
 
-    /// Has one API make a change, which must not be made twice: the first one that is there. If its answer
-    /// is lost, nobody knows whether it was made.
+    /// Has one API make a change that must not be made twice: the first one that can be reached. If its answer is
+    /// lost, it is unknown whether the change was made.
     pub(crate) fn change<T>(
         &self,
         volume: &str,

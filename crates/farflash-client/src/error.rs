@@ -1,4 +1,4 @@
-//! What went wrong, and what the caller can do.
+//! Errors, and how the caller can handle them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub enum Error {
         /// The length given.
         len: u64,
     },
-    /// What is to be all or nothing is larger than the volume's atomic write size; nothing of it was done.
+    /// A request that is to be atomic is larger than the volume's atomic write size; nothing of it was done.
     #[error(
         "{len} bytes at once are more than the limit of {limit}, the volume's atomic write size"
     )]
@@ -42,7 +42,7 @@ pub enum Error {
         /// The longest possible, [`crate::Properties::atomic_write_bytes`].
         limit: u64,
     },
-    /// What is expected and what is to replace it are equally long.
+    /// The expected data and its replacement differ in length.
     #[error("expected data of {expected} bytes cannot be replaced by {data} bytes")]
     LengthsDiffer {
         /// Bytes expected.
@@ -123,18 +123,18 @@ pub enum Error {
     /// The volume's server does not take the connection.
     #[error("cannot connect to {address}: {error}")]
     Connect {
-        /// Where the volume should be.
+        /// The location where the volume should be.
         address: SocketAddr,
         /// Why not.
         error: ConnectError,
     },
-    /// The connection was lost and could not be made again in time. Reads and writes may be tried
-    /// again: that looks for the volume anew.
+    /// The connection was lost and could not be made again in time. Reads and writes may be tried again: that looks
+    /// for the volume again.
     #[error("the volume cannot be reached for {} s: {last}", after.as_secs_f32())]
     Lost {
         /// For how long it was tried.
         after: Duration,
-        /// How the last attempt ended.
+        /// The error of the last attempt.
         last: Arc<Error>,
     },
     /// The connection was lost under a compare-and-swap. Read what is there.
@@ -146,7 +146,7 @@ pub enum Error {
     /// Others change the same block all the time.
     #[error("the block at {offset} is changed by others all the time")]
     Contended {
-        /// Where the block begins.
+        /// Offset of the block.
         offset: u64,
     },
     /// The target refused or failed the request.
@@ -186,10 +186,11 @@ pub enum ErrorKind {
     PermissionDenied,
     /// A server cannot be reached; later it may be.
     Unreachable,
-    /// Who answers cannot show that it is the server: see [`crate::ClusterOptions::api_ca`].
+    /// The server's certificate is not trusted: see [`crate::ClusterOptions::api_ca`].
     Untrusted,
-    /// A volume's server does not know the controller token, or does without authentication: it may be somebody else. The
-    /// volume's token, which it may have accepted, is another matter ([`Self::PermissionDenied`]).
+    /// A volume's server does not know the controller token, or does without authentication: it may be another
+    /// server than meant. The volume's token, which it may have accepted, is another matter
+    /// ([`Self::PermissionDenied`]).
     Unproven,
     /// The device, or the user's quota, is full.
     NoSpace,
@@ -208,7 +209,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// What a program can do about it.
+    /// Returns the kind of error, by which a program can handle it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -246,7 +247,7 @@ impl Error {
         }
     }
 
-    /// Of the API about `volume`.
+    /// Converts an error of the API about `volume`.
     pub(crate) fn of_api(error: ApiError, volume: &str) -> Self {
         match &error {
             ApiError::Refused(problem) if problem.code == ProblemCode::VolumeNotFound => {

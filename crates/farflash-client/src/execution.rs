@@ -1,4 +1,4 @@
-//! How a request is carried out on the background thread.
+//! Execution of a request on the background thread.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -62,7 +62,8 @@ pub(crate) async fn execute(
     }
 }
 
-/// Whether the volume reaches so far: if not as it was last seen, as the target says now. It may have grown.
+/// Checks that the volume reaches so far: if not at its last known size, at the size that the target reports now.
+/// It may have grown.
 pub(crate) async fn check_end(session: &Rc<Session>, offset: u64, len: u64) -> Result<(), Error> {
     let is_beyond = || {
         let end = offset.checked_add(len);
@@ -222,7 +223,7 @@ impl Execution<'_> {
         LbaRange::new(Lba(offset / self.block), len / self.block)
     }
 
-    /// Whether so much data can be replaced at once.
+    /// Checks that so much data can be replaced at once.
     fn check_atomic(&self, len: usize) -> Result<(), Error> {
         let (len, limit) = (len as u64, self.properties.atomic_write_bytes);
         if len > limit { Err(Error::TooLarge { len, limit }) } else { Ok(()) }
@@ -268,7 +269,7 @@ impl Execution<'_> {
     }
 }
 
-/// Where a piece begins, and its length, in blocks of `block` bytes.
+/// Returns the start of a piece and its length, in blocks of `block` bytes.
 fn place(piece: Piece, block: u64) -> (Lba, u32) {
     let blocks = u32::try_from(piece.len as u64 / block).unwrap_or(u32::MAX);
     (Lba(piece.offset / block), blocks)

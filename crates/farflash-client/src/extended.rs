@@ -16,7 +16,7 @@ impl Volume {
         self.format().metadata_size
     }
 
-    /// Whether `len` bytes of data are whole blocks that have `metadata_len` bytes of metadata.
+    /// Checks that `len` bytes of data are whole blocks that have `metadata_len` bytes of metadata.
     pub fn check_metadata(&self, len: usize, metadata_len: usize) -> Result<(), Error> {
         self.format().check_range(0, len as u64)?;
         self.format().check_metadata(len, metadata_len)
@@ -69,7 +69,7 @@ impl Volume {
         self.carry_out(Request::WriteTxEx { offset, blocks: blocks.into() }).map(drop)
     }
 
-    /// Whether `blocks`, metadata included, are what is at `offset`.
+    /// Returns true if `blocks`, metadata included, are what is at `offset`.
     pub fn compare_ex(&self, blocks: Blocks<'_>, offset: u64) -> Result<bool, Error> {
         match self.carry_out(Request::CompareEx { offset, blocks: blocks.into() })? {
             Reply::Equal(equal) => Ok(equal),

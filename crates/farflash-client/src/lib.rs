@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! - A [`Cluster`] is one or more servers, reached through their API: it creates, finds and deletes
-//!   volumes, and says who may open them.
+//! - A [`Cluster`] is one or more servers, reached through their API: it creates, finds and deletes volumes, and
+//!   decides which hosts may open them.
 //! - A [`Volume`] is an open volume: usable on any thread, cheap to clone. Its methods wait;
 //!   [`Volume::start`] and [`Volume::submit`] do not, so that one thread can have many requests under way.
 //! - A [`VolumeFile`] is a volume as a file of bytes.
@@ -50,10 +50,10 @@
 //! ```
 //!
 //! # Threads
-//! All requests of a process are carried out by one background thread, which sleeps when there is
-//! nothing to do, starts with the first volume and ends with the last. A question to an API that the caller does
-//! not wait for has a thread of its own meanwhile. After `fork` the child has no such thread: it opens its volumes
-//! anew, and requests on the parent's fail with [`Error::Forked`].
+//! All requests of a process are carried out by one background thread, which sleeps when there is nothing to do,
+//! starts with the first volume and ends with the last. A question to an API that the caller does not wait for has
+//! a thread of its own meanwhile. After `fork` the child has no such thread: it opens its volumes again, and
+//! requests on the parent's fail with [`Error::Forked`].
 //!
 //! # When a server goes away
 //! Requests wait while the connection is made again, and are then repeated: each has the same effect
@@ -70,9 +70,10 @@
 //! memory that is handed over, without a copy, and [`Request::ReadTo`] reads into such memory with one. Blocks with
 //! metadata are copied once more, because each block's metadata lies behind its data on the wire.
 //!
-//! What is only borrowed, as by [`Volume::write_at`] and [`Volume::read_at`], cannot do without: a request is another
-//! thread's, and may be in the kernel's hands for a moment after its outcome is known, longer than any borrow that the compiler
-//! can see the end of. To lend it all the same takes `unsafe`, and a wait behind each request until nobody has it any more.
+//! Memory that is only borrowed, as by [`Volume::write_at`] and [`Volume::read_at`], has to be copied: a request
+//! belongs to another thread, and the kernel may use its memory for a moment after its outcome is known, longer
+//! than any borrow that the compiler can see the end of. Lending it all the same takes `unsafe`, and a wait after
+//! each request until it is released.
 //!
 //! Absent from this crate: the protocol (that is `client`), caching of data, `unsafe`.
 

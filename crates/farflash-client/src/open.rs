@@ -1,4 +1,4 @@
-//! How a volume is named and opened.
+//! Names of volumes, and options to open them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,18 +11,18 @@ use uuid::Uuid;
 
 use crate::Error;
 
-/// Where `nvme-cli` and the kernel keep the name of this host.
+/// File in which `nvme-cli` and the kernel keep the NQN of this host.
 const HOST_NQN_FILE: &str = "/etc/nvme/hostnqn";
-/// How long a lost connection is sought at its old place before the cluster is asked.
+/// Time for which a lost connection is sought at its old location before the cluster is asked.
 const SAME_PLACE: units::Duration = units::Duration::from_millis(500);
 const CONNECT_TIMEOUT: units::Duration = units::Duration::from_secs(5);
 
-/// What a volume is opened by.
+/// The name by which a volume is opened.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Target {
     /// Its name or id, which a server's API knows.
     Name(String),
-    /// `tcp://IP:PORT/NQN`: its place, with nobody to ask.
+    /// `tcp://IP:PORT/NQN`: its location; no cluster is asked.
     Place {
         /// The portal that serves it.
         address: SocketAddr,
@@ -54,7 +54,7 @@ pub enum TargetError {
     BadNqn {
         /// The part.
         nqn: String,
-        /// What is wrong with it.
+        /// The error in the NQN.
         error: nvme_wire::nqn::NqnError,
     },
     /// It looks like a URL of another kind.
@@ -87,8 +87,8 @@ impl FromStr for Target {
     }
 }
 
-/// How to open a volume. [`OpenOptions::default`] suits a volume that is open to all;
-/// [`OpenOptions::from_env`] takes the tokens from the environment.
+/// Options to open a volume. [`OpenOptions::default`] suits a volume that is open to all; [`OpenOptions::from_env`]
+/// takes the tokens from the environment.
 #[derive(Clone)]
 pub struct OpenOptions {
     /// The volume's token, `DHHC-1:…`.
@@ -96,7 +96,7 @@ pub struct OpenOptions {
     /// If given, the server has to prove that it knows this one. A server without authentication cannot,
     /// and is refused.
     pub controller_token: Option<String>,
-    /// Who this host says it is; by default what `/etc/nvme/hostnqn` says, or else a name made up.
+    /// NQN of this host; by default that of `/etc/nvme/hostnqn`, or else a generated one.
     pub host_nqn: Option<String>,
     /// TCP connections, 1 to 256.
     pub connections: u16,
@@ -104,8 +104,8 @@ pub struct OpenOptions {
     pub depth: u16,
     /// Checksums over headers and data on the way. Without them, only TCP's checksum protects those.
     pub digests: bool,
-    /// How long requests wait for a server that went away before they fail. Whatever this says, a
-    /// request that was sent on [`crate::SENDS_MAX`] connections and never answered fails, too.
+    /// Time that requests wait for a server that went away before they fail. Whatever this says, a request that was
+    /// sent on [`crate::SENDS_MAX`] connections and never answered fails, too.
     pub recovery_timeout: Duration,
 }
 
@@ -183,7 +183,7 @@ impl OpenOptions {
     }
 }
 
-/// What is in the environment, if it is not empty.
+/// Returns an environment variable, unless it is empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.trim().is_empty())
 }

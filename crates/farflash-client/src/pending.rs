@@ -132,7 +132,7 @@ impl<T> Future for Pending<T> {
     }
 }
 
-/// What is called with a request's outcome: exactly once, even if the request is forgotten.
+/// The receiver of a request's outcome. It is called exactly once, even if the request is forgotten.
 pub(crate) struct Completion<T> {
     callback: Option<Callback<T>>,
     /// Keeps the thread running until the request has its outcome.
@@ -182,10 +182,10 @@ mod tests {
         assert!(matches!(pending.wait(), Err(Error::Stopped)));
     }
 
-    /// Also if it is done before; by the background thread then, so that whoever holds a lock when he asks may take it when he is
-    /// called.
+    /// A callback is also called for a request that is done before; then by the background thread, so that it may
+    /// take a lock that the caller holds while it registers the callback.
     #[test]
-    fn whoever_is_to_be_called_is_called_once() {
+    fn a_callback_is_called_once() {
         let (sender, told) = std::sync::mpsc::channel();
         let own = std::thread::current().id();
         for is_done_before in [false, true] {
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_that_panics_harms_nobody() {
+    fn a_panic_in_a_callback_is_contained() {
         Completion::<u8>::new(|_| panic!("on purpose")).complete(Ok(1));
         let (pending, fill) = Pending::<u8>::new();
         let Err(pending) = pending.wait_timeout(Duration::ZERO) else { panic!("not done") };

@@ -1,4 +1,4 @@
-//! What a volume can be asked.
+//! Requests to a volume.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub enum Request {
     Read {
         /// From where.
         offset: u64,
-        /// How much.
+        /// Length in bytes.
         len: usize,
     },
     /// Reads into memory of the caller's, as much as it is long, without a copy in between; answered by
@@ -27,7 +27,7 @@ pub enum Request {
     ReadTo {
         /// From where.
         offset: u64,
-        /// Where to.
+        /// Destination of the data.
         landing: Arc<dyn Landing + Send + Sync>,
     },
     /// Writes; answered by [`Reply::Done`]. Atomic up to [`crate::Properties::atomic_write_bytes`]; more
@@ -35,7 +35,7 @@ pub enum Request {
     Write {
         /// To where.
         offset: u64,
-        /// What.
+        /// Data to write.
         data: Data,
     },
     /// Writes all or nothing; answered by [`Reply::Done`]. More than
@@ -43,14 +43,14 @@ pub enum Request {
     WriteTx {
         /// To where.
         offset: u64,
-        /// What.
+        /// Data to write.
         data: Data,
     },
     /// Makes a range read as zeroes, metadata included; answered by [`Reply::Done`].
     WriteZeroes {
         /// From where.
         offset: u64,
-        /// How much.
+        /// Length in bytes.
         len: u64,
     },
     /// Gives a range's space back, so that it reads as zeroes, metadata included; answered by
@@ -58,7 +58,7 @@ pub enum Request {
     Deallocate {
         /// From where.
         offset: u64,
-        /// How much.
+        /// Length in bytes.
         len: u64,
     },
     /// Makes all that was written durable; answered by [`Reply::Done`].
@@ -72,18 +72,18 @@ pub enum Request {
     },
     /// Replaces what is there if it is what is expected; answered by [`Reply::Swap`].
     CompareAndSwap {
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// What has to be there.
+        /// Data that has to be there.
         expected: Data,
-        /// What is to be there.
+        /// Data that replaces it.
         data: Data,
     },
     /// Reads blocks with their metadata; answered by [`Reply::Blocks`].
     ReadEx {
         /// From where.
         offset: u64,
-        /// How much data.
+        /// Length of the data in bytes.
         len: usize,
     },
     /// Writes blocks with their metadata, both or neither; answered by [`Reply::Done`]. Atomic as
@@ -91,14 +91,14 @@ pub enum Request {
     WriteEx {
         /// To where.
         offset: u64,
-        /// What.
+        /// Blocks to write.
         blocks: BlockData,
     },
     /// Writes blocks with their metadata all or nothing, as [`Request::WriteTx`]; answered by [`Reply::Done`].
     WriteTxEx {
         /// To where.
         offset: u64,
-        /// What.
+        /// Blocks to write.
         blocks: BlockData,
     },
     /// Compares, metadata included; answered by [`Reply::Equal`].
@@ -111,27 +111,27 @@ pub enum Request {
     /// Replaces what is there if it is what is expected, metadata included; answered by [`Reply::Swap`], which
     /// counts as if the metadata of each block came behind its data.
     CompareAndSwapEx {
-        /// Where.
+        /// Offset in bytes.
         offset: u64,
-        /// What has to be there.
+        /// Blocks that have to be there.
         expected: BlockData,
-        /// What is to be there.
+        /// Blocks that replace them.
         blocks: BlockData,
     },
 }
 
-/// What came of a [`Request`].
+/// The answer to a [`Request`].
 #[derive(Debug)]
 pub enum Reply {
-    /// What was read.
+    /// The data read.
     Data(ReadData),
-    /// What was read, with its metadata.
+    /// The blocks read, with their metadata.
     Blocks(ReadBlocks),
     /// It is done.
     Done,
-    /// Whether the data is the same.
+    /// True if the data is the same.
     Equal(bool),
-    /// Whether the data was replaced.
+    /// The outcome of a swap.
     Swap(Swap),
 }
 
@@ -160,7 +160,7 @@ impl Request {
         }
     }
 
-    /// What can be said against it without asking anybody.
+    /// Checks the request as far as that needs no answer from the target.
     pub(crate) fn check(&self, format: Format) -> Result<(), Error> {
         match self {
             Self::CompareAndSwap { expected, data, .. } => check_lengths(expected, data)?,
@@ -206,7 +206,7 @@ impl Request {
     }
 }
 
-/// What is expected is as long as what is to replace it.
+/// Checks that the expected data and its replacement are equally long.
 fn check_lengths(expected: &Data, data: &Data) -> Result<(), Error> {
     let (expected, data) = (expected.len() as u64, data.len() as u64);
     if expected == data { Ok(()) } else { Err(Error::LengthsDiffer { expected, data }) }

@@ -23,12 +23,12 @@ const SPIN_MAX: Duration = Duration::from_micros(50);
 /// Something to be done on the thread. It must not wait there.
 pub(crate) type Job = Box<dyn FnOnce(&Core) + Send>;
 
-/// What is on the thread. Clones are the same.
+/// The state on the thread. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Core {
     pub(crate) world: Handle,
     pub(crate) sessions: Rc<RefCell<BTreeMap<u64, Rc<Session>>>>,
-    /// Whose turn it is to ask an API.
+    /// Permits to ask an API.
     pub(crate) asking: Semaphore,
 }
 
@@ -52,7 +52,7 @@ const GENERATIONS: usize = 16;
 /// Each of the processes that forked one from the other has a place of its own: a thread of the parent that
 /// held the lock when it forked does not exist in the child, and would never let go of it.
 struct Place {
-    /// The process whose it is; 0 for nobody's.
+    /// The process that it belongs to; 0 if it is free.
     process: AtomicU32,
     runtime: Mutex<Weak<Inner>>,
 }
@@ -60,7 +60,7 @@ struct Place {
 static PLACES: [Place; GENERATIONS] =
     [const { Place { process: AtomicU32::new(0), runtime: Mutex::new(Weak::new()) } }; GENERATIONS];
 
-/// The place of `process`: its own, or else the first that is nobody's.
+/// Returns the place of `process`: its own, or else the first that is free.
 fn place_of(places: &[Place; GENERATIONS], process: u32) -> &Place {
     let take = |place: &&Place| {
         let taken = place.process.compare_exchange(0, process, Ordering::AcqRel, Ordering::Acquire);
@@ -74,12 +74,12 @@ thread_local! {
     static IS_RUNTIME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is the background thread, which must not wait for itself.
+/// Returns true on the background thread, which must not wait for itself.
 pub(crate) fn on_runtime() -> bool {
     IS_RUNTIME.get()
 }
 
-/// Whether this thread may wait. The background thread may not: all requests would wait with it.
+/// Checks that this thread may wait. The background thread may not: all requests would wait with it.
 pub(crate) fn check_may_wait() -> Result<(), Error> {
     if on_runtime() { Err(Error::WithinCallback) } else { Ok(()) }
 }
@@ -113,7 +113,7 @@ impl Runtime {
         Ok(Self(inner))
     }
 
-    /// Whether the thread is in this process.
+    /// Checks that the thread is in this process.
     pub(crate) fn check_process(&self) -> Result<(), Error> {
         if self.0.process == std::process::id() { Ok(()) } else { Err(Error::Forked) }
     }
@@ -169,7 +169,7 @@ mod tests {
         for process in 1..GENERATIONS as u32 {
             let own = place_of(&places, process);
             assert!(std::ptr::eq(own, place_of(&places, process)), "the same from then on");
-            held.push(own.runtime.try_lock().expect("held by nobody"));
+            held.push(own.runtime.try_lock().expect("not held"));
         }
         let last = place_of(&places, 100);
         assert!(last.runtime.try_lock().is_ok() && std::ptr::eq(last, place_of(&places, 101)));

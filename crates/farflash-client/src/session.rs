@@ -16,12 +16,13 @@
 //!   again once the recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`]
 //!   goes on one at a time, so that the one on which the server dies does not take the others with it.
 //! - S5: a connection that does not hold for [`client::STEADY`] does not end a recovery: neither does its time
-//!   start anew, nor do its delays. It makes no difference whether a client made it again or a session.
+//!   start again, nor do its delays. It makes no difference whether a client made it again or a session.
 //! - S6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
 //!   under way there, and ends its controller before anything is sent. One that has lost its connection, and makes it
 //!   again ([`client::Reconnect::Backoff`], which all have), has not ended: it ends its lost controllers itself. So nothing is
 //!   sent again before the controller that it was last sent to has ended.
-//! - S7: a session that is closed, or that nobody has any more and whose requests are done, has no connection, and makes none.
+//! - S7: a session that is closed, or that has no owner any more and whose requests are done, has no connection,
+//!   and makes none.
 
 mod refusals;
 mod seeking;
@@ -45,7 +46,7 @@ use crate::{Error, Properties};
 use refusals::Refusals;
 use seeking::Question;
 
-/// How a volume is found.
+/// The means by which a volume is found.
 #[derive(Clone)]
 pub(crate) enum Locator {
     /// It is there and nowhere else.
@@ -89,9 +90,9 @@ pub(crate) struct Session<W: World = Handle> {
     trouble: Cell<Option<(Instant, u32)>>,
     /// The controller that requests were sent to which are sent again.
     predecessor: Cell<Option<ControllerInstance>>,
-    /// What the cluster was asked and has not answered yet.
+    /// The question to the cluster that is not answered yet.
     question: RefCell<Option<Question>>,
-    /// Whose turn it is among the requests that go on one at a time (S4).
+    /// The turn of requests that go on one at a time (S4).
     suspects: Semaphore,
     /// Requests under way.
     running: Cell<usize>,
@@ -140,7 +141,7 @@ impl<W: World> Session<W> {
         &self.world
     }
 
-    /// What the volume is like: now, or when it was last seen.
+    /// Returns the volume's properties: the present ones, or the last known ones.
     pub(crate) fn properties(&self) -> Properties {
         if let State::Open(link) = &*self.state.borrow() {
             let reconnects = self.epochs.get() + link.client.counters().reconnects;
@@ -216,7 +217,7 @@ impl<W: World> Session<W> {
         }
     }
 
-    /// Nobody has the session any more: closes it when its requests are done.
+    /// The session has no owner any more: closes it when its requests are done.
     pub(crate) async fn finish(self: Rc<Self>) {
         while self.running.get() > 0 {
             self.idle.notified().await;
@@ -263,7 +264,7 @@ impl<W: World> Session<W> {
         self.world.spawn(self.clone().recover());
     }
 
-    /// Seeks the volume until it is found or given up, or nobody waits for it any more (S7).
+    /// Seeks the volume until it is found or given up, or no request waits for it any more (S7).
     async fn recover(self: Rc<Self>) {
         if let Either::Second(outcome) = first_of(self.until_closed(), self.recovery()).await {
             self.state.replace(outcome);

@@ -30,7 +30,7 @@ const STRIDE: usize = 4 << 20;
 /// Such requests that are under way at a time.
 const STRIDES_AT_ONCE: usize = 2;
 
-/// What a volume is like.
+/// The properties of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Properties {
     /// Its size.
@@ -46,7 +46,7 @@ pub struct Properties {
     pub transfer_bytes_max: u64,
     /// The NVMe qualified name of its subsystem.
     pub nqn: Nqn,
-    /// Where it is served.
+    /// Address at which it is served.
     pub address: SocketAddr,
     /// Times that its connection was made again.
     pub reconnects: u64,
@@ -60,11 +60,11 @@ impl Properties {
     }
 }
 
-/// Where a volume to be opened is.
+/// The location, or the name, of a volume to be opened.
 pub(crate) enum Sought {
     /// There, and nowhere else.
     At(Box<Place>),
-    /// Where the cluster says that the volume of this name or id is.
+    /// The location that the cluster reports for the volume of this name or id.
     Named(Arc<Directory>, String),
 }
 
@@ -334,7 +334,7 @@ impl Volume {
         self.carry_out(Request::Flush).map(drop)
     }
 
-    /// Whether `data` is what is at `offset`.
+    /// Returns true if `data` is what is at `offset`.
     pub fn compare(&self, data: &[u8], offset: u64) -> Result<bool, Error> {
         match self.carry_out(Request::Compare { offset, data: data.into() })? {
             Reply::Equal(equal) => Ok(equal),
@@ -358,8 +358,9 @@ impl Volume {
         }
     }
 
-    /// Whether `len` bytes at `offset` are whole blocks within the volume: if not as it was last seen, as the target says
-    /// now. For whoever makes several requests of what is one to others, and is to be refused as one.
+    /// Checks that `len` bytes at `offset` are whole blocks within the volume: if not at its last known size, at
+    /// the size that the target reports now. For callers that split one request of theirs into several, and need it
+    /// refused as one.
     pub fn start_check_range(&self, offset: u64, len: u64) -> Pending<()> {
         let (pending, fill) = Pending::new();
         let completion = Completion::new(fill);
@@ -374,7 +375,7 @@ impl Volume {
         pending
     }
 
-    /// What the volume is like now; while there is no connection, what it was like.
+    /// Returns the volume's properties; while there is no connection, the last known ones.
     pub fn properties(&self) -> Result<Properties, Error> {
         let (pending, fill) = Pending::new();
         let completion = Completion::new(fill);
@@ -383,8 +384,8 @@ impl Volume {
         pending.wait()
     }
 
-    /// Where it is, and what it may fail with: host, rack, core and device, as the target says now; `None`
-    /// if it does not say so.
+    /// Returns its location, and the domain it may fail with: host, rack, core and device, as the target reports it
+    /// now; `None` if the target does not report it.
     pub fn failure_domain(&self) -> Result<Option<FailureDomain>, Error> {
         self.start_failure_domain().wait()
     }
@@ -422,7 +423,7 @@ impl Volume {
         self.shared.format.block_size
     }
 
-    /// What it was like when it was opened.
+    /// Returns the properties that it had when it was opened.
     #[must_use]
     pub fn opened(&self) -> &Properties {
         &self.shared.opened

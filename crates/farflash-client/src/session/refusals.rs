@@ -1,4 +1,4 @@
-//! What it means that a server does not take a volume's token.
+//! Judgement of refusals: when a server that does not take a volume's token is believed.
 //!
 //! - R1: it is believed once it has lasted for [`REFUSED_FOR`] while the volume should be there, by all that is known. A server
 //!   that starts up refuses, too, and so does one whose device is absent, for as long as it is.
@@ -12,9 +12,9 @@ use units::{Duration, Instant};
 use super::seeking::NoLink;
 use crate::Error;
 
-/// How long a refusal has to last to be believed.
+/// Time that a refusal has to last to be believed.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// How often it is tried where the cluster says that the volume is not.
+/// Least interval between attempts while the cluster reports that the volume is not served.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 
 /// The last attempts, as far as all of them were refused.
@@ -25,7 +25,7 @@ pub(super) struct Refusals {
     last: Option<(Instant, Error)>,
     /// Since when the volume was refused where it should be (R1).
     since: Option<Instant>,
-    /// Whether the cluster has said after that that it is not served.
+    /// True if the cluster has reported since then that it is not served.
     is_away: bool,
 }
 
@@ -70,7 +70,7 @@ impl Refusals {
     }
 }
 
-/// Whether the server and its volume do not know each other's tokens.
+/// Returns true if authentication of the host or of the server failed.
 pub(super) fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Connect { error, .. } if error.is_unproven())
 }
@@ -100,7 +100,7 @@ mod tests {
         let mut refusals = Refusals::default();
         for second in 0..600 {
             refused(&mut refusals, at(second), false);
-            assert!(!refusals.are_believed(at(second)), "nobody says that it is there");
+            assert!(!refusals.are_believed(at(second)), "it is not known to be there");
         }
         refused(&mut refusals, at(600), true);
         refused(&mut refusals, at(604), true);
@@ -111,7 +111,7 @@ mod tests {
         assert!(!refusals.are_believed(at(610)), "it was away meanwhile");
         refusals.take_in(NoLink::Failed { error: Error::Stopped, is_served: true }, at(610));
         refused(&mut refusals, at(611), true);
-        assert!(!refusals.are_believed(at(611)), "nobody was there meanwhile");
+        assert!(!refusals.are_believed(at(611)), "no server was there meanwhile");
         refused(&mut refusals, at(616), true);
         assert!(refusals.are_believed(at(616)));
     }

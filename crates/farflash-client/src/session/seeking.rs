@@ -1,7 +1,7 @@
 //! One attempt to find a volume again: at its old place and, at the same time, where the cluster says.
 //!
-//! - K1: who answers first is believed. An API that hangs holds up nothing, and an old place that hangs does
-//!   not hold up a new one.
+//! - K1: the first answer is believed. An API that hangs holds up nothing, and an old place that hangs does not
+//!   hold up a new one.
 //! - K2: a volume has one question under way at a time, on a thread of its own, and each API has
 //!   [`ANSWER_TIMEOUT`] to answer it.
 //! - K3: where a volume was refused the cluster is asked first, and while it says that the volume is not served nothing is
@@ -23,9 +23,9 @@ use super::{Link, Locator, Session, connect};
 use crate::Error;
 use crate::directory::{Directory, Found, Place};
 
-/// How long an API may take. One that takes longer is passed over for the next.
+/// Limit for an API's answer. An API that takes longer is passed over for the next.
 const ANSWER_TIMEOUT: StdDuration = StdDuration::from_secs(5);
-/// How long an attempt waits for the answer when the volume is not at its old place. The next attempt finds
+/// Limit for an attempt to wait for the answer when the volume is not at its old location. The next attempt finds
 /// the same question under way.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -37,7 +37,7 @@ impl Question {
         let (answer, answered) = mailbox();
         let asked =
             std::thread::Builder::new().name("farflash-locate".to_owned()).spawn(move || {
-                // The one who asked may have gone.
+                // The receiver may be gone.
                 let _ = answer.send(directory.locate(&volume, Some(ANSWER_TIMEOUT)));
             });
         asked.map(|_| Self(answered)).map_err(|_| Error::Stopped)
@@ -48,13 +48,13 @@ impl Question {
     }
 }
 
-/// How an attempt ended that led to no connection.
+/// Outcome of an attempt that led to no connection.
 pub(super) enum NoLink {
     /// The cluster says that the volume is not served. Nothing was tried; it was refused before, like this.
     Away(Error),
     Failed {
         error: Error,
-        /// Whether the volume should have been there, by all that is known.
+        /// True if the volume should have been there, by all that is known.
         is_served: bool,
     },
 }
@@ -67,7 +67,7 @@ impl<W: World> Session<W> {
     pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link<W>, NoLink> {
         let old = self.place.get();
         let Locator::Cluster(directory, id) = &self.locator else {
-            // Nobody says anything else.
+            // A fixed location is taken for right.
             return self.adopt(Found { place: old, is_served: true }, self.try_at(old).await);
         };
         let somewhere = Found { place: old, is_served: false };
@@ -81,7 +81,7 @@ impl<W: World> Session<W> {
                 Some(answer) if is_away(&answer) => Err(NoLink::Away(refusal)),
                 Some(Err(error)) if is_not_found(&error) => self.adopt(somewhere, Err(error)),
                 Some(Ok(found)) => self.adopt(found, self.try_at(found.place).await),
-                // Nobody knows.
+                // The location is unknown.
                 Some(Err(_)) | None => self.adopt(somewhere, self.try_at(old).await),
             };
         }
@@ -105,7 +105,7 @@ impl<W: World> Session<W> {
                 self.adopt(found, self.try_at(found.place).await)
             }
             Err(error) if is_not_found(&error) => self.adopt(somewhere, Err(error)),
-            // It is where it was, or nobody knows.
+            // It is where it was, or its location is unknown.
             answer => self.adopt(answer.unwrap_or(somewhere), at_old.await),
         }
     }
@@ -156,7 +156,7 @@ fn is_not_found(error: &Error) -> bool {
     matches!(error, Error::NotFound { .. })
 }
 
-/// Whether the cluster knows the volume and says that it is not served.
+/// Returns true if the cluster knows the volume and reports that it is not served.
 fn is_away(answer: &Result<Found, Error>) -> bool {
     match answer {
         Ok(found) => !found.is_served,

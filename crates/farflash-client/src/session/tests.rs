@@ -30,8 +30,8 @@ async fn sleep(world: &SimWorld, duration: Duration) {
     world.sleep_until(world.now() + duration).await;
 }
 
-/// S4. Method: a write ends every connection that it comes on, and once it has for the fifth time nobody is
-/// there for so long that the client gives up.
+/// S4. Method: a write ends every connection that it comes on, and after the fifth the target is down for so long
+/// that the client gives up.
 #[test]
 fn no_request_is_sent_more_often_because_clients_follow_each_other() {
     with_target(1, |world, target| async move {
@@ -48,7 +48,7 @@ fn no_request_is_sent_more_often_because_clients_follow_each_other() {
         });
         let data = filled(1, 1);
         let write = async |volume: &client::Volume<_>| volume.write(Lba(5), data.clone()).await;
-        let error = session.run(true, write).await.expect_err("nobody answers it");
+        let error = session.run(true, write).await.expect_err("no target answers it");
         let Error::Request(client::Error::Unanswered { sends, .. }) = error else {
             panic!("{error}")
         };
@@ -68,13 +68,13 @@ async fn flap(world: &SimWorld, target: &Target, duration: Duration) {
     }
 }
 
-/// How long a request waits for a target that is gone.
+/// Returns the time that a request waits for a target that is gone.
 async fn patience(world: &SimWorld, target: &Target, session: &Rc<Session<SimWorld>>) -> Duration {
     target.down.set(true);
     target.cut();
     let since = world.now();
     let error = session.run(true, async |volume| volume.flush().await).await;
-    let error = error.expect_err("nobody is there");
+    let error = error.expect_err("no target is there");
     assert!(matches!(error, Error::Lost { .. }), "{error}");
     world.now().since(since)
 }
@@ -82,7 +82,7 @@ async fn patience(world: &SimWorld, target: &Target, session: &Rc<Session<SimWor
 /// S5. Method: the client itself makes the connection again each time, for longer than a recovery may take,
 /// before the target goes for good.
 #[test]
-fn a_connection_that_never_holds_does_not_make_the_time_start_anew() {
+fn a_connection_that_never_holds_does_not_restart_the_time() {
     with_target(2, |world, target| async move {
         let session = open(&world, &target).await;
         sleep(&world, Duration::from_secs(10)).await;
@@ -90,7 +90,7 @@ fn a_connection_that_never_holds_does_not_make_the_time_start_anew() {
         assert_eq!(session.epochs.get(), 0, "it is the first client");
         let waited = patience(&world, &target, &session).await;
         assert!(waited < Duration::from_secs(3), "{waited:?}");
-        // The next request tries anew.
+        // The next request tries again.
         let waited = patience(&world, &target, &session).await;
         assert!(waited >= RECOVERY, "{waited:?}");
     });
@@ -103,7 +103,7 @@ fn a_connection_that_never_holds_does_not_make_the_time_start_anew() {
     });
 }
 
-/// Method: nobody answers, so that the attempt hangs; then nobody waits for it.
+/// Method: no target answers, so that the attempt hangs; then no caller waits for it any more.
 #[test]
 fn an_attempt_that_is_given_up_leaves_no_connection() {
     with_target(4, |world, target| async move {
@@ -117,8 +117,8 @@ fn an_attempt_that_is_given_up_leaves_no_connection() {
     });
 }
 
-/// S7. Method: nobody answers, so that attempts hang; then the session is closed while a request waits, or nobody
-/// has it any more and nothing waits.
+/// S7. Method: no target answers, so that attempts hang; then the session is closed while a request waits, or it
+/// loses its last owner and no request waits.
 #[test]
 fn a_session_that_is_over_makes_no_connection() {
     for is_closed in [false, true] {
