@@ -1,5 +1,5 @@
-//! What an idle core costs, and how fast it answers after having been idle: 100 connections that
-//! are silent, then one request after pauses of growing length.
+//! Measures the cost of an idle core, and its latency after having been idle: 100 connections that are silent, then
+//! one request after pauses of growing length.
 //!
 //! `cargo run --release -p reactor --example idle_probe`
 

@@ -1,7 +1,6 @@
-//! What the reactor costs over bare sockets: requests of 72 bytes, replies of 24 + 4096, over
-//! loopback, server on CPU 0 and client on CPU 1. Both ends exist twice, on the reactor and on
-//! nonblocking sockets that are polled without end; rounds are interleaved, so compare the columns
-//! of one row.
+//! Measures the cost of the reactor over bare sockets: requests of 72 bytes, replies of 24 + 4096, over loopback,
+//! server on CPU 0 and client on CPU 1. Both ends exist twice, on the reactor and on nonblocking sockets that are
+//! polled without end; rounds are interleaved, so compare the columns of one row.
 //!
 //! `cargo run --release -p reactor --example pingpong [ROUNDS [SECONDS]]`
 

@@ -1,7 +1,7 @@
-//! What has come to a socket and is to be fetched: bytes, or connections.
+//! Input of a socket that is to be fetched: bytes, or connections.
 //!
 //! - A1: what the ring has told of is fetched until nothing is left; only then the ring is asked again.
-//! - A2: who has fetched his part waits for the core's next turn: others wait, too.
+//! - A2: a task that has fetched its part waits for the core's next turn, so that other tasks get theirs.
 
 use std::cell::Cell;
 use std::task::{Context, Poll, ready};
@@ -18,12 +18,12 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// What comes to `fd`, and what is there already.
+    /// Watches for what comes to `fd`, and for what is there already.
     pub(crate) fn new(ring: &Ring, fd: &Fd) -> Self {
         Self { watch: ring.watch(fd), may_be_left: false }
     }
 
-    /// Whether more may be there than was fetched.
+    /// Returns true if more may be there than was fetched.
     pub(crate) fn may_be_left(&self) -> bool {
         self.may_be_left
     }
@@ -44,7 +44,7 @@ impl Arrivals {
     }
 }
 
-/// Whether somebody has had his part of the core's turn (A2).
+/// Tells whether a task has had its part of the core's turn (A2).
 #[derive(Default)]
 pub(crate) struct Part {
     is_had: Cell<bool>,

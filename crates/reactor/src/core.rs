@@ -20,19 +20,19 @@ use crate::sharing::Sharing;
 /// Tasks polled in a row before the kernel is asked again, so that tasks which wake each other
 /// without end cannot keep the network waiting.
 pub(crate) const POLLS_PER_TURN: usize = 1024;
-/// How long the kernel may put off a timer of a core to save wake-ups; its default is 50 µs.
+/// Time by which the kernel may delay a timer of a core to save wake-ups; its default is 50 µs.
 const TIMER_SLACK_NS: u64 = 1_000;
 /// Looks for work between two looks at the clock while polling.
 const LOOKS_PER_CLOCK: u32 = 8;
 
-/// How to start a core.
+/// Options to start a core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreConfig {
     /// The CPU to stay on; `None` leaves it to the scheduler.
     pub cpu: Option<usize>,
     /// The thread's name, as `top -H` shows it (15 bytes of it).
     pub name: String,
-    /// How to wait for work.
+    /// Policy of waiting for work.
     pub idle: IdlePolicy,
 }
 
@@ -63,13 +63,13 @@ pub struct CoreThread<T> {
     thread: JoinHandle<Option<Ended<T>>>,
 }
 
-/// What a core leaves behind.
+/// The result of a core that has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ended<T> {
-    /// What its main task has returned.
+    /// Output of its main task.
     pub output: T,
-    /// Whether no device can change any more by what was asked of it there. If not, the kernel still has a write, a flush or a
-    /// hole to make, and nobody hears when that is done.
+    /// True if no request of the core can change a device any more. Otherwise the kernel still has a write, a flush
+    /// or a hole to make, and its completion is not reported.
     pub is_settled: bool,
 }
 
@@ -84,7 +84,7 @@ impl<T> CoreThread<T> {
         self.thread.join().map(|ended| ended.expect("a core that started has an output"))
     }
 
-    /// Whether the core has ended.
+    /// Returns true if the core has ended.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
@@ -246,7 +246,7 @@ impl Core {
         core.hot.enable(self.patience_for(now) > Duration::ZERO);
     }
 
-    /// How long to poll now.
+    /// Returns the time to poll now.
     fn patience_for(&self, now: Instant) -> Duration {
         match self.sharing.should_sleep(now, self.waits_for_kernel_threads()) {
             true => Duration::ZERO,

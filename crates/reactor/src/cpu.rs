@@ -1,11 +1,11 @@
-//! Which CPUs there are to be had, and which of them cores are bound to.
+//! Assigns CPUs: the available ones, and those of them that cores are bound to.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What threads that are no cores may use.
+/// CPUs for threads that are no cores.
 static CPUS: Mutex<Option<Cpus>> = Mutex::new(None);
 
 thread_local! {

@@ -1,4 +1,4 @@
-//! What a core offers to the code that runs on it.
+//! The interface of a core for the code that runs on it.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -49,7 +49,7 @@ impl Handle {
         monotonic_now()
     }
 
-    /// What this core's ring has done so far.
+    /// Returns the counters of this core's ring.
     #[must_use]
     pub fn ring_counters(&self) -> RingCounters {
         self.core.ring.counters()
@@ -57,7 +57,8 @@ impl Handle {
 }
 
 impl CoreState {
-    /// Wakes whoever asks in the next turn, when the kernel has been asked for what else there is: a timer that is due by then.
+    /// Wakes the calling task in the next turn, after the kernel was asked for new completions: by a timer that is
+    /// due by then.
     pub(crate) fn wake_next_turn(&self, context: &Context<'_>) {
         let soon = self.now.get() + Duration::from_nanos(1);
         self.timers.borrow_mut().insert(soon, context.waker().clone());

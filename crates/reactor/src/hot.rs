@@ -5,8 +5,8 @@
 //! work anyway can as well ask a few sockets themselves. That lasts while bytes keep coming; a socket
 //! that stays silent goes back to the ring, and all do before the core sleeps.
 //!
-//! A socket has to earn it: asking strangers in vain, who come, say six sentences and go, takes more than the ring does
-//! from those who have work to do here.
+//! A socket has to earn it: polling connections of unauthenticated peers that exchange a few messages and end would
+//! take more time than the ring does, at the expense of the hosts that do I/O here.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -29,7 +29,7 @@ pub(crate) struct HotSockets {
     enabled: Cell<bool>,
 }
 
-/// What asking a socket has shown.
+/// Result of asking a socket.
 pub(crate) enum Asked {
     Nothing,
     /// Its receive is done, or was done already.
@@ -37,12 +37,12 @@ pub(crate) enum Asked {
 }
 
 impl HotSockets {
-    /// Whether the core polls for work at all.
+    /// Sets whether the core polls for work at all.
     pub(crate) fn enable(&self, enabled: bool) {
         self.enabled.set(enabled);
     }
 
-    /// How many sockets are asked.
+    /// Returns the number of sockets that are asked.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.sockets.borrow().len()

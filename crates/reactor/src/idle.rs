@@ -1,4 +1,4 @@
-//! How long to poll for work before sleeping.
+//! Time to poll for work before sleeping.
 //!
 //! Going to sleep and being woken costs 30 to 85 µs; polling costs a CPU. So a core polls as long as
 //! it pays: it doubles its patience whenever a little more of it would have saved the sleep, up to a
@@ -11,7 +11,7 @@ const FIRST: Duration = Duration::from_micros(20);
 /// Less patience than this is none.
 const LEAST: Duration = Duration::from_micros(10);
 
-/// How a core waits for work.
+/// Policy by which a core waits for work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdlePolicy {
     /// Polls as long as that has paid off lately, and sleeps otherwise.
@@ -26,8 +26,8 @@ pub enum IdlePolicy {
 }
 
 impl Default for IdlePolicy {
-    /// Adaptive, up to 500 µs; no polling at all on a machine with one CPU, where it would only
-    /// keep the one who has the work from running.
+    /// Adaptive, up to 500 µs; no polling at all on a machine with one CPU, where it would only keep the process
+    /// that has the work from running.
     fn default() -> Self {
         if has_one_cpu() {
             Self::Sleep
@@ -37,7 +37,8 @@ impl Default for IdlePolicy {
     }
 }
 
-/// Of the machine, not of this process: who has the work may well run beside what we may use.
+/// Counts the CPUs of the machine, not of this process: the peer may well run on a CPU that this process may not
+/// use.
 fn has_one_cpu() -> bool {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
     online.is_ok_and(|cpus| !cpus.contains(['-', ',']))
@@ -55,7 +56,7 @@ impl Patience {
         Self { policy, now: Duration::ZERO }
     }
 
-    /// How long to poll now.
+    /// Returns the time to poll now.
     pub(crate) fn spin(&self) -> Duration {
         match self.policy {
             IdlePolicy::Adaptive { .. } => self.now,

@@ -21,7 +21,7 @@ use crate::net::{TcpStream, network_error, new_socket, poll_at_once, set_options
 
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 1024;
-/// How long a listener waits when the process has no descriptor left for a connection.
+/// Time that a listener waits when the process has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A listening TCP socket.
@@ -78,7 +78,7 @@ impl TcpListener {
     }
 }
 
-/// Whether one can be accepted (L2). If that cannot be said, it may be.
+/// Returns true if a connection can be accepted (L2), or if that cannot be determined.
 fn is_another_waiting(fd: &Fd) -> bool {
     poll_at_once(fd, PollFlags::IN) != Ok(PollFlags::empty())
 }

@@ -27,7 +27,7 @@ pub struct Receiver<T>(Shared<T>);
 /// A message that could not be left, with the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Undelivered<T> {
-    /// Nobody will ever fetch it.
+    /// The receiver is gone.
     #[error("the receiver is gone")]
     Closed(T),
     /// [`MAILBOX_MAX`] messages wait.

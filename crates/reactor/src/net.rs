@@ -32,9 +32,9 @@ const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_PROBES: u32 = 3;
 
-/// How a socket gets to know that bytes have come (N2).
+/// The way in which a socket learns that bytes have come (N2).
 enum Receive {
-    /// Nobody has asked for any.
+    /// No task has asked for any.
     None,
     /// It is asked again and again, in vain so far this often.
     Hot { misses: u32, waker: Option<Waker> },
@@ -258,8 +258,8 @@ impl Socket {
         }
     }
 
-    /// Notes whether behind what was `received` there is more. Less than there was room for says no: but for urgent data,
-    /// which nobody who speaks NVMe sends, and behind which he has to send more to be heard.
+    /// Notes whether there is more after what was `received`. A chunk that is not full says that there is not,
+    /// except for urgent data: NVMe peers send none, and a peer that does has to send more to be received.
     fn note_rest(&self, receive: &mut Receive, received: &Result<Received, Errno>) {
         if let Ok(Received::Bytes(chunk)) = received {
             self.part.set_had(chunk.len() == CHUNK_LEN);
@@ -292,7 +292,7 @@ impl Socket {
 }
 
 impl Receive {
-    /// What the ring has told of was received.
+    /// The bytes that the ring has reported were received.
     fn set_drained(&mut self) {
         if let Self::Watched(arrivals) = self {
             arrivals.all_fetched();
@@ -372,7 +372,8 @@ impl Stream for TcpStream {
     }
 }
 
-/// The end of a connection, or its reset, that has come in, be it behind bytes that nobody has received.
+/// Returns the end of a connection, or its reset, that has come in, also if it is after bytes that were not
+/// received.
 fn end_of(fd: &Fd) -> Option<StreamError> {
     // A question that fails is not an answer.
     let found = poll_at_once(fd, PollFlags::RDHUP).ok().filter(|found| !found.is_empty())?;
@@ -380,7 +381,7 @@ fn end_of(fd: &Fd) -> Option<StreamError> {
     Some(if is_reset { StreamError::Reset } else { StreamError::Closed })
 }
 
-/// What of `events` a socket has, without waiting; errors and hang-ups are told unasked.
+/// Returns those of `events` that a socket has, without waiting; errors and hang-ups are always included.
 pub(crate) fn poll_at_once(fd: &Fd, events: PollFlags) -> Result<PollFlags, Errno> {
     let mut asked = [PollFd::new(fd, events)];
     poll(&mut asked, Some(&Timespec::default()))?;

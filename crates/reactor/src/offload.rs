@@ -16,8 +16,8 @@ use io_traits::Offload;
 use crate::Handle;
 use crate::cpu::leave_cores;
 
-/// How far the thread gives way on a CPU that a core is busy on: it gets a tenth of it. With less,
-/// strangers who ask for the longest computations could keep others from being let in.
+/// Niceness of the thread on a CPU that a core is busy on: it gets a tenth of it. With less, unauthenticated peers
+/// that ask for the longest computations could keep other hosts from connecting.
 const NICE: i32 = 10;
 
 type Work = Box<dyn FnOnce() + Send>;

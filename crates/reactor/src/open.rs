@@ -18,22 +18,22 @@ use crate::space_below::SpaceBelow;
 use crate::storage::{File, FileDevice};
 use crate::sysfs::BlockDevice;
 
-/// Whether writes need a flush behind them to survive a power cut.
+/// Policy of flushing after writes, which decides whether they survive a power cut.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum FlushPolicy {
-    /// As the device says. Files always need it.
+    /// As the device reports it. Files are always flushed.
     #[default]
     Auto,
-    /// They do.
+    /// Flushes: writes survive a power cut only after a flush.
     Always,
-    /// They do not: the device's cache survives a power cut, or its data may be lost.
+    /// Does not flush: the device's cache survives a power cut, or its data may be lost.
     Never,
 }
 
-/// How to open a device.
+/// Options to open a device.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct OpenOptions {
-    /// Whether writes need a flush behind them.
+    /// Policy of flushing after writes.
     pub flush: FlushPolicy,
     /// Only read, beside other readers. A server that has the device still excludes it.
     pub read_only: bool,
@@ -220,7 +220,8 @@ impl OwnedDevice {
         FileDevice::new(handle.core.ring.clone(), file)
     }
 
-    /// Whether `path` leads to what is open here. It does not if the file was replaced, or a drive plugged in again.
+    /// Returns true if `path` leads to the device that is open here. It does not if the file was replaced, or a
+    /// drive plugged in again.
     #[must_use]
     pub fn is_at(&self, path: &Path) -> bool {
         let identity = |found: Stat| (found.st_dev, found.st_ino, found.st_rdev);
@@ -311,7 +312,7 @@ impl OwnedDevice {
         self.geometry
     }
 
-    /// What an operator should know.
+    /// Returns warnings for the operator.
     #[must_use]
     pub fn warnings(&self) -> &[DeviceWarning] {
         &self.warnings

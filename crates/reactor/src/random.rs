@@ -1,4 +1,4 @@
-//! Bytes that nobody can foresee, from the operating system.
+//! Unpredictable bytes from the operating system.
 //!
 //! A core asks for some hundred at a time: a host that authenticates needs four times a few of them, and each question
 //! costs a system call.
@@ -21,7 +21,7 @@ pub(crate) struct RandomBytes {
 
 struct Stock {
     bytes: [u8; STOCK_BYTES],
-    /// How many of `bytes`, from the start, are still to be handed out. The others are zeroes.
+    /// Number of `bytes`, from the start, that are still to be handed out. The others are zeroes.
     left: usize,
 }
 

@@ -1,11 +1,11 @@
-//! With whom a core shares its CPU, and when it lets others have it.
+//! Sharing of a core's CPU with other threads: when the core yields it.
 //!
-//! - Y1: Flushes, what a file system cannot do at once, and the ends of writes to files are work of the kernel's threads. Each
-//!   has the CPU of whoever asked, or the one that the device interrupts, whichever core that belongs to. One that is woken
-//!   beside a thread that polls may wait for a part of a millisecond, several times as long as a drive takes for a write: above all
-//!   where this process has a raised priority. So
-//!   whoever polls yields the CPU between its looks, and whoever waits for such threads does once a turn: that returns at once
-//!   if nobody wants the CPU, and soon if a thread of the kernel does.
+//! - Y1: Flushes, requests that a file system cannot complete at once, and the ends of writes to files are work of
+//!   kernel threads. Each runs on the CPU of the thread that asked, or on the one that the device interrupts,
+//!   whichever core that belongs to. A kernel thread that is woken on the CPU of a polling thread may wait for a
+//!   part of a millisecond, several times as long as a drive takes for a write: above all where this process has a
+//!   raised priority. So a core that polls yields the CPU between its polls, and a core that waits for such threads
+//!   yields once a turn: that returns at once if no thread wants the CPU, and soon if a kernel thread does.
 //! - Y2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core yields ever
 //!   more seldom. It goes on to poll, as it would not have its CPU back at once, but sleeps where it waits for threads of the
 //!   kernel, which have the CPU then.
@@ -16,11 +16,11 @@ use units::Instant;
 
 /// A yield that takes longer was to no thread of the kernel: their turns take some 10 µs.
 const LONG: Duration = Duration::from_millis(1);
-/// How long a core keeps its CPU after a long yield: longer each time, up to a limit.
+/// Time that a core keeps its CPU after a long yield: longer each time, up to a limit.
 const KEEP_MIN: Duration = Duration::from_millis(4);
 const KEEP_MAX: Duration = Duration::from_secs(4);
 
-/// What a core knows of the others on its CPU.
+/// The state of yielding to other threads on the core's CPU.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     /// Until when it keeps its CPU (Y2).
@@ -34,12 +34,13 @@ impl Sharing {
         Self { keeps_until: now, keep: Duration::ZERO }
     }
 
-    /// Whether a core that has reason to may yield its CPU: no other program wants that, as far as is known.
+    /// Returns true if a core that has reason to may yield its CPU: no other program wants that, as far as is
+    /// known.
     pub(crate) fn may_yield(&self, now: Instant) -> bool {
         now >= self.keeps_until
     }
 
-    /// Whether to sleep rather than poll (Y2).
+    /// Returns true if the core should sleep rather than poll (Y2).
     pub(crate) fn should_sleep(&self, now: Instant, waits_for_kernel_threads: bool) -> bool {
         waits_for_kernel_threads && !self.may_yield(now)
     }
@@ -69,7 +70,7 @@ mod tests {
 
     /// Y1.
     #[test]
-    fn whoever_meets_only_threads_of_the_kernel_goes_on_to_yield() {
+    fn a_core_beside_kernel_threads_goes_on_yielding() {
         let mut sharing = Sharing::new(after_ms(0));
         for ms in 0..100 {
             assert!(sharing.may_yield(after_ms(ms)) && !sharing.should_sleep(after_ms(ms), true));
@@ -79,7 +80,7 @@ mod tests {
 
     /// Y2.
     #[test]
-    fn whoever_is_beside_another_program_yields_ever_more_seldom() {
+    fn a_core_beside_another_program_yields_ever_more_seldom() {
         let mut sharing = Sharing::new(after_ms(0));
         let (mut now, mut yields) = (after_ms(0), 0);
         while now < after_ms(60_000) {

@@ -1,9 +1,9 @@
-//! What the kernel says of a block device's queue, in its file system of attributes.
+//! Attributes of a block device's queue, from sysfs.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel has it.
+/// Mount point of sysfs.
 const SYS: &str = "/sys";
 
 /// A block device as the kernel describes it.
@@ -23,12 +23,13 @@ impl BlockDevice<'static> {
 }
 
 impl BlockDevice<'_> {
-    /// Whether the drive may have a cache that loses what was written with the power. One of which the kernel says nothing may.
+    /// Returns true if the drive may have a cache that loses writes with the power; also if the kernel reports
+    /// nothing about it.
     pub(crate) fn has_volatile_cache(&self) -> bool {
         self.attribute("write_cache").as_deref() != Some("write through")
     }
 
-    /// Whether it takes discards.
+    /// Returns true if it takes discards.
     pub(crate) fn discards(&self) -> bool {
         self.attribute("discard_max_bytes").is_some_and(|bytes| bytes != "0")
     }
@@ -95,7 +96,7 @@ mod tests {
         }
     }
 
-    /// Of a drive that the kernel says nothing about, writes are flushed and nothing is discarded.
+    /// Writes to a drive that the kernel reports nothing about are flushed, and nothing is discarded.
     #[test]
     fn a_drive_without_attributes_is_flushed() {
         let sys = sys(&[]);

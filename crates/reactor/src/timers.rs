@@ -22,7 +22,7 @@ impl Timers {
         id
     }
 
-    /// Whether the timer still waits; if so, `waker` is the one to wake from now on.
+    /// Updates the waker of a timer; returns false if the timer no longer waits.
     pub(crate) fn update(&mut self, id: TimerId, waker: &Waker) -> bool {
         match self.waiting.get_mut(&id) {
             Some(known) => {

@@ -73,7 +73,7 @@ fn messages_from_another_thread_wake_a_sleeping_core() {
 }
 
 #[test]
-fn a_mailbox_says_when_nobody_listens() {
+fn a_mailbox_says_when_its_receiver_is_gone() {
     let (sender, receiver) = mailbox();
     drop(receiver);
     assert!(matches!(sender.send(5), Err(Undelivered::Closed(5))));
@@ -111,7 +111,7 @@ fn a_cpu_that_is_not_there_is_an_error_that_says_so() {
 }
 
 #[test]
-fn a_panic_ends_its_core_and_is_handed_to_whoever_joins() {
+fn a_panic_ends_its_core_and_is_handed_to_the_joining_thread() {
     let dropped = Arc::new(AtomicBool::new(false));
     struct SetOnDrop(Arc<AtomicBool>);
     impl Drop for SetOnDrop {

@@ -96,7 +96,7 @@ fn a_socket_is_asked_directly_once_it_has_earned_it_and_until_it_is_silent_besid
 
 /// N3 and L1. Method: far more is there than is taken at a time; the core's clock stands still within a turn.
 #[test]
-fn whoever_sends_or_connects_a_lot_leaves_turns_to_others() {
+fn a_peer_that_sends_or_connects_a_lot_leaves_turns_to_others() {
     run_with(IdlePolicy::Sleep, |handle| async move {
         let (client, server) = strangers(&handle).await;
         let (total, mut received) = (16 * uring::CHUNK_LEN, 0);

@@ -117,7 +117,7 @@ fn a_file_that_shrinks_under_the_server_is_an_io_error() {
     });
 }
 
-/// Method: a core ends whose device is a pipe that is full. Another thread makes room, or nobody does.
+/// Method: a core ends whose device is a pipe that is full. Another thread makes room, or none does.
 #[test]
 fn a_core_says_whether_its_devices_are_settled_when_it_has_ended() {
     for is_emptied in [true, false] {
