@@ -26,7 +26,7 @@ const EPHEMERAL_PORT_FIRST: u16 = 32768;
 pub(crate) struct SimNetwork {
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Backlog>>>,
     next_port: Cell<u16>,
-    /// Where connections come from; the host that they are made to, unless it was said.
+    /// Source address of connections; by default that of the host that they are made to.
     pub(crate) comes_from: Cell<Option<IpAddr>>,
     /// Connected streams: the way to the accepting end, and the way back.
     streams: RefCell<Vec<(Weak<Pipe>, Weak<Pipe>)>>,
@@ -87,13 +87,13 @@ struct Pipe {
     arriving: RefCell<VecDeque<(Instant, Vec<u8>)>>,
     in_flight: Cell<usize>,
     closed: Cell<bool>,
-    /// What was under way is lost: the receiving end finds the stream reset.
+    /// The data under way is lost: the receiving end finds the stream reset.
     reset: Cell<bool>,
     /// The sending end will say no more.
     finished: Cell<bool>,
-    /// What is sent from now on is held up until it is severed.
+    /// Data sent from now on is held up until the connection is severed.
     held_up: Cell<bool>,
-    /// What is sent from now on is lost, and neither end hears of the other's.
+    /// Data sent from now on is lost, and neither end is told of the other's end.
     severed: Cell<bool>,
     receiver: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
@@ -106,7 +106,8 @@ impl Pipe {
         self.in_flight.set(0);
     }
 
-    /// What is under way arrives at times up to `told_at`, when the receiving end is told of the end.
+    /// Severs the stream. Data under way arrives at times up to `told_at`, when the receiving end is told of the
+    /// end.
     fn sever(self: &Rc<Self>, world: &SimWorld, told_at: Instant) {
         self.severed.set(true);
         let mut earliest = world.now();
@@ -225,7 +226,7 @@ impl SimStream {
         Ok(Self { world, inbound: here, outbound: there, local, peer, shut, connecting: true })
     }
 
-    /// Whether it was severed, and this end knows.
+    /// Returns true if the connection was severed, and this end knows.
     fn is_severed(&self) -> bool {
         self.connecting && self.inbound.severed.get()
     }

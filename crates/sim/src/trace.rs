@@ -1,4 +1,4 @@
-//! What happened, in order: as a hash always, as text on request.
+//! The trace of a run: always as a hash, as text on request.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{Arguments, Write};
@@ -23,7 +23,7 @@ struct Shared {
     hash: Cell<u64>,
     events: Cell<u64>,
     line: RefCell<String>,
-    /// Who gets each line as it comes.
+    /// Receiver of each line as it comes.
     print: Option<Print>,
 }
 

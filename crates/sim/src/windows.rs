@@ -9,8 +9,8 @@
 //! - L3: a request leaves when a device of its own, which has the rate of its volume's quota, would have done it, but
 //!   for [`LATE_S`] and [`LATE_REQUESTS`]. So a volume that always waits gets its quota in every window, and one that asks
 //!   for less waits for a bounded time.
-//! - L4: while requests wait and may go, the device takes its ceiling in every window, but for what may come together; the
-//!   quotas of those who wait, where a policy gives no more.
+//! - L4: while requests wait and may go, the device takes its ceiling in every window, but for what may come
+//!   together; the quotas of the volumes that wait, where a policy gives no more.
 //! - L5: of two volumes that wait all the time, in any window each gets as much of its quota as the other, but for what may
 //!   come together, also where the device does less than its ceiling. Not where a policy gives no more than quotas: there
 //!   they take turns at a device that is slower than quotas say.
@@ -31,12 +31,12 @@ const AT_ONCE: f64 = 1e12;
 /// Blocks for which slow rates are kept longer than fast ones.
 const CARRIED_BLOCKS: f64 = 32.0;
 
-/// How long a rate that is not used is kept, and so what may come together.
+/// Time for which the unused part of a rate is kept, which bounds what may come together.
 #[derive(Clone, Copy, Debug)]
 struct Carried {
-    /// Of all rates.
+    /// For all rates.
     least_s: f64,
-    /// Of slow ones, as long as that is less than 32 blocks.
+    /// For slow rates, as long as that is less than 32 blocks.
     most_s: f64,
 }
 
@@ -109,11 +109,11 @@ impl Excess {
 /// no later than that device would have done it has had its share, however the volume's requests come.
 #[derive(Clone, Debug, Default)]
 struct OwnDevice {
-    /// What the device could have done.
+    /// Work that the device could have done.
     could: f64,
-    /// The same when it has done all requests.
+    /// The value of `could` at which all requests are completed.
     last: f64,
-    /// The same when it has done each that waits.
+    /// The values of `could` at which the requests that wait are completed.
     waiting: VecDeque<f64>,
 }
 
@@ -137,12 +137,13 @@ impl OwnDevice {
         self.waiting.pop_front().expect("a request that leaves has come");
     }
 
-    /// What the device could have done since it was done with the oldest request. Below zero, it is not.
+    /// Returns the work that the device could have done since it completed the oldest request. Below zero, it has
+    /// not completed it.
     fn late(&self) -> Option<f64> {
         self.waiting.front().map(|done| self.could - done)
     }
 
-    /// Whether a request waits.
+    /// Returns true if a request waits.
     fn waits(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -158,7 +159,7 @@ struct Flow {
     taken: Excess,
 }
 
-/// What requests of one kind did in one core, and whether that is what the policy promises. Costs are in blocks.
+/// Checks the requests of one kind in one core against the promises of the policy. Costs are in blocks.
 #[derive(Debug)]
 pub struct Judge {
     promised: Promised,
@@ -167,26 +168,27 @@ pub struct Judge {
     flows: BTreeMap<u32, Flow>,
     taken: Excess,
     lack: Excess,
-    /// What the first has more than the second, in seconds of its quota, while both wait (L5).
+    /// Excess of the first volume over the second, in seconds of its quota, while both wait (L5).
     apart: BTreeMap<(u32, u32), Excess>,
     /// Until when those that wait may not go, in the policy's words; until something happens, if `None`.
     idle_until: Option<Instant>,
     is_idle: bool,
-    /// Whether only the time counts against a request in which the device was idle (L3): elsewhere it is busy.
+    /// True if only the time in which the device was idle counts against a request (L3); the rest may go to other
+    /// work.
     is_shared: bool,
     largest: f64,
     /// The most that ceiling and quotas together may have kept.
     kept: f64,
-    /// What volumes brought that came.
+    /// Kept quota of all volumes that were added.
     brought: f64,
-    /// What quotas gave beyond the ceiling, which waits until that has come in.
+    /// Work that quotas allowed beyond the ceiling; it waits until the ceiling has allowed it, too.
     beyond: f64,
-    /// How much of what L1 to L5 leave was needed.
+    /// The part of the tolerance of L1 to L5 that was needed.
     pub needed: [f64; 5],
 }
 
 impl Judge {
-    /// Of a core without volumes.
+    /// Starts with a core without volumes.
     #[must_use]
     pub fn new(policy: &str, ceiling: f64, now: Instant) -> Self {
         let mut judge = Self {
@@ -216,19 +218,20 @@ impl Judge {
         Self { is_shared: true, ..Self::new(policy, ceiling, now) }
     }
 
-    /// What may be taken a second: quotas may be a little more than the ceiling, where each has a least.
+    /// Returns the work allowed in a second: quotas may be a little more than the ceiling, where each has a
+    /// minimum.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.flows.values().map(|flow| flow.quota).sum::<f64>().max(self.ceiling)
     }
 
-    /// What may come together.
+    /// Returns the work that may come together.
     #[must_use]
     pub fn burst(&self) -> f64 {
         self.kept + self.brought
     }
 
-    /// Whether the policy bounds what is taken (L1).
+    /// Returns true if the policy bounds what is taken (L1).
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.promised.quota.is_some()
@@ -257,7 +260,7 @@ impl Judge {
     /// Adds a volume, or changes its quota.
     pub fn set_flow(&mut self, flow: u32, quota: f64) {
         let is_new = !self.flows.contains_key(&flow);
-        self.compare_anew(flow);
+        self.restart_comparison(flow);
         let this = self.flows.entry(flow).or_default();
         (this.quota, this.quota_max) = (quota, quota.max(this.quota_max));
         if is_new {
@@ -269,13 +272,13 @@ impl Judge {
     /// Removes a volume, and what waits there.
     pub fn remove_flow(&mut self, flow: u32) {
         self.flows.remove(&flow);
-        self.compare_anew(flow);
+        self.restart_comparison(flow);
         if !self.flows.values().any(|flow| flow.own.waits()) {
             self.busy();
         }
     }
 
-    fn compare_anew(&mut self, flow: u32) {
+    fn restart_comparison(&mut self, flow: u32) {
         self.apart.retain(|(a, b), _| *a != flow && *b != flow);
     }
 
@@ -326,7 +329,7 @@ impl Judge {
         self.taken.take(blocks);
         self.lack.allow(blocks);
         if !waits {
-            return self.compare_anew(flow);
+            return self.restart_comparison(flow);
         }
         let others = self.flows.iter().filter(|(other, this)| **other != flow && this.own.waits());
         for (other, _) in others {
@@ -352,7 +355,7 @@ impl Judge {
         }
     }
 
-    /// Whether all that happened is as promised.
+    /// Checks that all promises were kept.
     ///
     /// # Errors
     /// What is not.

@@ -22,7 +22,7 @@ const POLLS_PER_INSTANT_MAX: u64 = 10_000_000;
 /// The time of day at which a simulated world begins, unless it is set: January 2027.
 const BEGINNING: Duration = Duration::from_secs(1_800_000_000);
 
-/// How long offloaded work takes.
+/// Limits of the time that offloaded work takes.
 const OFFLOAD_TIME_MIN: Duration = Duration::from_micros(100);
 const OFFLOAD_TIME_MAX: Duration = Duration::from_micros(10_000);
 
@@ -39,7 +39,7 @@ struct Core {
     now: Cell<Instant>,
     /// The time of day at [`Instant`] zero.
     beginning: Cell<Duration>,
-    /// Who is to be woken when. The second part of the key keeps the order of asking.
+    /// Timers and their wakers. The second part of the key keeps the order of insertion.
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     rng: RefCell<Rng>,
@@ -120,7 +120,7 @@ impl Simulation {
             .expect("the deadline itself is an event");
     }
 
-    /// Jumps to the next event and wakes who waits for it.
+    /// Jumps to the next event and wakes its task.
     fn advance(&self) -> Result<(), Stalled> {
         let next = self.core.timers.borrow_mut().pop_first();
         let Some(((at, _), waker)) = next else {
@@ -138,7 +138,7 @@ impl SimWorld {
         draw(&mut self.core.rng.borrow_mut())
     }
 
-    /// Lets `duration` pass in which nobody runs, as if the process were stopped: what was due meanwhile comes late.
+    /// Lets `duration` pass in which no task runs, as if the process were stopped: timers due meanwhile fire late.
     pub fn stand_still(&self, duration: Duration) {
         self.note(format_args!("world: stands still for {duration:?}"));
         self.core.now.set(self.core.now.get() + duration);

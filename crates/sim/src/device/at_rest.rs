@@ -1,4 +1,4 @@
-//! What can be seen of a disk, and done to it, without a request.
+//! Inspection and damage of a disk without a request.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl SimDevice {
         self.state.disk.borrow_mut().lose(pba.0, &before.state.disk.borrow());
     }
 
-    /// Leaves in this block what nobody wrote.
+    /// Replaces the block by bytes that no request wrote.
     pub fn spoil(&self, pba: Pba) {
         self.world.note(format_args!("disk: {} is spoilt", pba.0));
         self.state.disk.borrow_mut().spoil(std::iter::once(pba.0));
@@ -77,7 +77,7 @@ impl SimDevice {
         self.state.triggers.stop_failing_reads();
     }
 
-    /// What a block of the medium holds, whoever may read it.
+    /// Returns the content of a block of the medium, even if it cannot be read.
     #[must_use]
     pub fn peek(&self, pba: Pba) -> Vec<u8> {
         self.state.disk.borrow().block(pba.0)

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use units::PbaRange;
 
-/// What a device no longer does with a block.
+/// Operations that a device no longer does with a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Defect {
-    /// It gives nothing back. What is written there is there, for whoever mends the device.
+    /// Reads fail. Writes are stored, and can be read once the device is mended.
     Reads,
-    /// It takes nothing more. What is there stays, and can be read.
+    /// Writes fail. The present content stays, and can be read.
     Writes,
-    /// Neither.
+    /// Both fail.
     Both,
 }
 

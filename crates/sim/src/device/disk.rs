@@ -17,7 +17,7 @@ type Medium = BTreeMap<u64, BlockBytes>;
 
 pub(super) struct Disk {
     pub(super) blocks: u64,
-    /// What is on the medium for certain. Blocks that are not here read as zeroes.
+    /// The durable content of the medium. Blocks that are not here read as zeroes.
     durable: Medium,
     /// Writes that no flush covers yet, in the order of issue: completed or not.
     unflushed: BTreeMap<u64, Unflushed>,
@@ -146,7 +146,7 @@ impl Disk {
         })
     }
 
-    /// Whether no later write of the block is durable.
+    /// Returns true if no later write of the block is durable.
     fn is_newest(&self, number: u64, block: u64) -> bool {
         self.newest_durable.get(&block).is_none_or(|durable| *durable < number)
     }
@@ -177,7 +177,7 @@ impl Disk {
         bytes
     }
 
-    /// What writes under way bring to the block.
+    /// Returns the content that writes under way bring to the block.
     pub(super) fn under_way(&self, block: u64) -> Vec<Vec<u8>> {
         let open = self.unflushed.values().filter(|write| !write.completed);
         let bytes = open.filter_map(|write| {
@@ -211,7 +211,7 @@ impl Disk {
         };
     }
 
-    /// Fills the beginning of each block with what nobody wrote.
+    /// Fills the beginning of each block with bytes that no request wrote.
     pub(super) fn spoil(&mut self, blocks: impl Iterator<Item = u64>) {
         let garbage = [0xD5; SECTOR_BYTES];
         let blocks = blocks.filter(|block| self.defects.can_write(*block));

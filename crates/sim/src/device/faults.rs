@@ -1,17 +1,16 @@
-//! What may go wrong with a disk.
+//! Faults of a disk.
 
 use units::Pba;
 
-/// What may go wrong, each once in so many requests on average; zero is never.
+/// Chances of faults: each happens once in so many requests on average; zero is never.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct DeviceFaults {
     /// A read fails with an I/O error.
     pub read_error_one_in: u64,
     /// A write fails with an I/O error; any of its sectors may have been written.
     pub write_error_one_in: u64,
-    /// A flush fails. Some of what it should have covered is on the medium, the rest is seen by
-    /// reads and gone after a crash, whatever later flushes say. Whoever asked for it hears of that
-    /// a while later.
+    /// A flush fails. Some of what it should have covered is on the medium, the rest is visible to reads and gone
+    /// after a crash, even if later flushes succeed. Its caller gets the error a while later.
     pub flush_error_one_in: u64,
     /// A write fails for want of space and has no effect.
     pub no_space_one_in: u64,
@@ -31,7 +30,7 @@ pub struct DeviceFaults {
     pub stuck_one_in: u64,
 }
 
-/// What a crash leaves of writes that no flush covers. Those that had not completed count as well.
+/// Survivors of a crash among the writes that no flush covers. Those that had not completed count as well.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Survival {
     /// Each sector of 512 bytes survives or not by chance.
@@ -42,13 +41,13 @@ pub enum Survival {
     Nothing,
     /// All survives, even what had not completed.
     Everything,
-    /// What had completed is there, and nothing else: the end of a process, not of the power. No flush covers it still.
+    /// Completed writes survive, and no others: the end of a process, not of the power. They are still not flushed.
     Completed,
-    /// What had not completed survives, and what had completed does not.
+    /// Writes that had not completed survive, and completed ones do not.
     InFlight,
-    /// What was issued first survives, up to a write that is cut at a sector.
+    /// The writes issued first survive, up to one that is cut at a sector.
     Prefix,
-    /// What was issued last survives, from some write on.
+    /// The writes issued last survive, from some write on.
     Suffix,
 }
 
@@ -86,8 +85,8 @@ pub enum DamageKind {
 pub struct Damage {
     /// In what way.
     pub kind: DamageKind,
-    /// Which block.
+    /// The damaged block.
     pub pba: Pba,
-    /// What it should hold.
+    /// The content that it should have.
     pub intended: Vec<u8>,
 }

@@ -42,15 +42,15 @@ const WRITE_MIN: Duration = Duration::from_micros(8);
 const WRITE_MAX: Duration = Duration::from_micros(300);
 const FLUSH_MIN: Duration = Duration::from_micros(20);
 const FLUSH_MAX: Duration = Duration::from_micros(1_000);
-/// How much longer a slow request takes.
+/// Factor by which a slow request takes longer.
 const SLOWER: u32 = 1000;
-/// How many times the length of a flush it may take to hear of one that failed.
+/// Limit of the delay until a failed flush is reported, as a multiple of the length of a flush.
 const LATE: u32 = 4;
-/// How often a stuck request looks whether it may go on.
+/// Interval at which a stuck request checks whether it may go on.
 const STUCK_POLL: Duration = Duration::from_millis(10);
-/// How far a misdirected request may miss, where it does not miss by any distance.
+/// Largest distance of a near miss of a misdirected request; others miss by any distance.
 const NEAR_MISS_BLOCKS: u64 = 16;
-/// What Linux calls an I/O error.
+/// Error number of an I/O error in Linux.
 const EIO: i32 = 5;
 
 struct State {
@@ -67,7 +67,7 @@ struct State {
     crash_at_event: Cell<u64>,
     crashed: Cell<bool>,
     gone: Cell<bool>,
-    /// How often stuck requests were released.
+    /// Number of times that stuck requests were released.
     releases: Cell<u64>,
     damage: RefCell<Vec<Damage>>,
     astray: Astray,
@@ -153,7 +153,7 @@ impl SimDevice {
         self.state.events.get()
     }
 
-    /// Whether the disk has crashed.
+    /// Returns true if the disk has crashed.
     #[must_use]
     pub fn has_crashed(&self) -> bool {
         self.state.crashed.get()
@@ -167,19 +167,19 @@ impl SimDevice {
         }
     }
 
-    /// Whether the disk is away: every request then fails as [`DeviceError::Gone`].
+    /// Sets whether the disk is gone: every request then fails as [`DeviceError::Gone`].
     pub fn set_gone(&self, gone: bool) {
         self.state.gone.set(gone);
         self.world.note(format_args!("disk: {}", if gone { "gone" } else { "back" }));
     }
 
-    /// Which state the disk is in: equal numbers, equal chances after a crash.
+    /// Returns the number of the disk's state: equal numbers mean equal chances after a crash.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.disk.borrow().version
     }
 
-    /// Whether a crash could leave more than one thing behind.
+    /// Returns true if a crash could have more than one outcome.
     #[must_use]
     pub fn has_unflushed(&self) -> bool {
         self.state.disk.borrow().has_unflushed()
@@ -190,7 +190,7 @@ impl SimDevice {
         self.state.releases.set(self.state.releases.get() + 1);
     }
 
-    /// What was damaged since this was last asked.
+    /// Returns the damage since the last call.
     #[must_use]
     pub fn take_damage(&self) -> Vec<Damage> {
         self.state.damage.take()
@@ -301,7 +301,7 @@ impl SimDevice {
         self.state.damage.borrow_mut().push(Damage { kind, pba, intended });
     }
 
-    /// Where a request for `range` goes that goes astray.
+    /// Returns the start of the range that a misdirected request for `range` reaches.
     fn elsewhere(&self, range: PbaRange) -> u64 {
         let last = self.state.disk.borrow().blocks - range.blocks;
         let mut rng = self.state.rng.borrow_mut();
@@ -352,7 +352,7 @@ impl SimDevice {
         Ok(())
     }
 
-    /// Fails a flush that took its time. Whoever asked hears of that later, as on a core that is busy.
+    /// Fails a flush that took its time. Its caller gets the error later, as on a core that is busy.
     async fn fail_flush(&self, covered: Vec<u64>) -> DeviceError {
         self.world.note(format_args!("disk: flush error"));
         let blocks = {
@@ -364,7 +364,7 @@ impl SimDevice {
         DeviceError::Io { range: PbaRange::new(Pba(0), blocks), errno: EIO }
     }
 
-    /// Whether a flush fails that should have covered these writes, and covers none of them.
+    /// Returns true if a flush fails that should have covered these writes, and covers none of them.
     fn fails_all(&self, covered: &[u64]) -> bool {
         let mut disk = self.state.disk.borrow_mut();
         let fails = self.state.triggers.fails_flush(disk.blocks_of(covered));

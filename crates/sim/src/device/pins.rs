@@ -1,4 +1,4 @@
-//! Blocks that somebody looks at where they lie. Whoever writes to them breaks his word, and ends the run.
+//! Blocks that are lent for reading in place. A write to them breaks the contract, and ends the run.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use units::PbaRange;
 
-/// How many look at each block.
+/// Number of readers of each block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins(Rc<RefCell<BTreeMap<u64, u32>>>);
 
@@ -19,11 +19,11 @@ impl Pins {
         Pinned { pins: self.clone(), range, bytes }
     }
 
-    /// Panics if somebody looks at blocks in `range`, which are about to change.
+    /// Panics if blocks in `range`, which are about to change, are pinned.
     pub(super) fn assert_free(&self, range: PbaRange) {
         let pins = self.0.borrow();
         let pinned = pins.range(range.start.0..range.end().0).next();
-        assert!(pinned.is_none(), "block {pinned:?} of {range} changes while somebody looks at it");
+        assert!(pinned.is_none(), "block {pinned:?} of {range} changes while it is pinned");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads, and those that give what lies elsewhere: whoever reads again gets what he asked for.
+//! Reads, and misdirected reads: repeating a read returns the right blocks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,16 +8,16 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::{DamageKind, EIO, SimDevice};
 
-/// Reads of a block that are sound after one that went astray: of as many as may be under way at once one is the second
-/// attempt of who got the wrong thing.
+/// Sound reads of a block after a misdirected one: among all reads that may be under way at once is the second
+/// attempt of the one that got the wrong block.
 const SPARED: u32 = 16;
 
-/// How many reads of which blocks are sound whatever chance says.
+/// Number of reads, by block, that are sound whatever chance says.
 #[derive(Debug, Default)]
 pub(super) struct Astray(RefCell<BTreeMap<u64, u32>>);
 
 impl Astray {
-    /// Whether a read of `range` is spared, which counts.
+    /// Returns true if a read of `range` is spared; counts it.
     pub(super) fn spares(&self, range: PbaRange) -> bool {
         let mut spared = self.0.borrow_mut();
         let mut found = false;
@@ -47,7 +47,7 @@ impl SimDevice {
         self.give(range, astray, buffer)
     }
 
-    /// What lies at `range`, or somewhere else.
+    /// Returns the content of `range`, or of another range.
     pub(super) fn give(
         &self,
         range: PbaRange,

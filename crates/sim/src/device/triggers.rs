@@ -1,4 +1,4 @@
-//! What happens when certain blocks are written: what chance would hardly hit.
+//! Events that are triggered by writes of certain blocks: chance would hardly hit them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,12 +21,12 @@ pub(super) struct Triggers {
     /// Writes take so many times as long.
     slow: RefCell<BTreeSet<u64>>,
     times: Cell<u32>,
-    /// How many reads of a block fail.
+    /// Number of reads of a block that fail.
     deaf: RefCell<BTreeMap<u64, u32>>,
 }
 
 impl Triggers {
-    /// Whether the power goes when a write of `range` is asked for.
+    /// Returns true if the power fails when a write of `range` is issued.
     pub(super) fn crashes(&self, range: PbaRange) -> bool {
         self.crash.borrow().range(range.start.0..range.end().0).next().is_some()
     }
@@ -43,14 +43,14 @@ impl Triggers {
         Some(self.events_left.get())
     }
 
-    /// How many times as long as usual a write of `range` takes.
+    /// Returns the factor by which a write of `range` takes longer than usual.
     pub(super) fn slowness(&self, range: PbaRange) -> u32 {
         let slow = self.slow.borrow();
         let is_slow = slow.range(range.start.0..range.end().0).next().is_some();
         if is_slow { self.times.get() } else { 1 }
     }
 
-    /// Whether a read of `range` fails, which counts.
+    /// Returns true if a read of `range` fails; counts it.
     pub(super) fn fails_read(&self, range: PbaRange) -> bool {
         let mut deaf = self.deaf.borrow_mut();
         let mut fails = false;
@@ -65,7 +65,7 @@ impl Triggers {
         self.deaf.borrow_mut().clear();
     }
 
-    /// Whether a flush that should cover these blocks fails, for once.
+    /// Returns true if a flush that should cover these blocks fails, once.
     pub(super) fn fails_flush(&self, covered: impl Iterator<Item = u64>) -> bool {
         let mut failed = self.failed_flush.borrow_mut();
         let fails = !failed.is_empty() && { covered }.any(|block| failed.contains(&block));
