@@ -1,4 +1,4 @@
-//! What writes contain: every sector says which write it is from and where it belongs.
+//! Contents of writes: every sector names its write and its location.
 //!
 //! ```text
 //! 0       8      16       24    28       32                     512
@@ -16,14 +16,14 @@ const SECTOR_BYTES: usize = 512;
 /// A write: no two have the same. Zero is none.
 pub(crate) type Tag = u64;
 
-/// What a block shows.
+/// The content of a block, as far as it is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Shown {
     /// Zeroes.
     Zero,
-    /// What the write with this tag put there.
+    /// The data of the write with this tag.
     Tag(Tag),
-    /// What no write put there: torn, of another block or of another volume.
+    /// Content that is no write's: torn, of another block or of another volume.
     Foreign,
     /// The block was not read, or with an error.
     Unknown,
@@ -45,7 +45,7 @@ fn word(block: &[u8], index: usize) -> u64 {
     u64::from_le_bytes(block[index * 8..index * 8 + 8].try_into().expect("eight bytes"))
 }
 
-/// What write `tag` puts into `blocks` blocks of `volume` from `start` on.
+/// Returns the data of write `tag` in `blocks` blocks of `volume` from `start` on.
 #[must_use]
 pub(crate) fn data(volume: u64, start: u64, blocks: u64, tag: Tag) -> BufferSlice {
     let mut buffer = Buffer::new(usize::try_from(blocks).expect("fits into memory"));
@@ -55,7 +55,7 @@ pub(crate) fn data(volume: u64, start: u64, blocks: u64, tag: Tag) -> BufferSlic
     buffer.into_slice()
 }
 
-/// What should lie in one block that shows `shown`.
+/// Returns the content of a block that shows `shown`.
 #[must_use]
 pub(crate) fn bytes(volume: u64, lba: u64, shown: Shown) -> Vec<u8> {
     let mut block = vec![0; BLOCK_SIZE];
@@ -65,7 +65,7 @@ pub(crate) fn bytes(volume: u64, lba: u64, shown: Shown) -> Vec<u8> {
     block
 }
 
-/// What block `lba` of `volume` shows.
+/// Returns the write that the content of block `lba` of `volume` is from.
 #[must_use]
 pub(crate) fn shown(volume: u64, lba: u64, block: &[u8]) -> Shown {
     if block.iter().all(|byte| *byte == 0) {
@@ -95,7 +95,7 @@ pub(crate) fn metadata(data: &[u8], size: MetadataSize) -> Vec<u8> {
     data.chunks_exact(BLOCK_SIZE).flat_map(of).collect()
 }
 
-/// Blocks as they were read, each made one that nobody wrote if its metadata is another's.
+/// Returns blocks as they were read; a block whose metadata does not match becomes one that no write made.
 #[must_use]
 pub(crate) fn with_metadata(mut data: Vec<u8>, found: &[u8], size: MetadataSize) -> Vec<u8> {
     if size.is_none() && found.is_empty() {
@@ -111,7 +111,7 @@ pub(crate) fn with_metadata(mut data: Vec<u8>, found: &[u8], size: MetadataSize)
     data
 }
 
-/// Whether it begins like a tenant's block.
+/// Returns true if it begins like a tenant's block.
 #[must_use]
 pub(crate) fn is_of_tenant(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC.to_le_bytes())

@@ -35,18 +35,19 @@ use crate::target::{Compared, Expected, Failure, Target};
 const VOLUME_BLOCKS: u64 = 1300;
 /// Blocks that programs write to.
 const BLOCKS: u64 = 4;
-/// What is tried of each state in which something is not flushed.
+/// Outcomes of a crash that are tried in each state in which something is not flushed.
 const SURVIVALS: [Survival; 4] =
     [Survival::Nothing, Survival::Everything, Survival::InFlight, Survival::Sectors];
-/// Of the leaves of a tall map that no program writes to, every so manieth is looked at.
+/// Step between the leaves that are read, of those leaves of a tall map that no program writes to.
 const FAR_STEP: usize = 30;
-/// How often it is looked whether the power is on.
+/// Interval at which the power is checked.
 const WATCH: Duration = Duration::from_micros(50);
 /// Blocks of a volume with a map of many levels. Leaves begin at each fourth block, inner nodes at each sixteenth, and those above
 /// at each 64th.
 const SHAPED_BLOCKS: u64 = 96;
 const SHAPED_NODES: NodeCapacity = NodeCapacity { leaf: 4, inner: 4 };
-/// What is deallocated again: the first entry of the last leaf below the first inner node, which has room then.
+/// Range that is deallocated again: the first entry of the last leaf below the first inner node, which has room
+/// then.
 const THIN: LbaRange = LbaRange::new(Lba(12), 1);
 /// An event that no program reaches.
 const NEVER: u64 = 1 << 32;
@@ -57,7 +58,7 @@ pub struct Base {
     start: Start,
 }
 
-/// What the volume on it is like.
+/// The volume on the disk at the start.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Start {
     /// Small, with so much metadata of each block.
@@ -245,7 +246,7 @@ async fn write_first(rig: &Rig, model: &VolumeModel, start: Start) {
     rig.checkpoint().await.expect("a sound disk");
 }
 
-/// What is known of the disk at the start: one volume, and what is written in it.
+/// Returns the known state of the disk at the start: one volume, and what is written in it.
 fn known(start: Start) -> (Run, Rc<VolumeModel>) {
     let run = Run::default();
     let model = match start {
@@ -310,7 +311,7 @@ async fn run_program(world: &SimWorld, actor: &Rc<Actor>, program: &Program, not
     drop(all.acquire(program.steps.len() as u64).await);
 }
 
-/// Who takes the steps of a program.
+/// Takes the steps of a program.
 struct Actor {
     run: Run,
     rig: Rig,

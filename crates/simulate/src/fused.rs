@@ -17,11 +17,12 @@ use sim::{Rng, SimStream, SimWorld};
 use units::Duration;
 use zerocopy::IntoBytes;
 
-/// How queues go: both halves are under way together, and what goes with a command is small. More is asked for by the server.
+/// Configuration of the queues: both halves are under way together, and commands carry little data; the server asks
+/// for the rest (R2T).
 const CONFIG: Config = Config {
     digests: Digests { header: false, data: false },
     depth: 2,
-    // Nobody looks: the scenario cuts what hangs.
+    // No timeout: the scenario cuts what hangs.
     command_timeout: Duration::from_secs(3600),
     in_capsule_max: 16 << 10,
 };
@@ -50,11 +51,11 @@ pub(crate) struct FusedHost {
     world: SimWorld,
     portal: SocketAddr,
     subsystem: Nqn,
-    /// Who it is.
+    /// Host identifier.
     id: [u8; 16],
     /// It ends connections between the halves of a pair.
     leaves: bool,
-    /// Those that nobody uses: each carries one operation at a time.
+    /// Queues that are not in use: each carries one operation at a time.
     idle: RefCell<Vec<Queue>>,
 }
 
@@ -75,7 +76,7 @@ impl FusedHost {
     /// Compares `blocks` blocks with `expected` and writes `data`: how either half ended.
     ///
     /// # Errors
-    /// Nobody knows, since the connection is lost.
+    /// The connection is lost, and the outcome unknown.
     pub(crate) async fn compare_and_write(
         &self,
         (lba, blocks): (u64, u32),

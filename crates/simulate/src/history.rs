@@ -1,4 +1,4 @@
-//! What was asked of a volume, when, and what came of it.
+//! History of the requests to a volume: their times and outcomes.
 //!
 //! Moments count events of the harness, not time: of any two, one is earlier, across restarts.
 
@@ -11,7 +11,7 @@ use crate::content::{Shown, Tag};
 /// A point in the order of events.
 pub(crate) type Moment = u64;
 
-/// What came of a change.
+/// Outcome of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Fate {
     /// It was not answered (yet): it takes effect before it ends, or never.
@@ -25,7 +25,7 @@ pub(crate) enum Fate {
 /// A change of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
-    /// Which one: its contents say so.
+    /// Tag of the change, which its contents carry.
     pub tag: Tag,
     /// The blocks.
     pub range: LbaRange,
@@ -35,7 +35,7 @@ pub(crate) struct Change {
     pub invoked: Moment,
     /// When it was answered, or the power went.
     pub ended: Option<Moment>,
-    /// What came of it.
+    /// Outcome of the change.
     pub fate: Fate,
     /// The disk damaged some of it: the next crash may undo all of it.
     pub harmed: bool,
@@ -44,31 +44,31 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Whether the change touches the block.
+    /// Returns true if the change touches the block.
     #[must_use]
     pub(crate) fn covers(&self, lba: u64) -> bool {
         self.range.start.0 <= lba && lba < self.range.start.0 + self.range.blocks
     }
 
-    /// Whether it took effect, if ever, before `moment`.
+    /// Returns true if it took effect, if ever, before `moment`.
     #[must_use]
     pub(crate) fn is_over_before(&self, moment: Moment) -> bool {
         self.ended.is_some_and(|ended| ended < moment)
     }
 
-    /// Whether it certainly took effect before `moment`, and holds.
+    /// Returns true if it certainly took effect before `moment`, and holds.
     #[must_use]
     pub(crate) fn is_certain_before(&self, moment: Moment) -> bool {
         self.fate == Fate::Done && !self.shaken && self.is_over_before(moment)
     }
 }
 
-/// What a read, or a comparison, said of one block.
+/// The result of a read, or of a comparison, for one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
-    /// Which block.
+    /// The block.
     pub lba: u64,
-    /// What it showed.
+    /// The content that it showed.
     pub shown: Shown,
     /// It showed anything but that.
     pub differs: bool,
@@ -89,9 +89,9 @@ pub(crate) struct History {
     narrow: Vec<Vec<u32>>,
     wide: Vec<u32>,
     observations: Vec<Observation>,
-    /// What a comparison that writes expects to be there before.
+    /// Contents that a comparison that writes expects before it.
     expected: BTreeMap<Tag, Vec<Shown>>,
-    /// Where each change is.
+    /// Index of each change.
     places: BTreeMap<Tag, u32>,
 }
 
@@ -127,7 +127,7 @@ impl History {
         self.expected.insert(tag, expected);
     }
 
-    /// What must be in block `lba` before the change.
+    /// Returns the content that block `lba` must have before the change.
     #[must_use]
     pub(crate) fn expected(&self, change: &Change, lba: u64) -> Option<Shown> {
         let place = usize::try_from(lba - change.range.start.0).ok()?;
@@ -141,7 +141,7 @@ impl History {
         done.flat_map(|change| change.range.start.0..change.range.end().0)
     }
 
-    /// What a block holds, to anyone's knowledge.
+    /// Returns the content of a block as far as it is known.
     #[must_use]
     pub(crate) fn guess(&self, lba: u64) -> Shown {
         let done = self.of_block(lba).filter(|change| change.fate == Fate::Done);
@@ -172,7 +172,7 @@ impl History {
         self.observations.push(observation);
     }
 
-    /// What reads showed.
+    /// Returns the results of reads.
     #[must_use]
     pub(crate) fn observations(&self) -> &[Observation] {
         &self.observations
@@ -189,7 +189,7 @@ impl History {
         self.places.get(&tag).map(|place| &mut self.changes[*place as usize])
     }
 
-    /// Whether a change that was not answered may be what some block of the range holds now.
+    /// Returns true if a change that was not answered may be the present content of some block of the range.
     pub(crate) fn is_open(&self, range: LbaRange, now: Moment) -> bool {
         let is_replaced = |change: &Change, lba| {
             self.of_block(lba)
@@ -224,7 +224,7 @@ impl History {
         }
     }
 
-    /// Whether a start may have undone a change of the block that nothing replaced since.
+    /// Returns true if a start may have undone a change of the block that was not replaced since.
     pub(crate) fn is_shaken(&self, lba: u64) -> bool {
         let is_replaced = |change: &Change| {
             self.of_block(lba).any(|later| {

@@ -1,4 +1,4 @@
-//! Hosts of volumes: who they are, what they know, and whether they have to be let in.
+//! Hosts of volumes: their identity and secrets, and whether they have to be admitted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub(crate) const ADDRESSES: [IpAddr; 3] = [
 pub(crate) const INTERFACE: &str = "sim0";
 /// Attempts to connect beside changes of access.
 const CONNECT_TRIES: u32 = 4;
-/// How long a host comes again that is refused. It has an old token, and the harness another host by then.
+/// Time for which a refused host retries. It has an old token, and the harness uses another host by then.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 /// The 128 bits that identify a host.
@@ -51,7 +51,7 @@ pub(crate) fn host_nqn(host: usize) -> Nqn {
 pub(crate) struct Guest {
     /// Its number.
     pub host: usize,
-    /// Where it comes from.
+    /// Source address of the host.
     pub address: IpAddr,
     /// The secret that it knows, and that by which the server has to prove itself, if it asks for that.
     pub secret: Option<(Secret, Option<Secret>)>,
@@ -68,14 +68,14 @@ impl Guest {
     /// A host that works on volumes, with the newest token.
     fn with_newest(host: usize, access: &Access) -> Self {
         let secret = access.tokens.first().map(|token| {
-            // Every other one wants to know whom it talks to.
+            // Every other host asks the controller to authenticate itself.
             let controller = token.controller.clone().filter(|_| host % 2 == 1);
             (token.secret.clone(), controller)
         });
         Self { host, address: ADDRESSES[0], secret }
     }
 
-    /// Whether the host may open a volume with this access.
+    /// Returns true if the host may open a volume with this access.
     fn is_admitted(&self, access: &Access, now: UnixSeconds, authenticates: bool) -> bool {
         let host = host_nqn(self.host);
         let visitor =
@@ -98,8 +98,8 @@ impl Rig {
         UnixSeconds(self.world().unix_time().as_secs())
     }
 
-    /// Whether a host has to be let in (`true`) or refused (`false`) in `window`; `None` if either will do. Beside a change of
-    /// access no host has to be let in: the change may cut it.
+    /// Returns whether a host has to be admitted (`true`) or refused (`false`) in `window`; `None` if either will
+    /// do. During a change of access no host has to be admitted: the change may cut it.
     pub(crate) fn verdict(
         &self,
         model: &VolumeModel,
@@ -135,7 +135,8 @@ impl Rig {
         Client::connect(self.world().clone(), portal(), &nqn_of(model.uuid()), options).await
     }
 
-    /// Where requests of `host` for a volume go; `None` if the volume is not there, or not open to the host.
+    /// Returns the target of requests of `host` for a volume; `None` if the volume is not there, or not open to the
+    /// host.
     pub(crate) async fn target_of(&self, model: &VolumeModel, host: usize) -> Option<Target> {
         let uuid = model.uuid();
         let volume = self.shards()[model.shard].volume(uuid)?;
@@ -157,7 +158,7 @@ impl Rig {
             let before = model.access.borrow().changes();
             let guest = Guest::with_newest(host, model.access.borrow().latest());
             let latest = model.access.borrow().latest().clone();
-            // Who fails too often is put off, and others at its address with it.
+            // A host that fails too often is rate-limited, and others at its address with it.
             if !guest.is_admitted(&latest, self.time_of_day(), self.authenticates()) {
                 return None;
             }
@@ -180,7 +181,8 @@ impl Rig {
         None
     }
 
-    /// Where to look at a volume: through a host that may open it, or else past all hosts; `None` if it is not there.
+    /// Returns a target to read a volume: through a host that may open it, or else past all hosts; `None` if it is
+    /// not there.
     pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
         let volume = self.shards()[model.shard].volume(model.uuid())?;
         if self.core().is_none() {
@@ -196,7 +198,7 @@ impl Rig {
         }
     }
 
-    /// Whether `host`, with the newest token, has to be let in throughout `from` until now.
+    /// Returns true if `host`, with the newest token, has to be admitted throughout `from` until now.
     pub(crate) fn must_open(
         &self,
         run: &Run,
@@ -265,7 +267,7 @@ impl Rig {
     }
 }
 
-/// Whether a host is refused as one that may not open the volume.
+/// Returns true if the error refuses a host that may not open the volume.
 fn is_refusal(error: &ConnectError) -> bool {
     match error {
         ConnectError::Refused { status, .. } => status.code() == Status::CONNECT_INVALID_PARAMETERS,

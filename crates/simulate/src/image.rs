@@ -32,7 +32,9 @@ pub(crate) fn check(
         match shown {
             Shown::Tag(tag) => image.check_write(lba, *tag, &visible, &mut order)?,
             Shown::Zero => image.check_zero(lba, &visible, &mut order)?,
-            Shown::Foreign => return Err(format!("block {lba} holds what nobody wrote there")),
+            Shown::Foreign => {
+                return Err(format!("block {lba} holds data that was not written there"));
+            }
             Shown::Unknown => {}
         }
     }
@@ -129,7 +131,7 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Whether the change shows nowhere what was there before it (I2).
+    /// Returns true if no block of the change shows data from before it (I2).
     fn is_whole(&self, zero: &Change) -> bool {
         let from = zero.range.start.0.max(self.start);
         let to = (zero.range.start.0 + zero.range.blocks).min(self.start + self.shown.len() as u64);
@@ -142,7 +144,7 @@ impl Image<'_> {
     }
 }
 
-/// Which change comes before which.
+/// The order of changes.
 #[derive(Default)]
 struct Order {
     /// Changes by tag: when they began and ended.

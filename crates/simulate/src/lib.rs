@@ -10,8 +10,9 @@
 //!
 //! - `content.rs`: blocks that say which write they are from. `history.rs`: what was asked and answered.
 //! - `image.rs`, `linear.rs`: could that have been? `model.rs`, `run.rs`: what is known, what is excused.
-//! - `register.rs`, `run/terms.rs`, `hosts.rs`: what operators change, and who may open what.
-//! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: what happens. `rig.rs`, `target.rs`, `fused.rs`: to whom.
+//! - `register.rs`, `run/terms.rs`, `hosts.rs`: what operators change, and which hosts may open which volume.
+//! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: the course of a run. `rig.rs`, `target.rs`,
+//!   `fused.rs`: the targets of its requests.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
 //! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good. `scenario/refusing.rs`: all of

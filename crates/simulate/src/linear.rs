@@ -34,7 +34,7 @@ enum Edge {
     End(usize),
 }
 
-/// What a block's answers are.
+/// The judgement of a block's answers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
     /// There is an order.
@@ -45,7 +45,7 @@ pub(crate) enum Verdict {
     TooMuch,
 }
 
-/// A world: what the register holds, and who of those under way has taken effect.
+/// A possible state: the value of the register, and those changes under way that have taken effect.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct World {
     /// Tag; 0 for zeroes.

@@ -27,7 +27,7 @@ struct Args {
     /// Run seeds for so many minutes; until stopped if nothing is said.
     #[arg(long)]
     minutes: Option<f64>,
-    /// What runs are about, instead of what each seed chooses.
+    /// The workload of all runs, instead of the one that each seed chooses.
     #[arg(long, value_parser = parse_workload)]
     workload: Option<Workload>,
     /// Print every event of the run.
@@ -104,7 +104,7 @@ fn run_many(args: &Args) -> ExitCode {
         if args.minutes.is_some_and(|m| began.elapsed().as_secs_f64() > m * 60.0) {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        let mut last = last.lock().expect("nobody panics with it");
+        let mut last = last.lock().expect("no holder panics");
         last.1 += 1;
         if last.0.elapsed() >= PROGRESS {
             last.0 = Instant::now();
@@ -118,7 +118,7 @@ fn run_many(args: &Args) -> ExitCode {
     exit_code(summary.failures.is_empty())
 }
 
-/// Where a run without a range begins: elsewhere each time, and printed.
+/// Returns the first seed of a run without a range: another one each time, and printed.
 fn first_seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |now| now.as_secs() << 20)
@@ -173,7 +173,7 @@ fn situations_json(summary: &Summary) -> serde_json::Value {
     Situation::ALL.iter().map(counted).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// How often each situation was reached, and those that none was in.
+/// Returns the number of times that each situation was reached, and those that were never reached.
 fn situations_text(summary: &Summary) -> String {
     let mut text = String::from("situations: seeds that reached each, and how often\n");
     for situation in Situation::ALL {

@@ -33,14 +33,14 @@ const VOLUMES: u64 = 3;
 const VOLUME_BLOCKS: u64 = 500;
 /// Blocks of a write that fills a volume, and of a read.
 const STEP: u64 = 100;
-/// How often a repair is cut off at most.
+/// Limit of the times that a repair is cut off.
 const CUTS_MAX: u64 = 3;
-/// How long the journal has to say that all data is on the media.
+/// Time for the journal to record that all data is on the media.
 const QUIET: Duration = Duration::from_millis(10);
 /// Writes of [`STEP`] blocks behind a repair.
 const MORE: u64 = 12;
 
-/// What each block of the volumes held, one after the other.
+/// The successive contents of each block of the volumes.
 #[derive(Default)]
 struct Known {
     held: Vec<Vec<Vec<Shown>>>,

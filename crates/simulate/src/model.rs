@@ -1,4 +1,4 @@
-//! What must be true of a volume: its history, its size and its terms, and whether it exists.
+//! The model of a volume: its history, its size and its terms, and whether it exists.
 
 use std::cell::{Cell, RefCell};
 
@@ -10,29 +10,29 @@ use uuid::Uuid;
 use crate::history::{Fate, History, Moment};
 use crate::register::Register;
 
-/// A volume, as far as anyone who asked for it can know.
+/// A volume, as far as its clients can know.
 #[derive(Debug)]
 pub(crate) struct VolumeModel {
     /// Number; block contents name it.
     pub id: u64,
     /// The shard it is in.
     pub shard: usize,
-    /// What its blocks have beside their data.
+    /// Metadata of each of its blocks.
     pub metadata: MetadataSize,
-    /// What came of its creation.
+    /// Outcome of its creation.
     pub created: Cell<Fate>,
-    /// What came of its deletion, if that was asked for.
+    /// Outcome of its deletion, if that was asked for.
     pub deleted: Cell<Option<Fate>>,
     /// When these were answered.
     pub created_at: Cell<Moment>,
     pub deleted_at: Cell<Moment>,
-    /// What happened to its blocks.
+    /// History of its blocks.
     pub history: RefCell<History>,
     /// Its size in blocks.
     pub sizes: RefCell<Register<u64>>,
-    /// What it is promised.
+    /// Its service level.
     pub slo: RefCell<Register<Slo>>,
-    /// Who may open it.
+    /// Its access.
     pub access: RefCell<Register<Access>>,
     /// All secrets that were ever to open it, and the secrets by which the server proves itself beside them.
     pub secrets: RefCell<Vec<(Secret, Secret)>>,
@@ -72,13 +72,13 @@ impl VolumeModel {
         Uuid::from_u128(0xF1A5_0000_0000_0000_0000_0000_0000_0000 | u128::from(self.id))
     }
 
-    /// Whether requests may go to it.
+    /// Returns true if requests may go to it.
     #[must_use]
     pub(crate) fn is_usable(&self) -> bool {
         self.created.get() == Fate::Done && self.deleted.get().is_none()
     }
 
-    /// Whether its being there, or not, is as it must be; `None` if either will do.
+    /// Returns whether it must exist, or must not; `None` if either will do.
     #[must_use]
     pub(crate) fn must_exist(&self) -> Option<bool> {
         match (self.created.get(), self.deleted.get()) {
@@ -88,7 +88,7 @@ impl VolumeModel {
         }
     }
 
-    /// What was open about its existence is known.
+    /// Records whether it exists, if that was open.
     pub(crate) fn found(&self, exists: bool) {
         if exists {
             self.created.set(Fate::Done);

@@ -11,16 +11,16 @@ use crate::run::{Counts, Run};
 use crate::scenario::Scenario;
 use crate::seam::Seam;
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Which one.
+    /// Seed of the run.
     pub seed: u64,
-    /// What it was about.
+    /// Workload of the run.
     pub workload: Workload,
-    /// What is wrong, if anything.
+    /// The failure, if any.
     pub failure: Option<String>,
-    /// What it did.
+    /// Counts of its operations.
     pub counts: Counts,
     /// The situations that it reached, and how often each.
     pub situations: BTreeMap<Situation, u64>,

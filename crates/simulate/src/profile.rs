@@ -1,4 +1,4 @@
-//! What a run is made of: all of it drawn from the seed.
+//! Profiles of runs: everything is drawn from the seed.
 
 mod control;
 
@@ -9,7 +9,7 @@ use volume::NodeCapacity;
 use crate::hosts::HOSTS;
 use crate::tall;
 
-/// What a run is about.
+/// The subject of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Workload {
     /// Power cuts on a sound disk.
@@ -36,8 +36,8 @@ pub enum Workload {
     Links,
     /// Failing and damaged blocks under the whole data plane.
     PlaneFaults,
-    /// Blocks that are freed while somebody needs them, and reused at once: hardly any room, one checkpoint after the
-    /// other, and readers that look for long.
+    /// Blocks that are freed while a reader needs them, and reused at once: hardly any room, one checkpoint after
+    /// the other, and readers that keep blocks for long.
     Reuse,
     /// Blocks that fail for good, and full disks that take nothing for a while.
     Broken,
@@ -47,7 +47,7 @@ pub enum Workload {
     Starts,
     /// Extents that go from shard to shard all the time, roots that take long, and power cuts meanwhile.
     Trade,
-    /// What operators ask for, and short boots in any order, with hosts and without.
+    /// Requests of operators, and short boots in any order, with hosts and without.
     Control,
 }
 
@@ -120,7 +120,7 @@ impl Workload {
         deck[(seed % deck.len() as u64) as usize]
     }
 
-    /// Whether requests go through initiator, network and server: always, or in two of three runs.
+    /// Returns true if requests go through initiator, network and server: always, or in two of three runs.
     fn is_plane(self, rng: &mut Rng) -> bool {
         match self {
             Self::Plane | Self::Links | Self::PlaneFaults => true,
@@ -130,7 +130,7 @@ impl Workload {
     }
 }
 
-/// How often each kind of request is made.
+/// Weights of the kinds of requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mix {
     /// Writes.
@@ -169,7 +169,7 @@ pub(crate) struct Mix {
     pub allot: u64,
 }
 
-/// Which blocks fail, however often they are tried.
+/// Blocks that fail, however often they are tried.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Breaks {
     /// None.
@@ -180,27 +180,27 @@ pub(crate) enum Breaks {
     AllForAWhile,
 }
 
-/// What a run is made of.
+/// The profile of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Profile {
-    /// What it is about.
+    /// Its workload.
     pub workload: Workload,
-    /// Whether requests go through initiator, network and server.
+    /// True if requests go through initiator, network and server.
     pub plane: bool,
     /// Hosts have to authenticate.
     pub authenticates: bool,
     /// Hosts of each volume.
     pub hosts: u64,
-    /// Whether most boots are followed by some that do little.
+    /// True if most boots are followed by some that do little.
     pub rows: bool,
-    /// Whether the disk has a volatile cache.
+    /// True if the disk has a volatile cache.
     pub volatile: bool,
     /// Shards of the disk; volumes are in the first `busy_shards`.
     pub shards: u16,
     /// Shards with volumes.
     pub busy_shards: u16,
-    /// Whether the first start has the busy shards alone, and later ones bring others, which then have volumes, too. What such a
-    /// run gives back nobody has to discard first.
+    /// True if the first start has the busy shards alone, and later ones bring others, which then have volumes,
+    /// too. Blocks that such a run gives back need not be discarded first.
     pub joins: bool,
     /// Volumes to begin with.
     pub volumes: u64,
@@ -208,40 +208,39 @@ pub(crate) struct Profile {
     pub volume_blocks: u64,
     /// Most requests go to so many blocks at its start.
     pub hot_blocks: u64,
-    /// Whether another volume takes nearly all the room and requests are large, so that blocks are
-    /// reused at once.
+    /// True if another volume takes nearly all the room and requests are large, so that blocks are reused at once.
     pub tight: bool,
-    /// Whether what is free lies in pieces of a few blocks, so that writes of several lie in several runs.
+    /// True if free space lies in pieces of a few blocks, so that writes of several blocks lie in several runs.
     pub aged: bool,
-    /// Whether some starts fail to read what records name that they replay.
+    /// True if some starts fail to read the blocks that replayed records name.
     pub deaf: bool,
     /// Starts find an older version of a node or a descriptor.
     pub stales: bool,
     /// Some of the blocks that were written last rot between boots.
     pub rots: bool,
-    /// Whether shards take extents from each other all the time, and the power goes while roots are written.
+    /// True if shards take extents from each other all the time, and the power goes while roots are written.
     pub trades: bool,
-    /// Who makes requests, one at a time each.
+    /// Number of workers. Each makes one request at a time.
     pub workers: u64,
     /// Requests of each worker between two starts.
     pub requests: u64,
     /// Starts of the server.
     pub boots: u64,
-    /// How often what is asked for.
+    /// Weights of the requests.
     pub mix: Mix,
-    /// What goes wrong with the disk while requests are made.
+    /// Faults of the disk while requests are made.
     pub faults: DeviceFaults,
-    /// Whether connections are cut.
+    /// True if connections are cut.
     pub cuts: bool,
-    /// Whether the disk goes away and comes back.
+    /// True if the disk goes away and comes back.
     pub goes: bool,
-    /// Which blocks of the disk fail however often they are tried; failed shards are then brought back.
+    /// Blocks of the disk that fail however often they are tried; failed shards are then brought back.
     pub breaks: Breaks,
-    /// Whether readers keep what they read for long before they are done with it.
+    /// True if readers keep what they read for long before they are done with it.
     pub lingers: bool,
     /// Bytes of memory for the maps of each shard, if there is a limit.
     pub map_memory: Option<u64>,
-    /// What the blocks of every other volume have beside their data.
+    /// Metadata of each block of every other volume.
     pub metadata: MetadataSize,
     /// Entries that nodes of maps take, if fewer than they have room for.
     pub nodes: Option<NodeCapacity>,

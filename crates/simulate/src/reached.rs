@@ -17,7 +17,7 @@ pub struct Count {
     pub example: Option<(Workload, u64)>,
 }
 
-/// How many seeds reached each situation, and how often.
+/// The number of seeds that reached each situation, and the number of times.
 #[derive(Clone, Debug, Default)]
 pub struct Reached(BTreeMap<Situation, Count>);
 

@@ -90,7 +90,7 @@ impl<T: Clone + PartialEq> Register<T> {
     pub(crate) fn see(&mut self, value: &T, now: Moment) {
         let mut equal =
             self.versions.iter_mut().filter(|v| v.fate != Fate::Refused && v.value == *value);
-        // Of two that are equal nobody can tell which it was.
+        // Two equal versions cannot be told apart.
         if let (Some(version), None) = (equal.next(), equal.next()) {
             version.seen.get_or_insert(now);
         }

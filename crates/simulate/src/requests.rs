@@ -19,22 +19,22 @@ use crate::target::{Compared, Expected, Failure, Target};
 const VOLUMES_MAX: usize = 5;
 /// Readers that linger do so for up to so many microseconds, as a power of two: as long as some checkpoints take.
 const LINGER_SCALE: u64 = 13;
-/// What no write put anywhere.
-const NOBODYS: Shown = Shown::Tag(u64::MAX);
-/// How long who was told that the shard failed waits for it to come back.
+/// Content that no write put anywhere.
+const FOREIGN_TAG: Shown = Shown::Tag(u64::MAX);
+/// Time that a worker whose shard failed waits for it to come back.
 const RETURN: Duration = Duration::from_millis(400);
 
-/// Who makes requests, one at a time.
+/// Makes requests, one at a time.
 pub(crate) struct Worker {
     /// The run.
     pub run: Run,
-    /// Where they go.
+    /// The target of its requests.
     pub rig: Rig,
-    /// What they are like.
+    /// The profile of the run.
     pub profile: Profile,
     /// The chance behind them.
     pub rng: Rng,
-    /// Which host it is.
+    /// Number of the host.
     pub host: usize,
 }
 
@@ -126,7 +126,7 @@ impl Worker {
         outcome
     }
 
-    /// Whether connections end by changes of access.
+    /// Returns true if connections end by changes of access.
     fn may_be_cut(&self) -> bool {
         self.rig.core().is_some() && self.profile.mix.access > 0
     }
@@ -191,8 +191,8 @@ impl Worker {
         LbaRange::new(Lba(start.min(size.saturating_sub(blocks))), blocks)
     }
 
-    /// Where the keys of some node of the volume's map begin, in a run that is about these. One of an inner node as often as one
-    /// of a leaf.
+    /// Returns the first key of some node of the volume's map, in a run that is about these. One of an inner node
+    /// as often as one of a leaf.
     fn bound(&mut self, model: &VolumeModel) -> Option<u64> {
         if self.profile.workload != Workload::Tall || self.rng.one_in(3) {
             return None;
@@ -294,7 +294,7 @@ impl Worker {
         outcome.map(drop)
     }
 
-    /// What the range holds as far as anyone knows, now and then with one block wrong, be it its metadata alone.
+    /// Returns the known content of the range, now and then with one block wrong, which may be its metadata alone.
     fn guess(&mut self, model: &VolumeModel, range: LbaRange) -> (Vec<Shown>, Expected) {
         let history = model.history.borrow();
         let lbas = range.start.0..range.start.0 + range.blocks;
@@ -303,10 +303,10 @@ impl Worker {
         let mut altered = None;
         if self.rng.one_in(6) {
             let wrong = self.rng.below(range.blocks) as usize;
-            guess[wrong] = NOBODYS;
+            guess[wrong] = FOREIGN_TAG;
             altered = Some(wrong).filter(|_| !model.metadata.is_none() && self.rng.one_in(2));
             if altered.is_none() {
-                known[wrong] = NOBODYS;
+                known[wrong] = FOREIGN_TAG;
             }
         }
         let blocks = lbas.zip(&known).map(|(lba, shown)| content::bytes(model.id, lba, *shown));

@@ -24,14 +24,14 @@ use crate::run::{TENANTS, Terms};
 use crate::seam::SeamDevice;
 use crate::target::{Failure, Target};
 
-/// What no tenant knows.
+/// A secret that no tenant knows.
 const SECRET: u64 = 0x5EC2_E700_0000_0001;
 /// So little memory for data that requests of a core wait for it, and enough that each is served: a request is charged for up
 /// to three transfers.
 const MEMORY_SCARCE: u64 = 4 << 20;
 /// The least of it that a connection may have: two of the largest requests.
 const WINDOW_LEAST: u64 = 2 << 20;
-/// How often [`Shard::settle`] is called.
+/// Interval of [`Shard::settle`].
 const TICK: Duration = Duration::from_millis(250);
 
 /// Hosts that are connected, by volume and number.
@@ -44,27 +44,27 @@ pub(crate) struct Rig {
     shards: Rc<RefCell<Vec<Shard<SeamDevice>>>>,
     core: Option<NvmeCore<SimWorld, SeamDevice>>,
     hosts: Rc<RefCell<Hosts>>,
-    /// Held by who changes the access of a volume.
+    /// Permits to change the access of a volume.
     changing: Rc<RefCell<BTreeMap<Uuid, Semaphore>>>,
     service: Service,
 }
 
-/// What a server is started for.
+/// The purpose of a server.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Service {
-    /// Whether there is a data plane.
+    /// True if there is a data plane.
     pub plane: bool,
-    /// Whether hosts connect again.
+    /// True if hosts connect again.
     pub reconnects: bool,
     /// Hosts have to authenticate.
     pub authenticates: bool,
-    /// Whether shards that fail are brought back. A data plane does that in any case.
+    /// True if shards that fail are brought back. A data plane does that in any case.
     pub returns: bool,
     /// Connections have memory for the data of only two large requests.
     pub scarce: bool,
 }
 
-/// Where hosts reach the server.
+/// Returns the portal of the server.
 pub(crate) fn portal() -> SocketAddr {
     SocketAddr::new(ADDRESSES[0], 4420)
 }
@@ -114,7 +114,7 @@ impl Rig {
                 core.attach(shard.clone());
             }
             core.bound_tenants(TENANTS.map(str::to_owned).to_vec());
-            let listener = world.listen(portal()).expect("nobody else listens");
+            let listener = world.listen(portal()).expect("no other listener");
             let serving = core.clone();
             world.spawn(async move { serving.serve(listener).await });
             core
@@ -164,7 +164,7 @@ impl Rig {
         &self.hosts
     }
 
-    /// Whether hosts connect again.
+    /// Returns true if hosts connect again.
     pub(crate) fn reconnects(&self) -> bool {
         self.service.reconnects
     }
@@ -174,7 +174,7 @@ impl Rig {
         self.service.authenticates
     }
 
-    /// Waits until nobody else changes the access of a volume, as long as the permit is kept.
+    /// Waits until no other worker changes the access of a volume; none does while the permit is kept.
     pub(crate) async fn change_alone(&self, model: &VolumeModel) -> Permit {
         let turn = {
             let mut changing = self.changing.borrow_mut();
@@ -249,7 +249,7 @@ impl Rig {
         Ok(())
     }
 
-    /// What the server says of a volume; `None` if it is not there.
+    /// Returns the server's terms of a volume; `None` if it is not there.
     #[must_use]
     pub(crate) fn terms(&self, model: &VolumeModel) -> Option<Terms> {
         if let Some(core) = &self.core {
@@ -260,7 +260,7 @@ impl Rig {
         self.terms_of_engine(model)
     }
 
-    /// What the engine says of it.
+    /// Returns the engine's terms of the volume.
     #[must_use]
     pub(crate) fn terms_of_engine(&self, model: &VolumeModel) -> Option<Terms> {
         let volume = self.shards()[model.shard].volume(model.uuid())?;
@@ -286,7 +286,7 @@ impl Rig {
         Ok(volume.set_slo(slo).await?)
     }
 
-    /// Changes who may open a volume.
+    /// Changes which hosts may open a volume.
     ///
     /// # Errors
     /// Why not.

@@ -20,7 +20,7 @@ use crate::{image, linear};
 use harm::{Harm, Written};
 pub(crate) use terms::{Allotted, TENANTS, Terms};
 
-/// Which failures are excused, and by what.
+/// Failures that are excused, and their causes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Leniency {
     /// The disk fails requests.
@@ -29,13 +29,13 @@ pub(crate) struct Leniency {
     pub no_space: bool,
     /// Connections are cut.
     pub cuts: bool,
-    /// A shard that failed is read back, and whoever still asks the failed one is told to go.
+    /// A shard that failed is read back, and requests to the failed one are refused.
     pub returns: bool,
     /// Copies of roots were torn by a power cut.
     pub roots: bool,
 }
 
-/// What a run did.
+/// Counts of a run's operations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Requests issued.
@@ -69,24 +69,24 @@ struct Shared {
     next_tag: Cell<Tag>,
     volumes: RefCell<Vec<Rc<VolumeModel>>>,
     leniency: Cell<Leniency>,
-    /// What blocks of new volumes have beside their data.
+    /// Metadata of each block of new volumes.
     metadata: Cell<MetadataSize>,
-    /// What the disk damaged: volume, block, write.
+    /// Blocks that the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
-    /// Where, and which block of a volume that was.
+    /// The damaged locations, and the volume's block that was there.
     spoiled: RefCell<BTreeSet<(Pba, Lba)>>,
-    /// What some boot could not read: what it could not compare it took to be there.
+    /// Blocks that some boot could not read: as it could not compare them, it took them for present.
     unread: RefCell<BTreeSet<Pba>>,
-    /// What lies where.
+    /// The contents of written locations.
     written: RefCell<Written>,
-    /// What else was damaged.
+    /// The damage to structures.
     harm: RefCell<Harm>,
     counts: Cell<Counts>,
     failure: RefCell<Option<String>>,
     disk: RefCell<Option<SimDevice>>,
-    /// What the volumes of each tenant may hold, and did when that was said.
+    /// The limit of the volumes of each tenant, and their size when it was set.
     allotted: RefCell<[Option<Allotted>; TENANTS.len()]>,
-    /// Whether anything was bounded so far.
+    /// True if anything was bounded so far.
     was_bounded: Cell<bool>,
 }
 
@@ -97,7 +97,7 @@ impl Run {
         Self { shared: Rc::new(Shared { trace, ..Shared::default() }) }
     }
 
-    /// What happened.
+    /// Returns the trace of the run.
     #[must_use]
     pub(crate) fn trace(&self) -> &Trace {
         &self.shared.trace
@@ -115,7 +115,7 @@ impl Run {
         self.shared.next_tag.get()
     }
 
-    /// What it did so far.
+    /// Returns the counts so far.
     #[must_use]
     pub(crate) fn counts(&self) -> Counts {
         self.shared.counts.get()
@@ -128,7 +128,7 @@ impl Run {
         self.shared.counts.set(counts);
     }
 
-    /// What is excused.
+    /// Returns the failures that are excused.
     #[must_use]
     pub(crate) fn leniency(&self) -> Leniency {
         self.shared.leniency.get()
@@ -155,13 +155,13 @@ impl Run {
         self.shared.failure.borrow_mut().get_or_insert(finding);
     }
 
-    /// What is wrong, if anything.
+    /// Returns the failure, if any.
     #[must_use]
     pub(crate) fn failure(&self) -> Option<String> {
         self.shared.failure.borrow().clone()
     }
 
-    /// Whether to stop.
+    /// Returns true if the run has to stop.
     #[must_use]
     pub(crate) fn has_failed(&self) -> bool {
         self.shared.failure.borrow().is_some()
@@ -308,7 +308,7 @@ impl Run {
         volume.deleted_at.set(now);
     }
 
-    /// Whether a checkpoint may fail like this.
+    /// Checks that a checkpoint may fail like this.
     pub(crate) fn check_checkpoint(&self, outcome: Result<(), Failure>) {
         self.take_damage();
         let lenient = self.leniency();
@@ -319,7 +319,7 @@ impl Run {
         }
     }
 
-    /// Whether a scrub may call these blocks damaged.
+    /// Checks that a scrub may call these blocks damaged.
     pub(crate) fn check_scrub(&self, damaged: &[Damaged]) {
         self.take_damage();
         let lenient = self.leniency();
@@ -422,7 +422,7 @@ impl Run {
         }
     }
 
-    /// Whether a request may fail like this.
+    /// Checks that a request may fail like this.
     fn check_failure(
         &self,
         volume: &VolumeModel,

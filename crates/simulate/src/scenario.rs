@@ -41,20 +41,20 @@ use rows::{Asks, Ends, Plan};
 pub(crate) const DEVICE_BLOCKS: u64 = 16_384;
 /// The smallest extents.
 pub(crate) const EXTENT_BLOCKS: u32 = 1024;
-/// How often it is looked whether the power is still on.
+/// Interval at which the power is checked.
 const WATCH: Duration = Duration::from_micros(200);
 /// The same when little happens.
 const WATCH_IDLY: Duration = Duration::from_millis(5);
-/// What takes longer hangs. Clients give a command 30 s.
+/// Time after which a run hangs. Clients give a command 30 s.
 const HANG: Duration = Duration::from_secs(200);
-/// How long stuck requests are stuck, and disks are gone.
+/// Time for which stuck requests are stuck, and disks are gone.
 const TROUBLE: Duration = Duration::from_millis(400);
 /// Free blocks of an aged shard beside those for its volumes.
 const SPARE_HOLES: u64 = 300;
 /// Starts that a disk which fails requests may need.
 const OPEN_TRIES: u32 = 4;
 
-/// How a boot ended.
+/// Outcome of a boot.
 enum End {
     /// All requests were made.
     Finished,
@@ -179,7 +179,7 @@ impl Scenario {
         Leniency { device_errors, no_space, cuts, returns, ..Leniency::default() }
     }
 
-    /// How long nothing runs: tokens may end meanwhile.
+    /// Returns the time for which nothing runs: tokens may end meanwhile.
     fn time_between_boots(&mut self) -> Duration {
         Duration::from_secs([0, 1, 10, 100, 10_000][self.rng.below(5) as usize])
     }
@@ -199,17 +199,18 @@ struct Boot {
     rng: Rng,
     is_first: bool,
     is_last: bool,
-    /// Whether the disk's cache went on behind the end of a process: what the start is built on may go with the power.
+    /// True if the disk's cache went on after the end of a process: the base of the start may be lost with the
+    /// power.
     is_unflushed: bool,
     /// The power goes when one of the shards that were there before writes a root.
     cuts_at_roots: bool,
-    /// Whether disk and network are to make trouble.
+    /// True if disk and network are to make trouble.
     trouble: Rc<Cell<bool>>,
-    /// What fails for good.
+    /// Blocks that fail for good.
     broken: Broken,
 }
 
-/// What became of something that the power may cut short.
+/// Outcome of work that the power may cut short.
 enum Watched<T> {
     Done(T),
     Ended(End),
@@ -493,8 +494,8 @@ impl Boot {
         }
     }
 
-    /// What does not come with single requests: now and then, as long as `trouble` says so. What is
-    /// stuck is released sooner or later in any case.
+    /// Starts faults that do not come with single requests: now and then, as long as `trouble` is set. Stuck
+    /// requests are released sooner or later in any case.
     fn make_trouble(&mut self) {
         let (world, disk, profile) = (self.world.clone(), self.disk().clone(), self.profile);
         let (mut rng, trouble) = (self.rng.fork(), self.trouble.clone());

@@ -11,7 +11,7 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use crate::run::Run;
 
-/// Which promise of [`io_traits::Device`] is broken.
+/// The promise of [`io_traits::Device`] that is broken.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Seam {
     /// None.
@@ -57,7 +57,7 @@ pub(crate) struct SeamDevice {
     world: SimWorld,
     device: SimDevice,
     seam: Seam,
-    /// What stale reads give.
+    /// Contents that stale reads return.
     kept: Kept,
     /// The run that is told what is written.
     told: Option<Run>,
@@ -110,7 +110,7 @@ impl Device for SeamDevice {
         self.seam == Seam::Honest && self.device.pins()
     }
 
-    /// What is broken between engine and disk is so for requests only.
+    /// Promises are broken for requests only, so blocks are pinned only where none is broken.
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         if self.seam == Seam::Honest { self.device.pin(range) } else { None }
     }

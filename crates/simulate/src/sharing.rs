@@ -48,8 +48,7 @@ impl Rig {
         core.schedule(0, Some(config), &quotas);
     }
 
-    /// What is left in a queue although nobody waits for anything; `None` if that is nothing, as it
-    /// should be.
+    /// Returns the leftovers in a queue when no request waits; `None` if there are none, as it should be.
     pub(crate) fn left_in_line(&self) -> Option<String> {
         let core = self.core()?;
         for device in core.stats().devices {

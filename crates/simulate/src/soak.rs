@@ -13,12 +13,12 @@ use crate::reached::Reached;
 use crate::run::Counts;
 use crate::seam::Seam;
 
-/// Which seeds to run.
+/// The seeds to run.
 #[derive(Clone, Debug)]
 pub struct Soak {
     /// The seeds.
     pub seeds: Range<u64>,
-    /// What they are about; each seed's own choice if `None`.
+    /// Their workload; each seed's own choice if `None`.
     pub workload: Option<Workload>,
     /// Seeds at a time.
     pub threads: usize,
@@ -26,12 +26,12 @@ pub struct Soak {
     pub failures_max: usize,
 }
 
-/// What became of them.
+/// The outcome of many runs.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Seeds that ran.
     pub seeds: u64,
-    /// What they did together.
+    /// Sum of their counts.
     pub counts: Counts,
     /// The situations that they reached.
     pub reached: Reached,
@@ -56,7 +56,7 @@ impl Soak {
                 }
                 let outcome = run(seed, self.workload, Seam::Honest, &Trace::default());
                 each(&outcome);
-                let mut summary = summary.lock().expect("nobody panics with it");
+                let mut summary = summary.lock().expect("no holder panics");
                 summary.add(outcome);
                 if summary.failures.len() >= self.failures_max {
                     stop.store(true, Ordering::Relaxed);

@@ -35,7 +35,7 @@ pub(crate) fn places() -> impl Iterator<Item = u64> {
     (1..=LEAVES).map(|leaf| leaf * LEAF_ENTRIES)
 }
 
-/// What is known of the disk: one volume, one write for each leaf.
+/// Returns the known state of the disk: one volume, one write for each leaf.
 pub(crate) fn known(run: &Run) -> Rc<VolumeModel> {
     run.set_metadata(METADATA);
     let model = run.new_volume(0, BLOCKS);

@@ -15,7 +15,7 @@ use crate::fused::{FusedHost, Gone};
 use crate::history::Fate;
 use crate::seam::SeamDevice;
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Clone)]
 pub(crate) enum Target {
     /// To the engine.
@@ -44,12 +44,12 @@ pub(crate) enum Failure {
     Deleted,
     /// The server ends, or the connection to it is lost.
     Lost,
-    /// What the engine should never say.
+    /// An error that the engine should never return.
     Unexpected,
 }
 
 impl Failure {
-    /// What a change that failed so comes to.
+    /// Returns the fate of a change that failed so.
     #[must_use]
     pub(crate) fn fate(self) -> Fate {
         match self {
@@ -119,7 +119,7 @@ impl From<Status> for Failure {
     }
 }
 
-/// What a comparison expects.
+/// The contents that a comparison expects.
 #[derive(Clone)]
 pub(crate) struct Expected {
     /// Blocks, each with the metadata that goes with it.
@@ -128,7 +128,7 @@ pub(crate) struct Expected {
     pub altered: Option<usize>,
 }
 
-/// What a comparison said.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compared {
     /// Everything is equal.
@@ -220,7 +220,7 @@ impl Target {
         }
     }
 
-    /// Whether the connection of the host is lost.
+    /// Returns true if the connection of the host is lost.
     pub(crate) async fn is_lost(&self) -> bool {
         use client::Error::{Closed, Disconnected, Unanswered};
         let Self::Plane(volume, _) = self else { return false };
@@ -328,7 +328,7 @@ impl Target {
         }
     }
 
-    /// Which byte differs, where metadata counts as a part of its block's last byte.
+    /// Returns the first byte that differs, where metadata counts as a part of its block's last byte.
     fn differs(&self, offset_bytes: u64) -> Compared {
         let data = BLOCK_SIZE as u64;
         let each = data + self.metadata_size().bytes() as u64;

@@ -1,9 +1,10 @@
 //! Policies that are watched while they serve: what [`schedule::Policy`] promises is asserted at each call.
 //!
-//! - W1: who is named offered a request, and once for each; requests of a flow in the order of their coming.
-//! - W2: who is told to wait is told until when, in the future, and is not told so again and again then.
-//! - W3: nobody starves. A policy that isolates lets a request go before its flow's quota has paid for
-//!   the largest twice; one that does not lets requests go in the order of their coming.
+//! - W1: the flow that is named has offered a request, and is named once for each; requests of a flow go in the
+//!   order of their coming.
+//! - W2: a caller that is told to wait is told until when, in the future, and is not told so again and again then.
+//! - W3: no flow starves. A policy that isolates lets a request go before its flow's quota has paid for the largest
+//!   twice; one that does not lets requests go in the order of their coming.
 //! - W4: in no window is more taken than ceiling and quotas allow, nor less while the device is idle, as
 //!   `docs/policies.md` promises (`sim::Judge`).
 //!
@@ -50,7 +51,7 @@ const fn watched<const NUMBER: usize>() -> PolicyKind {
 struct Offered {
     arrival: u64,
     units: u64,
-    /// What had been taken when it was offered or the rates changed, in units.
+    /// Amount taken when it was offered or the rates changed, in units.
     taken_before: u64,
 }
 
@@ -74,7 +75,7 @@ struct Watched {
     units_max: u64,
     /// Until when the policy said to wait, if nothing has changed since.
     wait_until: Option<Instant>,
-    /// How often it said so when that time had come.
+    /// Number of times that it told the caller to wait again when that time had come.
     in_vain: usize,
 }
 
@@ -112,12 +113,12 @@ impl Watched {
         self.check_rates();
     }
 
-    /// What was said of waiting counts no more.
+    /// Forgets earlier answers to wait.
     fn note_change(&mut self) {
         (self.wait_until, self.in_vain) = (None, 0);
     }
 
-    /// Whoever waits is judged by what is from now on.
+    /// Judges the requests that wait by the rates from now on.
     fn note_rates(&mut self) {
         self.note_change();
         let taken = self.taken;
@@ -163,10 +164,10 @@ impl Watched {
 
     fn waits(&mut self, at: Instant) {
         assert!(at > self.now, "W2: to wait until {at:?}, and it is {:?}", self.now);
-        assert!(self.flows.values().any(|flow| flow.offered.is_some()), "W2: for whom?");
+        assert!(self.flows.values().any(|flow| flow.offered.is_some()), "W2: for which flow?");
         if self.wait_until.is_some_and(|before| self.now >= before) {
             self.in_vain += 1;
-            // Who waits for several things may be woken once for each of them.
+            // A caller that waits for several things may be woken once for each of them.
             assert!(self.in_vain <= 2 * self.flows.len() + 2, "W2: asked in vain again and again");
         }
         self.wait_until = Some(at);

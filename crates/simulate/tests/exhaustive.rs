@@ -82,7 +82,7 @@ fn shows_in_three_levels_only(mutant: Sabotage) {
     let is_short = |program: &&Program| program.steps.len() <= 2;
     let other = first_finding(programs.iter().filter(is_short));
     volume::sabotage(None);
-    println!("{mutant:?}: {}", finding.unwrap_or_else(|| panic!("nobody notices {mutant:?}")));
+    println!("{mutant:?}: {}", finding.unwrap_or_else(|| panic!("no check notices {mutant:?}")));
     assert_eq!(other, None, "{mutant:?} shows elsewhere");
 }
 
@@ -91,7 +91,7 @@ fn an_inner_node_behind_an_old_checksum_is_found_in_three_levels() {
     shows_in_three_levels_only(Sabotage::KeepInnerChecksum);
 }
 
-/// What the first of the programs finds that finds anything.
+/// Returns the finding of the first program that finds anything.
 fn first_finding<'a>(mut programs: impl Iterator<Item = &'a Program>) -> Option<String> {
     let base = Base::default();
     programs.find_map(|program| base.crash_everywhere(program).err())
@@ -110,7 +110,7 @@ fn is_found_by(steps: &[Step], mutant: Sabotage) {
     let finding = first_finding(with.into_iter());
     let other = first_finding(without.into_iter().filter(is_short));
     volume::sabotage(None);
-    println!("{mutant:?}: {}", finding.unwrap_or_else(|| panic!("nobody notices {mutant:?}")));
+    println!("{mutant:?}: {}", finding.unwrap_or_else(|| panic!("no check notices {mutant:?}")));
     assert_eq!(other, None, "{mutant:?} shows without {steps:?}");
 }
 

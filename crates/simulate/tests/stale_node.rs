@@ -33,7 +33,7 @@ async fn write(volume: &Volume<SimDevice>, tag: u8) {
     volume.shard().checkpoint().await.expect("a sound disk");
 }
 
-/// What is read from a volume whose only leaf is an older version of itself.
+/// Reads from a volume whose only leaf is an older version of itself.
 fn read_through_a_stale_node() -> Result<u8, VolumeError> {
     let simulation = Simulation::new(1);
     let world = simulation.world();

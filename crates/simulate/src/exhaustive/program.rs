@@ -49,7 +49,7 @@ impl Step {
     /// All that changes the same blocks.
     const BLOCKS: [Self; 5] =
         [Self::Write, Self::Overlap, Self::Unmap, Self::Swap, Self::Checkpoint];
-    /// What changes a map of many levels across the bounds of its nodes.
+    /// Programs that change a map of many levels across the bounds of its nodes.
     const SHAPES: [Self; 5] =
         [Self::Across, Self::ClearAcross, Self::ClearWide, Self::CutInside, Self::Checkpoint];
     /// One of each kind.
@@ -69,7 +69,7 @@ impl Step {
 pub struct Program {
     /// The operations.
     pub steps: Vec<Step>,
-    /// Whether they run at once.
+    /// True if they run at once.
     pub at_once: bool,
     /// Bytes of memory for the maps, if there is a limit.
     pub map_memory: Option<u64>,

@@ -1,4 +1,4 @@
-//! Which structure is damaged, and what that may cost.
+//! Damage to structures, and the losses that it excuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use crate::content::{self, Shown};
 const EXTENT_TREE: u32 = u32::MAX;
 const VOLUME_TREE: u32 = u32::MAX - 1;
 
-/// What the damage may have cost.
+/// The losses that the damage excuses.
 #[derive(Debug, Default)]
 pub(super) struct Harm {
-    /// What was damaged.
+    /// The damaged structures.
     kinds: Vec<Kind>,
     /// Volumes that may be gone.
     pub(super) gone: BTreeSet<u64>,
@@ -26,7 +26,7 @@ pub(super) struct Harm {
 }
 
 impl Harm {
-    /// Whether a block that held this, one after the other, may now be that.
+    /// Returns true if a block that held these contents, one after the other, may now show `now`.
     pub(super) fn allows(
         &self,
         id: u64,
@@ -43,7 +43,7 @@ impl Harm {
         }
     }
 
-    /// Whether this may be left behind a repair.
+    /// Returns true if the problem may remain after a repair.
     pub(super) fn excuses(&self, problem: &Problem) -> bool {
         let is_data = |error: &VolumeError| matches!(error, VolumeError::Corrupt { .. });
         match problem {
@@ -131,7 +131,7 @@ impl Mending {
     }
 }
 
-/// Where things lie, from the superblock's bytes.
+/// Locations of structures, from the superblock's bytes.
 struct Layout(Superblock);
 
 impl Layout {
@@ -165,7 +165,7 @@ impl Layout {
     }
 }
 
-/// Which blocks this damages, and what that may cost.
+/// Returns the blocks that this damages, and adds the losses that it excuses to `harm`.
 fn harm_by(
     kind: Kind,
     blocks: &Blocks,

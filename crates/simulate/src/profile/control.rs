@@ -1,10 +1,10 @@
-//! What operators ask for.
+//! Requests of operators.
 
 use sim::Rng;
 
 use super::{Mix, Profile, Workload, errors};
 
-/// What operators ask for, and little else.
+/// Requests of operators, and little else.
 const CONTROL: Mix = Mix {
     write: 14,
     clear: 2,

@@ -1,4 +1,4 @@
-//! What an operator asks for: promises, access and restrictions, allotments; and looks at what came of them.
+//! Requests of operators: service levels, access and restrictions, allotments; and checks of their effect.
 
 use access::{Access, InterfaceName, Network, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Secret};
@@ -16,7 +16,7 @@ const GRACES: [u64; 4] = [1, 3, 60, 7200];
 /// Networks that may be named.
 const NETWORKS: [&str; 4] = ["10.0.0.0/8", "10.0.0.1", "192.168.0.0/16", "2001:db8::/32"];
 
-/// A secret that nobody has: a function of a number.
+/// Returns a secret that no host has: a function of a number.
 fn secret(number: u64) -> Secret {
     let (mut rng, mut random) = (Rng::new(number), [0; KEY_LEN_MAX]);
     for part in random.chunks_exact_mut(8) {
@@ -167,7 +167,8 @@ impl Rig {
         }
     }
 
-    /// While nobody changes terms, the data plane and the engine say the same of each volume.
+    /// Checks that the data plane and the engine have the same terms of each volume, while no operator changes
+    /// them.
     pub(crate) fn compare_terms(&self, run: &Run) {
         for model in run.volumes().into_iter().filter(|model| model.is_usable()) {
             let (served, kept) = (self.terms(&model), self.terms_of_engine(&model));

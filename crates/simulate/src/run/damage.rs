@@ -1,4 +1,4 @@
-//! What the disk damaged of tenants' blocks, and what that excuses.
+//! Damage of the disk to tenants' blocks, and the failures that it excuses.
 
 use sim::{Damage, DamageKind, SimDevice};
 use units::{Lba, LbaRange, Pba};
@@ -9,8 +9,9 @@ use crate::history::{Change, Moment};
 use crate::model::VolumeModel;
 
 impl Run {
-    /// Whether block `lba` of some volume may be damaged at `pba`: the disk damaged it there, some boot took to be there what
-    /// it could not read, or a start may have undone a change of the block, whose place was used again since.
+    /// Returns true if block `lba` of some volume may be damaged at `pba`: the disk damaged it there, some boot
+    /// could not read it and took it for present, or a start may have undone a change of the block, whose location
+    /// was used again since.
     pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba) -> bool {
         self.take_damage();
         let unread = self.shared.unread.borrow().contains(&pba);
@@ -20,7 +21,7 @@ impl Run {
             || self.shared.volumes.borrow().iter().any(|volume| is_undone(volume))
     }
 
-    /// Whether a block of the range may be lost, and that at this place if it is told which.
+    /// Returns true if a block of the range may be lost, and, if a location is given, lost there.
     pub(super) fn is_lost(
         &self,
         volume: &VolumeModel,
@@ -40,7 +41,7 @@ impl Run {
         doubtful || self.is_harmed(volume, range, from) || lbas.any(|lba| history.is_shaken(lba))
     }
 
-    /// Whether any block of the range may hold what the disk damaged.
+    /// Returns true if a block of the range may hold data that the disk damaged.
     fn is_harmed(&self, volume: &VolumeModel, range: LbaRange, now: Moment) -> bool {
         let history = volume.history.borrow();
         let harmed = self.shared.harmed.borrow();

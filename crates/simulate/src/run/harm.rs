@@ -6,7 +6,7 @@
 //! | both superblocks | the disk does not open |
 //! | both copies of a root | its shard goes back: errors of any of its blocks, and it may not open; volumes that this root brought |
 //! | a journal record | it does not open, or changes that were answered since the record was made are undone by the next start. What they had freed was used again: so are writes before them of which no record says that their data is there, and of the other blocks they cover come errors |
-//! | a node of a table | the disk does not open, or the table is made anew |
+//! | a node of a table | the disk does not open, or the table is rebuilt |
 //! | a bitmap | the same |
 //! | a descriptor | its volume is gone; its blocks stay in use |
 //! | a node of a map | errors of the node's volume that name it, blocks in use that it names, the count of mapped blocks; a start that needs it fails |
@@ -58,7 +58,7 @@ pub(crate) enum Part {
     Descriptor(Uuid),
 }
 
-/// What was written where, as far as it tells whose a damaged block is.
+/// The locations of written structures, as far as that tells the owner of a damaged block.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     /// The record whose block was written last at each place of a journal.
@@ -69,13 +69,13 @@ pub(super) struct Written {
     rooted: BTreeMap<u16, u64>,
     /// Numbers of volumes.
     numbers: BTreeMap<Uuid, u32>,
-    /// Where tenants' blocks were written last, run by run.
+    /// Locations of the latest writes of tenants' blocks, run by run.
     runs: Vec<PbaRange>,
     /// The last two versions of each node and descriptor, if they are kept, and where each was written.
     versions: Option<BTreeMap<Vec<u8>, Vec<Version>>>,
 }
 
-/// What is damaged.
+/// The damaged structures.
 #[derive(Debug, Default)]
 pub(super) struct Harm {
     parts: BTreeMap<Pba, BTreeSet<Part>>,
@@ -227,7 +227,7 @@ impl Run {
         written.rooted.get(&shard).is_some_and(|newest| *newest >= generation)
     }
 
-    /// Where tenants' blocks were written last, run by run.
+    /// Returns the locations of the latest writes of tenants' blocks, run by run.
     pub(crate) fn last_runs(&self) -> Vec<PbaRange> {
         self.shared.written.borrow().runs.clone()
     }
@@ -255,20 +255,20 @@ impl Run {
         self.shared.harm.borrow().parts.values().flatten().any(is_meant)
     }
 
-    /// Whether any structure was damaged.
+    /// Returns true if any structure was damaged.
     pub(crate) fn is_any_structure_harmed(&self) -> bool {
         self.take_damage();
         self.is_any_part(|_| true)
     }
 
-    /// Whether a copy of a root, or of the superblock, was damaged.
+    /// Returns true if a copy of a root, or of the superblock, was damaged.
     pub(crate) fn is_any_copy_harmed(&self) -> bool {
         self.take_damage();
         self.is_any_part(|part| matches!(part, Part::Superblock | Part::Root(..)))
     }
 
-    /// Whether a shard lost its newest root, and goes on from the one before: what only that one leads to may be gone, and
-    /// errors concern whatever is in the shard.
+    /// Returns true if a shard lost its newest root, and goes on from the one before: what only the newest leads to
+    /// may be gone, and errors may concern anything in the shard.
     pub(super) fn goes_back(&self, shard: usize) -> bool {
         let harm = self.shared.harm.borrow();
         harm.gone_back.iter().any(|gone| usize::from(*gone) == shard)
@@ -279,7 +279,7 @@ impl Run {
         !self.shared.harm.borrow().gone_back.is_empty()
     }
 
-    /// Whether a node of the volume's map was damaged, at this place if it is told which.
+    /// Returns true if a node of the volume's map was damaged, at `place` if one is given.
     pub(super) fn is_map_harmed(&self, volume: &VolumeModel, place: Option<Pba>) -> bool {
         let known = self.shared.written.borrow().numbers.get(&volume.uuid()).copied();
         let is_meant = |part: &Part| match part {
@@ -292,24 +292,24 @@ impl Run {
         }
     }
 
-    /// Whether the volume's descriptor was damaged.
+    /// Returns true if the volume's descriptor was damaged.
     fn is_descriptor_harmed(&self, volume: &VolumeModel) -> bool {
         self.is_any_part(|part| *part == Part::Descriptor(volume.uuid()))
     }
 
-    /// Whether the volume may be gone, or have come back, against what was acknowledged.
+    /// Returns true if the volume may be gone, or have come back, against what was acknowledged.
     pub(crate) fn excuses_existence(&self, volume: &VolumeModel, exists: bool) -> bool {
         self.take_damage();
         !exists && (self.is_descriptor_harmed(volume) || self.goes_back(volume.shard))
     }
 
-    /// Whether blocks may be in use that only what is damaged names.
+    /// Returns true if blocks may be in use that only damaged structures name.
     fn hides_blocks(&self) -> bool {
         let hides = |part: &Part| matches!(part, Part::Node(_) | Part::Descriptor(_));
         self.is_any_part(hides) || self.any_goes_back()
     }
 
-    /// Whether a scrub may call this block damaged.
+    /// Returns true if a scrub may call this block damaged.
     pub(super) fn excuses_damage(&self, structure: Structure, pba: Pba) -> bool {
         match structure {
             Structure::Superblock => self.is_harmed_at(pba, |part| *part == Part::Superblock),
@@ -328,7 +328,7 @@ impl Run {
         }
     }
 
-    /// Whether a check of everything may find this.
+    /// Returns true if a full check may find this.
     pub(crate) fn excuses_finding(&self, finding: &Finding) -> bool {
         match finding {
             Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
@@ -345,7 +345,7 @@ impl Run {
         }
     }
 
-    /// Whether the disk may not be opened for this reason.
+    /// Returns true if this error may keep the disk from being opened.
     pub(crate) fn excuses_open(&self, error: &OpenError) -> bool {
         self.take_damage();
         let torn = self.leniency().roots;
@@ -374,7 +374,7 @@ impl Run {
         }
     }
 
-    /// Whether a look at the disk may find this.
+    /// Returns true if a look at the disk may find this.
     pub(crate) fn excuses_fault(&self, fault: &Fault) -> bool {
         self.take_damage();
         let at = |structure| fault.pba.is_some_and(|pba| self.excuses_damage(structure, pba));
@@ -418,7 +418,7 @@ impl Run {
     }
 }
 
-/// Whether the newest root of the shard is from behind the record.
+/// Returns true if the newest root of the shard is from after the record.
 fn is_covered(disk: &SimDevice, (shard, incarnation, sequence): RecordId) -> bool {
     let superblock = superblock();
     let places = [0, 1].into_iter().flat_map(|slot| superblock.root_places(shard, slot));

@@ -24,18 +24,18 @@ pub(crate) struct Allotted {
     pub held_max: u64,
 }
 
-/// What a server says of a volume.
+/// The terms of a volume, as a server has them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Terms {
     /// Its name.
     pub name: String,
     /// Its size in blocks.
     pub blocks: u64,
-    /// What its blocks have beside their data.
+    /// Metadata of each of its blocks.
     pub metadata: MetadataSize,
-    /// What it is promised.
+    /// Its service level.
     pub slo: Slo,
-    /// Who may open it; `None` if that cannot be read.
+    /// Its access; `None` if that cannot be read.
     pub access: Option<Access>,
 }
 
@@ -141,7 +141,7 @@ impl Run {
         }
     }
 
-    /// Whether the volume's owner may hold no more than so much, or might when a request began.
+    /// Returns true if the space of the volume's owner is limited, or may have been when a request began.
     pub(super) fn is_bounded(&self, volume: &VolumeModel) -> bool {
         let access = volume.access.borrow();
         let owner = access.latest().owner.as_deref();

@@ -19,7 +19,7 @@ const PIECE_MAX: u64 = 3;
 const HOLES_AT_ONCE: usize = 64;
 /// Blocks that a full shard keeps back, and that lie together: they are taken when there are holes instead.
 const KEPT_BACK: u64 = 400;
-/// What the data of the filling says it is of: no volume of the run.
+/// The volume number in the data of the filling: no volume of the run has it.
 const NUMBER: u64 = 1 << 32;
 
 impl Boot {

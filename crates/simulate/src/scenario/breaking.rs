@@ -2,8 +2,9 @@
 //!
 //! - B1: what is acknowledged is there when the disk is mended, whatever failed meanwhile. Until then what can be read is what
 //!   may be there.
-//! - B2: where blocks take no writes, volumes go on at others, whoever asks fails a bounded number of times, and the disk can be
-//!   opened. Bitmaps have their places and no others: those are not meant. Nor are superblocks; of roots one copy is.
+//! - B2: where blocks take no writes, volumes go on at others, a request fails a bounded number of times, and the
+//!   disk can be opened. Bitmaps have their places and no others: those are not meant. Nor are superblocks; of
+//!   roots one copy is.
 //! - B4: where a bitmap takes no writes, and nothing else is broken, all that was acknowledged can still be read, also when no
 //!   checkpoint can be written any more and the shard has failed.
 
@@ -34,14 +35,14 @@ const RUNS_MAX: usize = 4;
 const GO_ON_TRIES: u64 = 100;
 /// Blocks of each volume that are written so.
 const GO_ON_BLOCKS: u64 = 24;
-/// How long a shard that failed takes to come back, at least.
+/// Least time until a shard that failed is back.
 pub(super) const RETURN: Duration = Duration::from_millis(500);
 
-/// What fails for good. Cheap to clone; clones are the same.
+/// Ranges that fail for good. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Broken(Rc<RefCell<Vec<(PbaRange, Defect, Place)>>>);
 
-/// What is broken.
+/// The kind of a broken location.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
     /// Blocks of any kind, or of none yet.
@@ -85,32 +86,33 @@ impl Place {
 }
 
 impl Broken {
-    /// Whether nothing is.
+    /// Returns true if no range is broken.
     pub(super) fn is_sound(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// Whether some of these blocks cannot be read.
+    /// Returns true if some of these blocks cannot be read.
     pub(super) fn hides(&self, blocks: PbaRange) -> bool {
         let overlaps = |range: &PbaRange| range.start < blocks.end() && blocks.start < range.end();
         let broken = self.0.borrow();
         broken.iter().any(|(range, defect, _)| *defect != Defect::Writes && overlaps(range))
     }
 
-    /// Whether all that is broken can still be read, and has others in its place (B2). Else it may keep the disk shut.
+    /// Returns true if all that is broken can still be read, and can be replaced by other blocks (B2). Otherwise it
+    /// may keep the disk from being opened.
     pub(super) fn goes_on(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, place)| *defect == Defect::Writes && *place != Place::Bitmap)
     }
 
-    /// Whether checkpoints may have ended for good, and nothing is amiss but that (B4).
+    /// Returns true if checkpoints may have ended for good, and nothing else is amiss (B4).
     fn is_stuck(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, _)| *defect == Defect::Writes)
             && broken.iter().any(|(.., place)| *place == Place::Bitmap)
     }
 
-    /// Whether a copy of a root may be torn, which a look at the disk finds.
+    /// Returns true if a copy of a root may be torn, which a look at the disk finds.
     pub(super) fn tears_roots(&self) -> bool {
         self.0.borrow().iter().any(|(.., place)| *place == Place::Root)
     }
@@ -226,7 +228,7 @@ impl Boot {
         }
     }
 
-    /// Whether what is about to be opened cannot be read as a whole.
+    /// Notes the blocks that cannot be read when the disk is opened next.
     pub(super) fn note_unread(&self) {
         let broken = self.broken.0.borrow();
         let unread = broken.iter().filter(|(_, defect, _)| *defect != Defect::Writes);

@@ -27,7 +27,7 @@ const OVERWRITTEN: u64 = 8;
 const WRITES_MAX: u64 = 400;
 /// A request that takes longer waits for room.
 const ANSWER: Duration = Duration::from_millis(100);
-/// How long a shard is brought back in vain, in milliseconds: each time some blocks are refused.
+/// Range of the time for which bringing a shard back fails, in milliseconds: each time some blocks are refused.
 const IN_VAIN_MS: (u64, u64) = (1_000, 20_000);
 /// Attempts within which a request is done (B3).
 const TRIES: u32 = 20;
@@ -82,7 +82,7 @@ impl Boot {
         Superblock::with_extents(Uuid::nil(), DEVICE_BLOCKS, EXTENT_BLOCKS).expect("large enough")
     }
 
-    /// Whether the extent is some shard's journal: on so small a disk it fills one.
+    /// Returns true if the extent is some shard's journal: on so small a disk it fills one.
     fn is_journal(&self, extent: u64) -> bool {
         self.disk().peek(Pba(extent + 2)).starts_with(b"FJR1")
     }

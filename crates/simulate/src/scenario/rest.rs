@@ -7,7 +7,7 @@ use volume::{CheckReport, Finding, VolumeError};
 use super::{Boot, End, Watched};
 use crate::rig::Rig;
 
-/// How long the background has for what is left to do.
+/// Time for the background to finish its work.
 const QUIET: Duration = Duration::from_millis(600);
 
 impl Boot {
@@ -65,8 +65,8 @@ impl Boot {
         }
     }
 
-    /// What a check found that the disk is not to blame for: each finding has its place, but for blocks that only
-    /// nodes at such places name.
+    /// Returns the findings of a check that the damage to the disk does not excuse. A finding is excused by its
+    /// location, except for blocks that only nodes at such locations name.
     fn unexcused(&self, report: CheckReport) -> Vec<Finding> {
         let is_refused = |finding: &Finding| match finding {
             Finding::Unreadable(VolumeError::Device(DeviceError::Io { range, .. })) => {

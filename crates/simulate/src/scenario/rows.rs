@@ -15,18 +15,18 @@ const CONTROL_REQUESTS_MAX: u64 = 5;
 /// Events of the disk within which the power goes straight behind a start, as a power of two.
 const CUT_SCALE: u64 = 7;
 
-/// What is asked for.
+/// The requests of a boot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Asks {
-    /// What the workload is about.
+    /// Requests of the workload.
     All,
-    /// What operators ask for.
+    /// Requests of operators.
     Operators,
     /// Nothing.
     Nothing,
 }
 
-/// How a boot ends, unless the power goes before.
+/// The end of a boot, unless the power goes before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Ends {
     /// In any way.
@@ -44,7 +44,7 @@ pub(super) enum Ends {
 pub(super) struct Plan {
     pub(super) asks: Asks,
     pub(super) ends: Ends,
-    /// Whether all data is read at the start.
+    /// True if all data is read at the start.
     pub(super) reads: bool,
 }
 
@@ -70,8 +70,8 @@ impl Plan {
         Self { asks, ends, reads: rng.one_in(3) }
     }
 
-    /// Whether the disk's cache goes on behind the boot before this one: so it is behind every other one of those that do what the
-    /// workload is about.
+    /// Returns true if the disk's cache goes on after the boot before this one: it does after every other boot that
+    /// runs the workload.
     pub(super) fn goes_on_unflushed(plans: &[Self], boot: usize) -> bool {
         let is_full = |plan: &&Self| plan.asks == Asks::All;
         let before = plans[..boot].iter().filter(is_full).count();

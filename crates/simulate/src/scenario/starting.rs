@@ -7,7 +7,7 @@ use super::Boot;
 use super::tearing::root_places;
 use crate::rig::Rig;
 
-/// What a deletion leaves has come back by then.
+/// Time after which the space of a deletion is free again.
 const RECLAIMED: Duration = Duration::from_millis(100);
 /// One of so many flushes fails when extents are given back: that of the root often enough, and not the one before it.
 const FLUSH_ERROR_ONE_IN: u64 = 2;
@@ -28,7 +28,7 @@ impl Boot {
             Err(error) => Err(error),
         };
         let used = used.unwrap_or_else(|error| {
-            self.run.fail(format!("nobody can tell which shards were used: {error}"));
+            self.run.fail(format!("the used shards cannot be determined: {error}"));
             Vec::new()
         });
         let used = used.last().map_or(0, |last| last + 1);

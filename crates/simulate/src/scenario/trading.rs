@@ -4,7 +4,7 @@
 use super::Boot;
 use super::tearing::root_places;
 
-/// How many times as long as other blocks roots take.
+/// Factors by which writes of roots take longer than those of other blocks.
 const SLOWER: [u32; 3] = [1, 1000, 4000];
 /// Writes of copies of roots that go before the one behind which the power goes.
 const WRITES_MAX: u64 = 60;

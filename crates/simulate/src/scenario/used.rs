@@ -1,4 +1,4 @@
-//! Which shards of a disk count as used.
+//! The shards of a disk that count as used.
 
 use sim::{DeviceFaults, SimDevice, Simulation, Survival};
 use units::{BLOCK_SIZE, Pba};

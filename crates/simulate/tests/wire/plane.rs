@@ -26,7 +26,7 @@ fn portal() -> SocketAddr {
     SocketAddr::from(([10, 0, 0, 1], 4420))
 }
 
-/// What is drawn of the server.
+/// The drawn properties of the server.
 #[derive(Clone, Copy)]
 struct Server {
     metadata: MetadataSize,
@@ -69,7 +69,7 @@ impl Server {
         world.spawn(async move { core.serve(listener).await });
     }
 
-    /// What the admin queue says of this is compared with it.
+    /// Checks that the admin queue reports these properties.
     fn check(&self, admin: &Host) -> Result<(), Finding> {
         let controller = admin.identified(1).ok_or("no Identify Controller")?;
         let namespace = admin.identified(0).ok_or("no Identify Namespace")?;
@@ -188,7 +188,7 @@ async fn associate(
     Ok(host)
 }
 
-/// What comes of the server and the host of `seed`. Where the server had to end the connection, all blocks are read by
+/// Runs the server and the host of `seed`. Where the server had to end the connection, all blocks are read by
 /// another one.
 pub(crate) fn run(
     seed: u64,
