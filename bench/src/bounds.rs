@@ -1,4 +1,4 @@
-//! What the server may take of a machine that asks nothing of it.
+//! Bounds on the resources of a machine that a server may take while no host uses it.
 
 use report::Spread;
 
@@ -6,7 +6,7 @@ use crate::idle;
 use crate::machine::Facts;
 use crate::verdict::{Bound, Unit, Verdict};
 
-/// What each bound came to.
+/// Judges each bound.
 pub(crate) fn judge(facts: &Facts) -> Vec<Verdict> {
     let of = |what: String, place, figures: &[f64], unit, bound| Verdict {
         what,

@@ -1,8 +1,8 @@
-//! What is measured: a server or device under a shape of load.
+//! Cases to measure: a server or device under a shape of load.
 
 use serde::{Deserialize, Serialize};
 
-/// Who answers.
+/// The server or device that answers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {

@@ -67,7 +67,7 @@ struct Bed {
 struct Line<'a> {
     round: usize,
     case: &'a Case,
-    /// How far apart the two CPUs were just before.
+    /// Round trip between the two CPUs just before, in ns.
     cpu_round_trip_ns: Option<f64>,
     sample: Sample,
 }
@@ -124,8 +124,8 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// The cases with their numbers, in every other round the other way round: a virtual drive may allow more for a while than for
-/// long, and whoever comes behind the others has less of that.
+/// The cases with their numbers, in reverse order in every other round: a virtual drive may allow more for a while
+/// than for long, and later cases get less of that.
 fn in_turn(cases: &[Case], round: usize) -> Vec<(usize, &Case)> {
     let mut all: Vec<_> = cases.iter().enumerate().collect();
     if round % 2 == 1 {

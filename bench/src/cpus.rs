@@ -1,4 +1,4 @@
-//! Which CPU is whose.
+//! Assignment of CPUs to server and client.
 
 use std::sync::LazyLock;
 

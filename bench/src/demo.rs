@@ -49,10 +49,10 @@ pub(crate) struct DemoArgs {
     scale: Scale,
 }
 
-/// How much of it: less takes less time, and shows less.
+/// Scale of the demonstration: less takes less time, and shows less.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Scale {
-    /// What is written and read of each volume, and of the local file
+    /// Bytes written and read of each volume, and of the local file
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     range: ByteLen,
     /// Length of the load on the local file
@@ -61,7 +61,7 @@ struct Scale {
     /// Length of the load on the volumes
     #[arg(long, value_name = "S", default_value_t = 24)]
     seconds: u64,
-    /// How long that has gone on when the server is killed
+    /// Seconds of that before the server is killed
     #[arg(long, value_name = "S", default_value_t = 10)]
     kill_after: u64,
 }
@@ -73,7 +73,7 @@ impl Scale {
     }
 }
 
-/// What the load on the volumes brought.
+/// Results of the load on the volumes.
 pub(crate) struct Remote {
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) killed_at: f64,
@@ -81,7 +81,7 @@ pub(crate) struct Remote {
     checks: Vec<Check>,
 }
 
-/// What the check of a volume at the end found.
+/// Findings of the check of a volume at the end.
 struct Check {
     /// Blocks of which a write was acknowledged.
     acknowledged: u64,
@@ -337,7 +337,7 @@ async fn drive(
         println!("  {name} is filled");
         sides.push((client, target, journal));
     }
-    begin.send(()).context("nobody is there to kill the server")?;
+    begin.send(()).context("the thread that kills the server has ended")?;
     let lines = Rc::new(RefCell::new(Progress::new(NAMES.to_vec())));
     let run = |side: usize| {
         let (_, target, journal) = &sides[side];

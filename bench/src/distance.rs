@@ -1,4 +1,4 @@
-//! How far apart the server's CPU and the client's are: what a byte takes from one to the other and back.
+//! The distance between the server's CPU and the client's: the time of a byte from one to the other and back.
 //!
 //! A virtual machine is not told where its CPUs are. Its host puts them next to each other, where they share a cache, or
 //! far apart, and changes that within seconds; what the two programs hand each other then takes several times as long.

@@ -13,7 +13,7 @@ use crate::process::run;
 pub(crate) struct Driver {
     pub(crate) farflash: PathBuf,
     pub(crate) seconds: f64,
-    /// What opens the volumes, if they are not open to everybody.
+    /// Token that opens the volumes, unless they are open to every host.
     pub(crate) token: Option<String>,
 }
 

@@ -1,11 +1,11 @@
-//! What the measurements are held against.
+//! Goals of the measurements.
 
 use report::Spread;
 use serde::Serialize;
 
 use crate::case::{Case, Sample, Shape, Subject};
 
-/// How a goal's figure follows from two measurements of one round.
+/// Derivation of a goal's figure from two measurements of one round.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Figure {
     /// Requests a second of the one as a share of the other's; at least the bound.
@@ -190,7 +190,7 @@ const GOALS: [Goal; 21] = {
     ]
 };
 
-/// What each goal came to. `sample` gives a case's measurement of a round.
+/// Judges each goal. `sample` gives a case's measurement of a round.
 pub(crate) fn judge(
     rounds: usize,
     sample: impl Fn(usize, &Case) -> Option<Sample>,

@@ -1,5 +1,5 @@
-//! What a server costs that has connections and no load, and how quickly it answers then: beside what the
-//! machine takes to wake anybody, which a plain socket tells that a thread blocks on.
+//! Cost of a server that has connections and no load, and its latency then: beside the time in which the machine
+//! wakes a thread, which is measured with a plain socket that a thread blocks on.
 //!
 //! The client polls: what is measured of sleeping is the server's.
 
@@ -21,8 +21,8 @@ use crate::process::{Program, VolumeAddress, cpu_seconds};
 
 /// Connections that are open meanwhile, one for each I/O queue.
 const QUEUES: u16 = 100;
-/// How long the server is left alone while its processor time is taken, which comes in hundredths of a
-/// second: a thousandth of this.
+/// Time that the server is left alone while its processor time is measured, which comes in hundredths of a second:
+/// a thousandth of this.
 const IDLE: Duration = Duration::from_secs(10);
 /// Requests one behind the other, of which each finds the server busy.
 const BUSY_REQUESTS: u64 = 4000;
@@ -32,7 +32,7 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(200);
 /// A read of a block on the wire: what goes to the server, and what comes back.
 const WIRE_BYTES: [usize; 2] = [72, 24 + 4096];
 
-/// How long requests take of which each finds the server busy, and those that find it asleep.
+/// Latencies of requests that find the server busy, and of those that find it asleep.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Waking {
     /// Median, in µs.
@@ -54,9 +54,9 @@ pub(crate) struct Idle {
     pub(crate) queues: u16,
     /// Share of a core that it used.
     pub(crate) cpu_share: f64,
-    /// Of the server.
+    /// Latencies of the server.
     pub(crate) waking: Waking,
-    /// Of a plain socket.
+    /// Latencies of a plain socket.
     pub(crate) limit: Waking,
 }
 
@@ -109,7 +109,7 @@ fn wake_plainly() -> Result<Waking> {
     Ok(waking)
 }
 
-/// How long a request takes, in µs.
+/// Returns the latency of a request, in µs.
 fn poll_for_reply(stream: &mut TcpStream) -> Result<f64> {
     let (request, mut reply) = ([0; WIRE_BYTES[0]], vec![0; WIRE_BYTES[1]]);
     let begin = Instant::now();

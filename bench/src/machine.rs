@@ -1,4 +1,4 @@
-//! What a benchmark ran on, and beside what.
+//! The machine of a benchmark, and the load of other processes.
 
 use std::fs;
 use std::process::Command;
@@ -12,21 +12,21 @@ use serde::Serialize;
 use crate::idle::Idle;
 use crate::process::run;
 
-/// How long it is looked what others do, before anything is measured.
+/// Time for which the load of other processes is measured beforehand.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Pages that benchmarks themselves write: those of another one do not make another program.
 const PAGES: &str = ":(exclude)docs/benchmark*.md";
 
-/// What else is to be known.
+/// Further facts about a run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Facts {
     pub(crate) commit: String,
     pub(crate) kernel: String,
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
-    /// How far apart the server's CPU and the client's were, in a comparison of more than one.
+    /// Round trips between the server's CPU and the client's, in a comparison of more than one.
     pub(crate) cpu_round_trip_ns: Option<Spread>,
-    /// What TCP connections go by, on both ends.
+    /// Congestion control of TCP connections, on both ends.
     pub(crate) congestion_control: String,
     /// CPUs that others kept busy before anything was measured; `None` if that could not be found out.
     pub(crate) busy_cpus: Option<f64>,
@@ -36,7 +36,7 @@ pub(crate) struct Facts {
     pub(crate) resident_written_bytes: u64,
 }
 
-/// What is known beforehand.
+/// Returns the facts that are known beforehand.
 pub(crate) fn machine() -> Facts {
     let first = |text: String| text.lines().next().unwrap_or_default().trim().to_owned();
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

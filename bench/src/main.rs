@@ -58,13 +58,13 @@ enum Command {
 
 #[derive(clap::Args)]
 struct NullArgs {
-    /// Which way the data flows
+    /// Direction of the data
     #[arg(long, value_enum, default_value = "read")]
     rw: Direction,
     /// Bytes of data in a request
     #[arg(long, default_value = "4KiB")]
     bs: ByteLen,
-    /// Which blocks the server sends
+    /// Blocks that the server sends
     #[arg(long, value_enum, default_value = "cached")]
     blocks: Blocks,
     /// Requests outstanding on a connection

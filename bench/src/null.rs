@@ -9,9 +9,9 @@
 //!   request as done when the last byte of its reply was copied to it.
 //! - N3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
 //!   hot pages, the data received goes to others: memory costs next to nothing.
-//! - N4: or else the server sends blocks from all over some memory, as storage does: what that costs whoever sends from
-//!   there, though he looks for nothing and checks nothing (`null/outgoing.rs`).
-//! - N5: or he checks each block as well, and looks for nothing: all that is left to be lost is what storage does beside.
+//! - N4: or else the server sends blocks from all over some memory, as storage does: the cost of sending from there
+//!   for a server that looks up nothing and checks nothing (`null/outgoing.rs`).
+//! - N5: or it checks each block as well, and looks up nothing: only the work of storage itself remains.
 //! - N6: or it sends what it reads from a file (`null/file.rs`).
 //! - N7: or hosts come and go beside its load (`null/visited.rs`).
 
@@ -44,7 +44,7 @@ const RECEIVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 10;
 /// Turns of the client between two looks at the time, while no latency is taken.
 const TURNS_PER_TIME_CHECK: u32 = 64;
 
-/// Which way the data flows.
+/// Direction of the data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Direction {
@@ -54,7 +54,7 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Which blocks the server sends.
+/// Blocks that the server sends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Blocks {
@@ -66,7 +66,7 @@ pub(crate) enum Blocks {
     Checked,
 }
 
-/// What to move.
+/// Load to move.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct NullSpec {
     pub(crate) direction: Direction,
@@ -79,7 +79,7 @@ pub(crate) struct NullSpec {
     pub(crate) seconds: f64,
 }
 
-/// What was reached.
+/// Results that were reached.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NullResult {
     pub(crate) spec: NullSpec,
@@ -89,9 +89,9 @@ pub(crate) struct NullResult {
     pub(crate) bytes_per_second: f64,
     /// Time of a request as its issuer sees it, by Little's law.
     pub(crate) mean_latency_us: f64,
-    /// Where they are counted.
+    /// System calls of the server, where they are counted.
     pub(crate) server_system_calls_per_request: Option<f64>,
-    /// It polls all the time, so this is the time of a request if nobody else has the CPU.
+    /// The server polls all the time, so this is the time of a request if no other process has the CPU.
     pub(crate) server_cpu_us_per_request: f64,
 }
 
@@ -124,7 +124,7 @@ struct Side {
     calls: u64,
 }
 
-/// What one receive brought.
+/// Result of one receive.
 enum Received {
     /// This many periods became whole.
     Periods(u64),
@@ -297,7 +297,7 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
     Ok(Run { requests, elapsed, calls: Some(calls), cpu_seconds }.result(spec))
 }
 
-/// What server and client have counted.
+/// Counts of server and client.
 struct Run {
     requests: u64,
     elapsed: Duration,

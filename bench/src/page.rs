@@ -204,7 +204,7 @@ pub(crate) fn busy_text(facts: &Facts) -> String {
     )
 }
 
-/// What it was measured with and on.
+/// Returns the description of programs and machine.
 pub(crate) fn machine_text(facts: &Facts) -> String {
     let Facts { commit, kernel, cpu, cpus, congestion_control, .. } = facts;
     format!("Commit {commit}, Linux {kernel}, {cpu} ({cpus} CPUs), {congestion_control}.\n")

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 /// Unit of processor times in /proc: USER_HZ, the same on all of Linux's common platforms.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// How long a program may take to listen or to end.
+/// Limit for a program to listen or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -24,7 +24,7 @@ pub(crate) struct Program {
     log: PathBuf,
 }
 
-/// A port of loopback that nobody listens on.
+/// Returns an address of loopback with a free port.
 pub(crate) fn free_address() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
@@ -48,7 +48,7 @@ impl Program {
                 bail!("the server ended at once ({status}):\n{log}");
             }
             if begin.elapsed() > PATIENCE {
-                bail!("nobody listens on {address} after {PATIENCE:?}");
+                bail!("no program listens on {address} after {PATIENCE:?}");
             }
             std::thread::sleep(LOOK_EVERY);
         }
@@ -124,7 +124,7 @@ impl Drop for Program {
     }
 }
 
-/// Whether a server's volumes are opened by tokens, or by everybody.
+/// The access to a server's volumes: by tokens, or open to every host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Doors {
     Open,
@@ -134,7 +134,7 @@ pub(crate) enum Doors {
 }
 
 impl Doors {
-    /// What is said to the server.
+    /// Returns the arguments for the server.
     fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Open => &["--auth", "off"],
@@ -157,12 +157,12 @@ pub(crate) struct Server {
     pub(crate) startup: Duration,
 }
 
-/// What `volume create --json` says, as far as it is used here.
+/// The output of `volume create --json`, as far as it is used here.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct VolumeAddress {
     pub(crate) nqn: String,
     pub(crate) address: SocketAddr,
-    /// What opens it.
+    /// Token that opens the volume.
     pub(crate) token: String,
 }
 
@@ -174,7 +174,7 @@ impl VolumeAddress {
 }
 
 impl VolumeAddress {
-    /// What opens it, for the client library.
+    /// Credentials of the volume, for the client library.
     pub(crate) fn credentials(&self) -> Result<Credentials> {
         let secret = self.token.parse().map_err(|error| anyhow!("the volume's token: {error}"))?;
         Ok(Credentials { secret, controller_secret: None })
@@ -254,7 +254,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// Whether `program` can be started.
+/// Returns true if `program` can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&paths).any(|directory| directory.join(program).is_file())

@@ -1,4 +1,4 @@
-//! What all benchmarks are told that publish their results.
+//! Arguments of all benchmarks that publish their results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl RunArgs {
         directory(&self.out)
     }
 
-    /// How many rounds there are: as many as are `wanted`, or else `usual`.
+    /// Returns the number of rounds: as many as are `wanted`, or else `usual`.
     ///
     /// # Errors
     /// There are too few of them for a page.

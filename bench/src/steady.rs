@@ -25,7 +25,7 @@ use crate::process::VolumeAddress;
 /// After a change, this passes before requests are counted.
 const SETTLING: Duration = Duration::from_millis(5);
 
-/// What else runs on the load's thread.
+/// A job that runs beside the load on its thread.
 type Job = Box<dyn FnOnce(Handle) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// A load of one block a request that goes on until it is stopped.
@@ -55,7 +55,7 @@ impl Steady {
         Ok(Self { done, stop, jobs, thread })
     }
 
-    /// Runs `job` on the load's thread, which polls: nobody has to wake it.
+    /// Runs `job` on the load's thread, which polls: no wake-up is needed.
     pub(crate) fn run_beside<F>(&self, job: impl FnOnce(Handle) -> F + Send + 'static) -> Result<()>
     where
         F: Future<Output = ()> + 'static,

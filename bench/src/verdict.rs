@@ -3,7 +3,7 @@
 use report::{Align, Spread, Table, percent, rate};
 use serde::Serialize;
 
-/// How far a figure may go.
+/// Limit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Bound {
@@ -12,7 +12,7 @@ pub(crate) enum Bound {
     AtMost(f64),
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Unit {

@@ -1,8 +1,9 @@
 //! `bench-verification`: random reads with checksums compared, and without, by one engine in one process.
 //!
-//! It is built with an engine that can be told to leave the comparison out, which no other program is. What is read is
-//! copied, as it is into the socket of whoever asked: a device in memory is only looked at, and a block that nobody
-//! touches never comes from memory. And by a host, over TCP, from a core that can leave it out (`by_turns/served.rs`).
+//! It is built with an engine that can be told to leave the comparison out, which no other program is. Blocks read
+//! are copied, as they are into a host's socket: a device in memory only lends its blocks, and a block that is not
+//! touched never comes from memory. And by a host, over TCP, from a core that can leave it out
+//! (`by_turns/served.rs`).
 
 mod by_turns;
 

@@ -39,11 +39,11 @@ pub(super) struct Rates {
     without: Vec<f64>,
 }
 
-/// How much is measured.
+/// Amount of measuring.
 #[derive(Clone, Copy)]
 pub(super) struct Length {
     pub(super) rounds: usize,
-    /// Of each round with and without.
+    /// Seconds of each round with and without.
     pub(super) seconds: f64,
 }
 

@@ -22,12 +22,12 @@ use super::bed;
 use super::cpus;
 
 const VOLUME: Uuid = Uuid::from_u128(1);
-/// How often the core looks at what it was told.
+/// Interval at which the core checks its orders.
 const LOOK: Duration = Duration::from_millis(1);
 /// Until it has surely looked.
 const HEARD: Duration = Duration::from_millis(5);
 
-/// What it is told.
+/// Orders to the core.
 #[derive(Default)]
 struct Told {
     without: AtomicBool,

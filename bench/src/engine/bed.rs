@@ -17,9 +17,9 @@ use volume::{
 use super::counted::Counted;
 use super::target::EngineTarget;
 
-/// How often a data core has the engine do what needs a clock.
+/// Interval at which a data core runs the engine's timed work.
 const TICK: Duration = Duration::from_millis(250);
-/// How often it is looked whether a deleted volume's space is back.
+/// Interval at which the space of a deleted volume is checked.
 const RECLAIM_LOOK: Duration = Duration::from_millis(1);
 
 /// An engine over a whole device.
@@ -28,7 +28,7 @@ pub(crate) struct Engine<D: Device> {
     pub(crate) shard: Shard<Counted<D>>,
 }
 
-/// Which of an engine's background tasks run.
+/// The background tasks of an engine that run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Background {
     All,
@@ -120,7 +120,7 @@ pub(crate) struct Load {
     pub(crate) seed: u64,
 }
 
-/// What a run brought.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Sample {
     pub(crate) requests_per_second: f64,

@@ -1,4 +1,5 @@
-//! A target of which each block is summed up, as whoever verifies checksums has to: what is left of a device's rate then.
+//! A target that computes a checksum of each block, as any engine that verifies has to: what remains of a device's
+//! rate then.
 
 use std::future::Future;
 use std::hint::black_box;

@@ -31,10 +31,10 @@ const WRITES: u64 = 32_768;
 const WRITES_EACH: u64 = 8_192;
 /// Pairs of windows in a round.
 const PAIRS: u64 = 4;
-/// How often it is looked whether a checkpoint is due; also where none ever is.
+/// Interval at which a checkpoint's due time is checked; also where none is ever due.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What writes took in a window.
+/// Latencies of writes in a window.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Tail {
     pub(crate) p50_us: f64,
@@ -53,7 +53,7 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// What `of` gives with checkpoints in multiples of what it gives without, within each pair.
+    /// Returns the values of `of` with checkpoints as multiples of those without, within each pair.
     pub(super) fn times(&self, of: impl Fn(&Tail) -> f64) -> Option<Spread> {
         let pairs = self.with.iter().zip(&self.without);
         Spread::of(&pairs.map(|(with, without)| of(with) / of(without)).collect::<Vec<f64>>())
@@ -103,7 +103,7 @@ async fn window<D: Device>(suite: &Suite<D>, seed: u64, each: Option<u64>) -> Re
     let outcome = drive(handle, suite.aged(), load).await?;
     let used = shard.journal_used();
     is_over.set(true);
-    let checkpoints = taken.await.context("nobody takes checkpoints")??;
+    let checkpoints = taken.await.context("the task that takes checkpoints has ended")??;
     let latency = outcome.write.latency.as_ref().context("not one request was done")?;
     let us = |ns: u64| ns as f64 / 1e3;
     let is_alone = each.is_some() || (used_before <= used && used < 0.5);

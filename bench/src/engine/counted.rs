@@ -7,7 +7,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
-/// What a device was asked for.
+/// Counts of requests to a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) reads: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Counts {
 pub(crate) struct Counted<D> {
     device: D,
     counts: Rc<Cell<Counts>>,
-    /// What was read, while that is recorded.
+    /// Ranges that were read, while that is recorded.
     reads: Rc<RefCell<Option<Vec<PbaRange>>>>,
 }
 
@@ -65,7 +65,7 @@ impl<D: Device> Counted<D> {
 }
 
 impl Counts {
-    /// What was asked for after `earlier`.
+    /// Returns the requests after `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             reads: self.reads - earlier.reads,

@@ -1,4 +1,4 @@
-//! What the measurements of the engine are held against.
+//! Goals of the engine's measurements.
 
 use report::Spread;
 
@@ -9,16 +9,16 @@ use super::samples::{AGED, Key, READ_BACK, SEQUENTIAL_WRITE, Samples, Subject, W
 use super::written::STEADY;
 use crate::verdict::{Bound, Unit, Verdict};
 
-/// What p99.9 may come to while checkpoints are taken, in multiples of what it is without.
+/// Limit of p99.9 while checkpoints are taken, as a multiple of p99.9 without.
 const PAUSE_MAX: f64 = 1.25;
 
-/// What verification costs a read: the share of the rate that it takes.
+/// Cost of verification for a read: the share of the rate that it takes.
 pub(super) type Verification = Vec<(&'static str, Vec<f64>)>;
 
 /// One of what is known of a window, by name, and how far it may go.
 type Percentile = (&'static str, fn(&Tail) -> f64, Option<Bound>);
 
-/// What each goal came to.
+/// Judges each goal.
 pub(super) fn judge(
     samples: &Samples,
     recoveries: &[Recoveries],

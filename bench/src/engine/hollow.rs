@@ -8,7 +8,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
-/// What every block of a tenant is full of. Nothing of the engine begins like this: its nodes and
+/// The byte of which every block of a tenant is full. No block of the engine begins like this: its nodes and
 /// records begin with letters, and the first two bits of a bitmap are set.
 pub(super) const TENANT: u8 = 0xA5;
 const TENANT_HEAD: [u8; 8] = [TENANT; 8];
@@ -18,7 +18,7 @@ const TENANT_HEAD: [u8; 8] = [TENANT; 8];
 #[derive(Clone)]
 pub(super) struct HollowDevice {
     blocks: u64,
-    /// What is not here is a tenant's, or was never written: it reads as the former.
+    /// Blocks of the engine. A block that is not here is a tenant's, or was never written: it reads as the former.
     kept: Rc<RefCell<BTreeMap<u64, Box<[u8]>>>>,
 }
 

@@ -1,4 +1,4 @@
-//! Reads of a device where somebody else has read.
+//! Reads of a device at locations that another run has read.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -7,7 +7,8 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use load::{DeviceTarget, Target};
 use units::{Lba, LbaRange, Pba, PbaRange};
 
-/// Places of a device as if they lay one behind the other, all of them equally long: to read where somebody else has read.
+/// Locations on a device as if they lay one after the other, all of them equally long: to read where another run
+/// has read.
 #[derive(Clone)]
 pub(crate) struct Places<D> {
     target: DeviceTarget<D>,

@@ -14,7 +14,7 @@ use super::samples::{Key, Samples, Subject};
 use crate::cpus;
 use crate::process::{Program, Server, free_address, is_installed, run};
 
-/// Where the loads go.
+/// The space that the loads go to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Space {
     Full,
@@ -58,7 +58,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 pub(super) const PLACE: &str = "file, TCP";
 const VOLUME_SIZE: &str = "1GiB";
 
-/// What the comparison is made with.
+/// The equipment of the comparison.
 pub(super) struct Bed<'a> {
     pub(super) farflash: &'a Path,
     pub(super) out: &'a Path,
@@ -66,7 +66,7 @@ pub(super) struct Bed<'a> {
     pub(super) seconds: f64,
 }
 
-/// A measured side: whoever serves, and how one load is put on it.
+/// The measurement of one load on one server.
 type Measured = Result<Sample>;
 
 /// Measures all loads in interleaved rounds; `None` if a program is missing.
@@ -119,8 +119,8 @@ pub(super) fn measure(bed: &Bed<'_>) -> Result<Option<Samples>> {
     Ok(Some(samples))
 }
 
-/// What the served device must hold, in volumes: a full one, each thin one as if it were written to its end, and as
-/// much as one more for what overwrites supersede and for the engine's own. The file is sparse.
+/// Returns the size of the served device, in volumes: a full one, each thin one as if it were written to its end,
+/// and as much as one more for superseded blocks and for the engine's own. The file is sparse.
 fn device_gib(rounds: usize) -> usize {
     let thin = LOADS.iter().filter(|load| load.space == Space::Thin).count();
     2 + rounds * thin

@@ -1,4 +1,4 @@
-//! How long it takes to come back after a kill.
+//! Time to recover after a kill.
 //!
 //! The engine is abandoned in the middle, which leaves its device as a kill of the process does, and
 //! the device is read back by another engine.

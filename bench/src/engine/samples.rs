@@ -1,4 +1,4 @@
-//! What was measured, by place, load and subject.
+//! Measurements, by place, load and subject.
 
 use report::Spread;
 use serde::Serialize;
@@ -11,10 +11,10 @@ pub(super) const WRITES: [(u32, &str); 2] =
     [(1, "random write 4 KiB, depth 1"), (32, "random write 4 KiB, depth 32")];
 pub(super) const SEQUENTIAL_WRITE: &str = "sequential write 128 KiB, depth 8";
 pub(super) const READ_BACK: &str = "sequential read 128 KiB, depth 8";
-/// Of a volume that was written at random.
+/// Reads of a volume that was overwritten at random.
 pub(super) const AGED: &str = "the same after random overwriting";
 
-/// What was written or read.
+/// The device or volume that was written or read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {
@@ -32,7 +32,7 @@ pub(crate) enum Subject {
     Qcow2,
 }
 
-/// Which measurement.
+/// Identifies a measurement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Key {
     pub(crate) place: &'static str,

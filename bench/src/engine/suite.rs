@@ -36,7 +36,7 @@ pub(super) const ENGINE_BYTES: u64 = 3 << 30;
 /// On memory a second brings several GiB into thin space.
 pub(super) const ENGINE_MEMORY_BYTES: u64 = 8 << 30;
 
-/// How long all of it is measured.
+/// Length of the whole measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     pub(super) rounds: usize,
@@ -63,8 +63,8 @@ fn sequential(write: bool, range_bytes: u64) -> Load {
     Load { write, sequential: true, block_bytes: LARGE, depth: 8, range_bytes, limit, seed: 1 }
 }
 
-/// Who is measured first, second and so on: in every other round the other way round. A virtual drive may allow more for a
-/// while than for long, and whoever comes behind the others has less of that.
+/// Order of the subjects: reversed in every other round. A virtual drive may allow more for a while than for long,
+/// and later subjects get less of that.
 fn in_turn<const N: usize>(mut subjects: [Subject; N], round: usize) -> [Subject; N] {
     if round % 2 == 1 {
         subjects.reverse();

@@ -1,4 +1,4 @@
-//! What load is put on: a volume of an engine in this process, and a device with the same durability.
+//! Targets of load: a volume of an engine in this process, and a device with the same durability.
 
 use std::cell::Cell;
 use std::future::Future;

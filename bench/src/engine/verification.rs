@@ -15,7 +15,7 @@ const PROGRAM: &str = "bench-verification";
 /// Rounds of one process: where its memory lies makes as much of a difference as what is asked, and stays for its life.
 const ROUNDS_OF_A_PROCESS: usize = 2;
 
-/// What the program prints: rates of each round.
+/// Output of the program: rates of each round.
 #[derive(Deserialize)]
 struct Rates {
     with: Vec<f64>,

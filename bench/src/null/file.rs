@@ -92,7 +92,7 @@ pub(crate) fn run(spec: &NullSpec, path: &Path) -> Result<NullResult> {
     let server = reactor::spawn_thread(config, move |handle| async move {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = handle.listen(address).context("listen on loopback")?;
-        // Nobody listens if the benchmark has failed elsewhere.
+        // The receiver is gone if the benchmark has failed elsewhere.
         let _ = tell.send(listener.local());
         let begin = super::thread_cpu_seconds();
         let server = Rc::new(Server {

@@ -1,4 +1,4 @@
-//! What a side sends: the same bytes over and over, or blocks from all over some memory.
+//! Data that a side sends: the same bytes over and over, or blocks from all over some memory.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ const PATTERN_BYTES: usize = 128 << 10;
 /// The memory that blocks come from (N4).
 const SCATTERED_BYTES: usize = 1 << 30;
 
-/// What a side sends, over and over.
+/// Data that a side sends, over and over.
 pub(super) enum Outgoing {
     /// Whole periods of it.
     Pattern(Vec<u8>),
@@ -36,7 +36,7 @@ impl Outgoing {
         Self::Scattered { header, blocks: memory(), seed, unchecked }
     }
 
-    /// Sums up the blocks of period `number`, unless that was done or nobody wants it.
+    /// Computes the checksums of the blocks of period `number`, unless that was done or is not wanted.
     pub(super) fn check(&self, number: u64, period: usize) {
         let Self::Scattered { header, unchecked: Some(unchecked), .. } = self else { return };
         if number < unchecked.get() {

@@ -1,4 +1,5 @@
-//! A null server whom hosts visit (N7): what it costs any server that some come, are answered, and go, beside its load.
+//! A null server that hosts visit (N7): the cost for any server of hosts that come, are answered, and go, beside
+//! its load.
 //!
 //! Each visitor is a connection of its own with as many messages as a host exchanges to be let in; nothing is made of
 //! them. Load and visitors are polled by the same two threads. Slices with visitors and without follow each other, there and back.
@@ -18,12 +19,12 @@ const EXCHANGES: u32 = 6;
 /// About the mean of these.
 const MESSAGE: [u8; 256] = [0x5A; 256];
 const ANSWER: [u8; 128] = [0xA5; 128];
-/// Turns of the server between two looks for visitors who want to come in.
+/// Turns of the server between two checks for visitors that want to connect.
 const TURNS_PER_LOOK: u32 = 8;
 /// Turns of the client between two looks at the time.
 const TURNS_PER_TIME_CHECK: u32 = 4;
 
-/// How the load is visited.
+/// Rate and kind of the visits beside the load.
 #[derive(Clone, Copy)]
 pub(crate) struct Visits {
     pub(crate) per_second: f64,

@@ -1,4 +1,4 @@
-//! What a request costs in the scheduler, by policy and number of volumes.
+//! Cost of a request in the scheduler, by policy and number of volumes.
 
 use std::hint::black_box;
 use std::time::Instant as Clock;
@@ -90,7 +90,7 @@ fn plan_ns(policy: usize, flows: u32) -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(plans * flows)
 }
 
-/// What requests cost under a policy, nanoseconds of each run.
+/// Costs of requests under a policy, nanoseconds of each run.
 #[derive(Debug, Serialize)]
 pub(super) struct Cost {
     pub(super) policy: &'static str,

@@ -39,7 +39,7 @@ const END: &str = "<!-- sharing: end -->";
 const RATE_SHARE_MIN: f64 = 0.98;
 /// Most that a request may cost in the scheduler, with a thousand volumes.
 const COST_MAX_NS: f64 = 150.0;
-/// What is shared.
+/// The device that is shared.
 const DEVICE: &str = "mem:2GiB";
 
 /// Requests a second of one shape of load, by round.

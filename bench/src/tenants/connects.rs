@@ -1,4 +1,4 @@
-//! Hosts that come, prove who they are, and go.
+//! Hosts that connect, authenticate, and go.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -25,12 +25,12 @@ const AT_ONCE: u64 = 16;
 /// Connections of each host: the admin queue and one I/O queue. Each is authenticated.
 pub(super) const CONNECTIONS_EACH: u64 = 2;
 
-/// What came of hosts that connected.
+/// Results of hosts that connected.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) connections_per_second: f64,
     pub(super) hosts: u32,
-    /// What the hosts took of their thread.
+    /// Time that the hosts took of their thread.
     pub(super) own_time: OwnTime,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Connecting {
     made: mpsc::Receiver<Result<Made>>,
 }
 
-/// Nobody connects, but the thread of a load loses as much time as if hosts did, until this is stopped.
+/// No host connects, but the thread of a load loses as much time as if hosts did, until this is stopped.
 pub(super) struct Idling {
     stop: Arc<AtomicBool>,
 }
@@ -95,7 +95,7 @@ fn prepare(
     let credentials = volume.credentials()?;
     let hosts = move |handle| -> Hosts {
         Box::pin(async move {
-            // Nobody listens if the benchmark has failed elsewhere.
+            // The receiver is gone if the benchmark has failed elsewhere.
             let _ = tell.send(drive(handle, volume, credentials, per_second, stopping).await);
         })
     };
@@ -148,7 +148,7 @@ async fn drive(
     if let Some(error) = failed.take() {
         return Err(anyhow!("a host was not let in: {error}"));
     }
-    ensure!(hosts.get() > 0, "nobody connected");
+    ensure!(hosts.get() > 0, "no host connected");
     let connections = f64::from(hosts.get()) * CONNECTIONS_EACH as f64;
     Ok(Made {
         connections_per_second: connections / begin.elapsed().as_secs_f64(),

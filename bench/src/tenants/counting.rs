@@ -1,4 +1,4 @@
-//! What it costs to count and time requests, by `bench-counting`: the same core, built so that it can leave that out.
+//! Cost of counting and timing requests, by `bench-counting`: the same core, built so that it can leave that out.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// What is left of the rate by a core that counts.
+    /// Returns the share of the rate that is left by a core that counts.
     pub(super) fn ratios(&self) -> Vec<f64> {
         self.with.iter().zip(&self.without).map(|(with, without)| with / without).collect()
     }

@@ -17,12 +17,12 @@ use super::scraping;
 use crate::cpus;
 use crate::process::{Doors, Server, VolumeAddress, run};
 
-/// How often each list is asked for.
+/// Number of times that each list is requested.
 const ASKED: usize = 11;
 /// Until memory is read.
 const REST: Duration = Duration::from_secs(5);
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Crowd {
     pub(super) volumes: u32,
@@ -124,7 +124,7 @@ fn create(api: &ApiClient, volumes: u32) -> Result<String> {
     Ok(token)
 }
 
-/// How long discovery takes, and the server's memory while all are connected.
+/// Returns the time of discovery, and the server's memory while all are connected.
 async fn connected(
     handle: Handle,
     address: VolumeAddress,

@@ -1,7 +1,8 @@
-//! Whether a stranger can tell by the time of the discovery log that there is a volume that it may not open.
+//! Tests whether an unauthenticated host can tell by the time of the discovery log that there is a volume that it
+//! may not open.
 //!
-//! - D1: the volume is made or deleted before each look, in an order drawn anew for each round. Another one is made and
-//!   deleted behind that, so that the server has done the same last.
+//! - D1: the volume is made or deleted before each look, in an order drawn for each round. Another one is made and
+//!   deleted after that, so that the server's last work is the same.
 //! - D2: each look is that of another host, by its name, so that the log is made for it, from all volumes that are there.
 
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use crate::cpus;
 use crate::null::pin;
 use crate::process::{Doors, Server};
 
-/// What is timed.
+/// The answer that is timed.
 const ANSWER: &str = "discovery log";
 /// Until what a change has others do is done.
 const REST: Duration = Duration::from_millis(2);

@@ -9,13 +9,13 @@ use super::two_samples::Estimate;
 use crate::steady::by_run;
 use crate::verdict::{Bound, Unit, Verdict};
 
-/// Part of the load that must be left beside hosts that connect, and beside who reads the metrics.
+/// Part of the load that must be left beside hosts that connect, and beside a reader of the metrics.
 const BESIDE_CONNECTS_MIN: f64 = 0.95;
 const BESIDE_METRICS_MIN: f64 = 0.99;
 /// Longest time of a list of all volumes.
 const LIST_MAX_MS: f64 = 200.0;
 
-/// What each goal came to.
+/// Judges each goal.
 pub(super) fn judge(results: &Results) -> Vec<Verdict> {
     let verdict = |what: String, place, reached, unit, bound| Verdict {
         what,
@@ -80,7 +80,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
     verdicts
 }
 
-/// Of the answers to a stranger, how far each pair that should not be told apart is.
+/// For the answers to an unauthenticated host: the difference of each pair that should not be told apart.
 fn of_strangers(told_apart: &TellingApart) -> impl Iterator<Item = Verdict> {
     let pairs = told_apart.pairs.iter().filter(|pair| !pair.is_control);
     pairs.map(|pair| Verdict {
@@ -95,7 +95,7 @@ fn of_strangers(told_apart: &TellingApart) -> impl Iterator<Item = Verdict> {
     })
 }
 
-/// What was measured, row by row.
+/// The measurements, row by row.
 pub(super) fn table(results: &Results) -> Table {
     let mut table = Table::new(&[("", Align::Left), ("", Align::Right)]);
     of_slices(results, &mut |what, value| {
@@ -107,7 +107,7 @@ pub(super) fn table(results: &Results) -> Table {
     table
 }
 
-/// What a stranger can tell apart, answer by answer.
+/// The answers that an unauthenticated host can tell apart, answer by answer.
 pub(super) fn told_apart(measured: &TellingApart) -> Table {
     let mut table = Table::new(&[
         ("asked for", Align::Left),

@@ -1,12 +1,13 @@
-//! `bench tenants`: what it costs to serve many who do not know each other.
+//! `bench tenants`: the cost of serving many tenants that do not know each other.
 //!
 //! - Connections a second, each authenticated: by themselves, and at a fixed rate beside load.
-//! - The load's rate beside that, and beside somebody who reads the metrics: one load, in which slices with and
-//!   without them follow each other. It reads; beside metrics there is one that writes, too. The hosts run on the load generator's thread, so there are slices, too, in which that
-//!   thread loses as much time, and nobody connects.
+//! - The load's rate beside that, and beside a reader of the metrics: one load, in which slices with and without
+//!   them follow each other. It reads; beside metrics there is one that writes, too. The hosts run on the load
+//!   generator's thread, so there are slices, too, in which that thread loses as much time, and no host connects.
 //! - Reads by a core that counts and times requests, which all do, and by one that does not.
 //! - A host of thousands of volumes and connections: lists, metrics, start, memory.
-//! - A stranger who times the answers to what it may not open, and to what does not exist.
+//! - An unauthenticated host that times the answers to requests for volumes that it may not open, and that do not
+//!   exist.
 
 mod connects;
 mod counting;
@@ -35,7 +36,7 @@ use crate::page::{busy_text, machine_text, publish};
 use crate::run_args::RunArgs;
 use crate::verdict::{self, Verdict};
 
-/// How much is measured.
+/// Amount of measuring.
 struct Extent {
     /// Runs of the load.
     runs: usize,
@@ -47,7 +48,7 @@ struct Extent {
     counting_rounds: usize,
     volumes: u32,
     connections: u32,
-    /// How often a stranger asks for each of what it asks for.
+    /// Number of requests of an unauthenticated host for each subsystem.
     attempts: usize,
 }
 

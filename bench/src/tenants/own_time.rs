@@ -1,4 +1,4 @@
-//! What tasks take of the time of their thread.
+//! Time that tasks take of their thread.
 //!
 //! - O1: the time of a task is that in which it is polled. What the reactor does for it (receiving, timers) is not
 //!   counted, so a task takes rather more.
@@ -72,7 +72,7 @@ impl<W> Timed<W> {
         Self { world, counted: Rc::new(Counted { start, own, is_running }) }
     }
 
-    /// What was taken since it was last asked for.
+    /// Returns the time taken since the last call.
     pub(super) fn own_time(&self) -> OwnTime {
         self.counted.own.take()
     }

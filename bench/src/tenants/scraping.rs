@@ -1,4 +1,4 @@
-//! Somebody who reads the metrics.
+//! A reader of the metrics.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

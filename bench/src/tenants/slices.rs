@@ -19,7 +19,7 @@ use crate::steady::{Steady, by_run};
 
 /// Length of a slice, but where metrics are read once in each.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
-/// Length of a slice in which metrics are read once: as often as anybody does who looks on.
+/// Length of a slice in which metrics are read once: as often as any monitoring system does.
 pub(super) const LONG_SLICE: Duration = Duration::from_secs(1);
 /// Connections a second that are wanted, each authenticated.
 pub(super) const CONNECTS_PER_SECOND: f64 = 500.0;
@@ -45,8 +45,8 @@ pub(super) struct Connects {
     pub(super) beside_per_second: Vec<f64>,
     /// Microseconds that each connection takes of the load generator's thread.
     pub(super) own_us: Vec<f64>,
-    /// The load alone, beside the hosts, and beside nobody, but with as much of the generator's time gone: in requests
-    /// a second, by round.
+    /// The load alone, beside the hosts, and without hosts, but with as much of the generator's time gone: in
+    /// requests a second, by round.
     alone: Vec<f64>,
     with: Vec<f64>,
     without_their_time: Vec<f64>,
@@ -56,17 +56,17 @@ pub(super) struct Connects {
 }
 
 impl Connects {
-    /// What is left of the load beside the hosts, by round.
+    /// Returns the share of the load that is left beside the hosts, by round.
     pub(super) fn of_load(&self) -> Vec<f64> {
         ratios(&self.with, &self.alone)
     }
 
-    /// What the hosts' own time alone leaves of it.
+    /// Returns the share that is left by the hosts' own time alone.
     pub(super) fn of_load_without_their_time(&self) -> Vec<f64> {
         ratios(&self.without_their_time, &self.alone)
     }
 
-    /// What is left of a null server's load beside as many visitors, by round.
+    /// Returns the share of a null server's load that is left beside as many visitors, by round.
     pub(super) fn of_null_load(&self) -> Vec<f64> {
         ratios(&self.null_with, &self.null_alone)
     }
@@ -110,18 +110,18 @@ fn ratios(of: &[f64], to: &[f64]) -> Vec<f64> {
     of.iter().zip(to).map(|(of, to)| of / to).collect()
 }
 
-/// Whether a slice has something beside it: without, with, with, without, and so on.
+/// Returns true if a slice has something beside it: without, with, with, without, and so on.
 fn has_company(slice: usize) -> bool {
     matches!(slice % 4, 1 | 2)
 }
 
-/// Somebody who reads the metrics beside load.
+/// A reader of the metrics beside load.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Metrics {
-    /// Reads beside somebody who reads the metrics once a second, and ten times.
+    /// Reads beside a reader of the metrics once a second, and ten times.
     pub(super) each_second: Beside,
     pub(super) tenfold: Beside,
-    /// Writes beside somebody who reads them once a second.
+    /// Writes beside a reader of the metrics once a second.
     pub(super) each_second_of_writes: Beside,
     /// Milliseconds that a reading took.
     pub(super) reading_ms: Vec<f64>,
@@ -135,7 +135,7 @@ struct Pace {
 }
 
 impl Beside {
-    /// A run beside somebody who reads the metrics; milliseconds that each reading took.
+    /// A run beside a reader of the metrics; milliseconds that each reading took.
     fn readings(&mut self, load: &Steady, server: &Server, pace: Pace) -> Result<Vec<f64>> {
         let mut reading_ms = Vec::new();
         for half in 0..2 * pace.pairs {
@@ -167,7 +167,7 @@ impl Metrics {
     }
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Slices {
     pub(super) connects: Connects,

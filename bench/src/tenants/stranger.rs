@@ -22,7 +22,7 @@ use nvme_wire::{Cqe, HostId, Nqn, SglDescriptor, Sqe};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 use zerocopy::IntoBytes;
 
-/// How long an answer may take before something is wrong.
+/// Limit for an answer; beyond it something is wrong.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Room for a message of the exchange.
 const MESSAGE_ROOM: u32 = 1024;
@@ -31,7 +31,7 @@ const ENTRIES: u16 = 32;
 /// A token that opens nothing.
 const WRONG_TOKEN: [u8; KEY_LEN_MAX] = [0x5A; KEY_LEN_MAX];
 
-/// What the server says until a host without the right token is out, where hosts have to authenticate.
+/// Answers of the server until a host without the right token is refused, where hosts have to authenticate.
 pub(super) const ANSWERS: [&str; 6] = [
     "Connect accepted",
     "Negotiate taken",
@@ -72,14 +72,15 @@ impl Stranger {
         Ok(stranger)
     }
 
-    /// What it takes to be told that there is no such subsystem, where nobody has to authenticate, in ns.
+    /// Returns the time of the refusal of a subsystem that does not exist, where hosts need not authenticate, in
+    /// ns.
     pub(super) fn meets_refusal(mut self, parties: &Parties) -> Result<f64> {
         let (cqe, took) = self.connect(parties)?;
         ensure!(!cqe.status().is_success(), "a stranger was let in");
         Ok(took)
     }
 
-    /// What each of [`ANSWERS`] takes, in ns.
+    /// Returns the time of each of [`ANSWERS`], in ns.
     pub(super) fn fails_to_authenticate(
         mut self,
         parties: Parties,
@@ -105,7 +106,7 @@ impl Stranger {
         Ok(took)
     }
 
-    /// What the first page of the discovery log takes, in ns.
+    /// Returns the time of the first page of the discovery log, in ns.
     pub(super) fn looks_at_discovery(mut self, host: Nqn) -> Result<f64> {
         let (cqe, _) = self.connect(&Parties { host, subsystem: Nqn::DISCOVERY })?;
         ensure!(cqe.status().is_success(), "discovery is refused: {}", cqe.status());

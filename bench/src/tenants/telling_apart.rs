@@ -1,8 +1,9 @@
-//! Whether a stranger can tell by the time of answers a volume that it may not open from one that does not exist.
+//! Tests whether an unauthenticated host can tell, by the time of answers, a volume that it may not open from one
+//! that does not exist.
 //!
-//! - P1: it asks for each in turn, in an order drawn anew for each round, all from one address: whatever changes with
-//!   time, with the number of attempts, or with the address, meets all alike.
-//! - P2: each round comes from another address, as who fails often is put off.
+//! - P1: it asks for each in turn, in an order drawn for each round, all from one address: changes with time, with
+//!   the number of attempts, or with the address affect all alike.
+//! - P2: each round comes from another address, as an address with many failures is rate-limited.
 //! - P3: two names that do not exist are told apart, too. What comes out there is noise.
 
 use std::iter::repeat_with;
@@ -30,19 +31,19 @@ pub(super) const SOURCES: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 /// Standard errors that a chance may lie above 50 %. Of some thirty chances, noise alone lifts one above that in one
 /// measurement of 500.
 const ERRORS_MAX: f64 = 4.0;
-/// What is said of all answers of an exchange together.
+/// Label for all answers of an exchange together.
 const ALL_ANSWERS: &str = "all of these";
-/// What is said to a stranger where nobody has to authenticate.
+/// The answer to an unauthenticated host where hosts need not authenticate.
 const REFUSAL: &str = "Connect refused";
 
-/// What a stranger asks for.
+/// The subsystem that the host asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Asked {
     /// A volume that neither its name nor its address may open.
     Forbidden,
     /// A volume that any host may open that knows its token.
     WithoutToken,
-    /// What does not exist.
+    /// It does not exist.
     Missing,
     /// Something else that does not exist.
     OtherMissing,
@@ -71,7 +72,7 @@ impl Pair {
     }
 }
 
-/// What was measured.
+/// The measurements.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct TellingApart {
     /// Attempts for each of a pair.
@@ -142,7 +143,7 @@ fn ask(farflash: &Path, out: &Path, doors: Doors, attempts: usize) -> Result<Tim
     Ok(times)
 }
 
-/// What the volumes are called, in the order of [`ALL_ASKED`].
+/// Returns the names of the volumes, in the order of [`ALL_ASKED`].
 fn names(server: &Server) -> Result<[Nqn; 4]> {
     let api = ApiClient::new(&format!("http://{}", server.api))?;
     let create = |name: String, restrictions| -> Result<Nqn> {

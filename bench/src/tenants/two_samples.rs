@@ -1,4 +1,4 @@
-//! Whether two samples of times can be told apart.
+//! Test whether two samples of times can be told apart.
 //!
 //! - W1: nothing is assumed of how times are spread: all figures are of ranks. What is rare and large, such as a
 //!   thread that lost its CPU, counts no more than any other rank.
@@ -24,7 +24,7 @@ impl Estimate {
     }
 }
 
-/// What sets two samples apart.
+/// The difference of two samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Comparison {
     pub(super) medians: [f64; 2],
@@ -47,7 +47,8 @@ impl Comparison {
         Some(Self { medians, difference, longer: longer(&first, &second) })
     }
 
-    /// The chance to say which is which for who has learned which tends to be longer: 50 % and more.
+    /// Returns the chance of telling the samples apart by their length, knowing which tends to be longer: 50 % and
+    /// more.
     pub(super) fn chance(&self) -> Estimate {
         let Estimate { value, low, high } = self.longer;
         if value >= 0.5 {
