@@ -1,4 +1,4 @@
-//! What the threads of one boot share: a server that runs, and the model of what is on its devices.
+//! State shared by the threads of one boot: a server that runs, and the model of the content of its devices.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,16 +25,16 @@ const RECOVERY: Duration = Duration::from_millis(1);
 /// A volume that threads share.
 pub(crate) type Shared = Arc<Mutex<model::Volume>>;
 
-/// What stays from boot to boot.
+/// State that lasts from boot to boot.
 #[derive(Default)]
 pub(crate) struct Model {
     pub(crate) volumes: BTreeMap<u64, Shared>,
-    /// Where volumes were that are deleted, and what opened them.
+    /// Addresses and tokens of deleted volumes.
     pub(crate) deleted: Vec<(String, String)>,
     pub(crate) next_volume: u64,
 }
 
-/// What was done.
+/// Counts of operations.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) data: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Outcome<T> {
     Done(T),
@@ -82,7 +82,7 @@ impl Boot {
         self.is_stopping.load(Ordering::Relaxed) || self.may_fail()
     }
 
-    /// Whether a request may fail, because there is no power or no server.
+    /// Returns true if a request may fail, because there is no power or no server.
     pub(crate) fn may_fail(&self) -> bool {
         self.supply.is_off() || self.is_ending.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ impl Boot {
     }
 }
 
-/// Whether this host may open a volume.
+/// Returns true if this host may open a volume.
 pub(crate) fn admits(restrictions: &Restrictions) -> bool {
     let Restrictions { hosts, networks, .. } = restrictions;
     (hosts.is_empty() || hosts.iter().any(|host| host == HOST))

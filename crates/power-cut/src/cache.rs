@@ -19,7 +19,7 @@ pub(crate) const SECTOR: usize = 512;
 /// The unit in which what was never written is left out of an image.
 const CHUNK_SECTORS: usize = 128;
 
-/// What survives a cut of the writes that no flush covered.
+/// Survivors of a cut among the writes that no flush covered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Survival {
     Nothing,
@@ -32,13 +32,13 @@ pub(crate) enum Survival {
     First,
     /// The last writes behind one that is torn.
     Last,
-    /// What had been answered.
+    /// Writes that had been answered.
     Answered,
-    /// What had not.
+    /// Writes that had not been answered.
     Unanswered,
-    /// What lies below a place on the disk.
+    /// Writes below a place on the disk.
     Below,
-    /// What lies above it.
+    /// Writes above it.
     Above,
 }
 
@@ -63,7 +63,7 @@ impl Survival {
     }
 }
 
-/// What a cut did.
+/// The effect of a cut.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Loss {
     /// Writes that no flush covered.
@@ -157,7 +157,7 @@ pub(crate) struct Cache {
     next: u32,
 }
 
-/// What a flush is to cover.
+/// The writes that a flush is to cover.
 pub(crate) struct Covered(BTreeSet<Order>);
 
 impl Covered {

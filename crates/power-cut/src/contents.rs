@@ -12,7 +12,7 @@ const HEADER: usize = 32;
 pub(crate) type Stamp = u64;
 pub(crate) const ZEROES: Stamp = 0;
 
-/// What a block belongs to.
+/// The location that a block belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Place {
     /// The volume's number in this life.
@@ -46,7 +46,7 @@ pub(crate) fn identify(place: Place, data: &[u8], metadata: &[u8]) -> Result<Sta
         |at: usize| u64::from_le_bytes(data[at * 8..at * 8 + 8].try_into().expect("8 bytes"));
     let found = Place { volume: word(1), lba: word(2) };
     if word(0) != MAGIC {
-        return Err("holds what nobody wrote".to_owned());
+        return Err("holds data that was not written".to_owned());
     }
     if found != place {
         return Err(format!("holds a block of volume {} at {}", found.volume, found.lba));

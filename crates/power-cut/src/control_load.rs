@@ -28,7 +28,7 @@ const GRACE_SECONDS: u32 = 24 * 3600;
 
 pub(crate) struct Controller<'a> {
     pub(crate) boot: &'a Boot,
-    /// Which of so many controllers.
+    /// Index of the controller, of `of` controllers.
     pub(crate) index: u64,
     pub(crate) of: u64,
     pub(crate) random: Random,
@@ -243,7 +243,7 @@ fn set<T>(
     true
 }
 
-/// Changes who may open a volume; whether there can be another request.
+/// Changes which hosts may open a volume; returns whether there can be another request.
 pub(crate) fn restrict(boot: &Boot, shared: &Shared, restrictions: Restrictions) -> bool {
     let request = ChangeRestrictions {
         hosts: Some(restrictions.hosts.clone()),

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// Blocks that change together: the atomic write size of a volume.
 pub(crate) const TOGETHER: usize = 256;
 
-/// Blocks that nobody else changes.
+/// Blocks that no other worker changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Region {
     pub(crate) first: u64,

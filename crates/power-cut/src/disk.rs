@@ -50,7 +50,7 @@ pub(crate) enum Access {
     AsOpened,
 }
 
-/// How a disk lies about flushes, to show that it would be noticed.
+/// Ways in which a disk lies about flushes, to show that it would be noticed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Lie {
     /// It does not.
@@ -70,7 +70,7 @@ pub(crate) enum Lie {
     NeverAsked,
 }
 
-/// What a request waits with while the disk is silent.
+/// The reply to a request that waits while the disk is silent.
 enum Held {
     Data(ReplyData),
     Write(ReplyWrite),
@@ -201,7 +201,7 @@ impl Random {
 
 impl Platter {
     fn refuse(&mut self, power: Power, held: Held) {
-        // Who was told to stop waiting is not to wait again.
+        // A request that was told to stop waiting must not wait again.
         match (power, self.power) {
             (Power::Silent, Power::On) => self.held.push(held),
             _ => held.fail(),
@@ -449,7 +449,7 @@ impl Disk {
         self.lock().flushes
     }
 
-    /// What it holds after a cut.
+    /// Returns the content after a cut.
     pub(crate) fn durable(&self) -> Image {
         self.lock().cache.durable()
     }

@@ -29,7 +29,7 @@ const SMALL: usize = 64 * MIB;
 /// The longest load of a boot whose power does not go before.
 const LOAD_MILLIS: u64 = 1_200;
 
-/// How the server's device leads to the disk.
+/// The path from the server's device to the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Way {
     /// A file that is read and written past the page cache.
@@ -44,7 +44,7 @@ enum Way {
 
 const WAYS: [Way; 5] = [Way::Direct, Way::Cached, Way::Loop, Way::Direct, Way::CachedLoop];
 
-/// How a boot ends.
+/// The end of a boot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Cut,
@@ -53,7 +53,7 @@ enum End {
     StopUnderLoad,
 }
 
-/// What a life is like.
+/// The drawn properties of a life.
 #[derive(Debug)]
 struct Profile {
     way: Way,
@@ -64,7 +64,7 @@ struct Profile {
     controllers: u64,
 }
 
-/// What a caller wants of lives.
+/// A caller's settings for lives.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) program: PathBuf,
@@ -73,13 +73,13 @@ pub(crate) struct Wanted {
     pub(crate) cores: usize,
 }
 
-/// What a life was like.
+/// The result of a life.
 pub(crate) struct Report {
     /// The life in a few words.
     pub(crate) summary: String,
     pub(crate) cuts: u64,
     pub(crate) findings: Vec<Finding>,
-    /// Where log and disks are, if something was found.
+    /// Directory of log and disks, if something was found.
     pub(crate) kept: Option<PathBuf>,
 }
 

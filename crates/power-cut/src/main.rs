@@ -51,7 +51,7 @@ struct Cli {
     /// Only the life of --seed, so many times
     #[arg(long, value_name = "N", requires = "seed")]
     repeat: Option<u64>,
-    /// Where logs are, and the disks of a life in which something was found
+    /// Directory of logs, and of the disks of a life in which something was found
     #[arg(long, value_name = "DIRECTORY", default_value = "target/power-cut")]
     out: PathBuf,
     /// Has the disks lie about flushes, and demands that this is found

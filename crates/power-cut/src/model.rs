@@ -1,4 +1,4 @@
-//! What was acknowledged, and what was under way: what each volume may be after a cut.
+//! Acknowledged requests, and requests under way: the states that each volume may have after a cut.
 //!
 //! - A1: what was acknowledged is there.
 //! - A2: of what was under way each change is there as a whole, or not at all.
@@ -11,7 +11,7 @@ use farflash_client::{Restrictions, Slo, VolumeRecord};
 
 use crate::contents::{Place, Stamp, ZEROES};
 
-/// What is wrong.
+/// A failure that was found.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding(pub(crate) String);
 
@@ -25,13 +25,13 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) first: u64,
-    /// What each block is to hold.
+    /// The content that each block has to have.
     pub(crate) stamps: Vec<Stamp>,
     /// Blocks that change together: all of them, or parts of so many.
     pub(crate) together: usize,
 }
 
-/// What the API says of a volume.
+/// The API's record of a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Attributes {
     pub(crate) blocks: u64,
@@ -69,11 +69,11 @@ pub(crate) struct Volume {
     pub(crate) metadata: u32,
     pub(crate) attributes: Attributes,
     pub(crate) change: Option<Change>,
-    /// Where it is served, as it was told last.
+    /// Its address, as reported last.
     pub(crate) target: String,
-    /// What opens it; unknown if the answer that told it was lost.
+    /// The token that opens it; unknown if the answer that had it was lost.
     pub(crate) token: Option<String>,
-    /// What opened it before, and whether it still does.
+    /// The token that opened it before, and whether that one is still valid.
     pub(crate) replaced: Option<(String, bool)>,
     blocks: BTreeMap<u64, Stamp>,
     writes: BTreeMap<Stamp, Write>,
@@ -99,7 +99,7 @@ impl Volume {
         Place { volume: self.number, lba }
     }
 
-    /// What a block holds, if nothing is under way there.
+    /// Returns the content of a block, if nothing is under way there.
     pub(crate) fn at(&self, lba: u64) -> Stamp {
         self.blocks.get(&lba).copied().unwrap_or(ZEROES)
     }

@@ -16,10 +16,10 @@ use crate::supply::Supply;
 
 /// The longest wait for a server to be ready, or to end. Reached only when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked at while something is awaited.
+/// Interval of polling while something is awaited.
 const STEP: Duration = Duration::from_millis(5);
 
-/// How a server is started.
+/// Settings with which a server is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) program: PathBuf,
@@ -50,7 +50,7 @@ impl Settings {
     }
 }
 
-/// What became of a start.
+/// Outcome of a start.
 pub(crate) enum Started {
     /// It serves.
     Ready(Server),
@@ -62,7 +62,7 @@ pub(crate) enum Started {
 
 pub(crate) struct Server {
     child: Child,
-    /// Where its API is.
+    /// Address of its API.
     pub(crate) api: String,
     reader: Option<JoinHandle<()>>,
 }

@@ -30,7 +30,7 @@ struct Countdown {
     is_off: bool,
 }
 
-/// What the disks of a machine share.
+/// Power supply that the disks of a machine share.
 #[derive(Clone, Default)]
 pub(crate) struct Supply(Arc<(Mutex<Countdown>, Condvar)>);
 

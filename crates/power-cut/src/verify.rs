@@ -48,7 +48,7 @@ pub(crate) fn verify(boot: &Boot) -> Option<Vec<Opened>> {
     (!boot.is_over()).then_some(opened)
 }
 
-/// Which volumes there are, and what the API says of them.
+/// Checks which volumes there are, and the API's records of them.
 fn verify_records(boot: &Boot, records: Vec<VolumeRecord>) {
     let named = records.into_iter().map(|record| (record.name.clone(), record));
     let mut records: BTreeMap<String, VolumeRecord> = named.collect();
