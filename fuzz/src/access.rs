@@ -1,4 +1,4 @@
-//! Who may open a volume, as it lies on a device.
+//! The access of a volume, as it is stored on a device.
 
 use ::access::{Access, Restrictions, Token, UnixSeconds, Visitor};
 use ::auth::{Hash, Secret};
@@ -8,7 +8,7 @@ fn host() -> Nqn {
     Nqn::new("nqn.2024-01.io.example:host").expect("a name")
 }
 
-/// What was read is written as it was, and says the same when it is asked.
+/// Decodes an access; encoded and decoded again it must be the same, and admit the same hosts.
 pub fn run(bytes: &[u8]) {
     let Ok(access) = Access::decode(bytes) else { return };
     let host = host();

@@ -20,14 +20,14 @@ const KINDS: &[fn(&[u8])] = &[
     is_kept::<StartScrub>,
 ];
 
-/// What is understood stays what it is; what is not is the client's mistake.
+/// Runs a parser of requests: accepted text must keep its meaning, and other text must be the client's mistake.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let kind = KINDS[usize::from(input.u8()) % KINDS.len()];
     kind(input.0);
 }
 
-/// What names a volume is the same one in the words of our own client.
+/// Checks that a volume's key is the same in the encoding of our own client.
 fn path(bytes: &[u8]) {
     let Ok(part) = str::from_utf8(bytes) else { return };
     let Some(key) = volume_key(part) else { return };

@@ -22,7 +22,8 @@ fn random(bytes: &mut [u8]) {
     bytes.fill(0x5A);
 }
 
-/// What was read is written as it was, and what the peer does not know gets it nowhere.
+/// Decodes a message; it must be encoded as it was, and a peer that does not know the secret must not be
+/// authenticated.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     // Arithmetic is slow; most inputs do without.

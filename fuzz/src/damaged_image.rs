@@ -82,7 +82,7 @@ mod tests {
 
     use super::*;
 
-    /// What the target is meant to go through is there, as long as nothing is damaged.
+    /// Checks that the structures that the target should reach are there, as long as nothing is damaged.
     ///
     /// Method: a map of two levels for each volume among the blocks; a scrub of the device that finds nothing, and for
     /// which nodes came and went.

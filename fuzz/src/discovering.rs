@@ -1,7 +1,7 @@
 //! A discovery service that lies plays against a whole host, which asks it for what it offers.
 //!
-//! Promises: nothing panics; whoever asks has an answer or an error within the time he gave, of a bounded length, whatever the
-//! service says, and no connection stays open.
+//! Promises: nothing panics; the caller gets an answer or an error within its time limit, of a bounded length,
+//! whatever the service says, and no connection stays open.
 
 use std::cell::{Cell, RefCell};
 
@@ -103,7 +103,7 @@ impl Truth for Service {
 }
 
 impl Service {
-    /// `len` bytes of the log; behind its end it begins anew.
+    /// Returns `len` bytes of the log; after its end it begins again.
     fn part(&self, offset: usize, len: usize) -> Vec<u8> {
         self.log.borrow().iter().copied().cycle().skip(offset % LOG_MIN).take(len).collect()
     }

@@ -27,7 +27,7 @@ const VOLUMES: u8 = 8;
 /// Longer than a connection that is ending may take.
 const ALL_IS_OVER: Duration = Duration::from_secs(30);
 
-/// What comes next, by the first byte of a step.
+/// Kinds of the next step, by its first byte.
 mod step {
     /// The host asks for a part of the log: its offset and its length in dwords.
     pub(super) const LOG: u8 = 0;
@@ -39,7 +39,7 @@ mod step {
     pub(super) const WITHDRAW: u8 = 3;
     /// So many microseconds pass.
     pub(super) const WAIT: u8 = 4;
-    /// How many there are.
+    /// Number of kinds.
     pub(super) const COUNT: u8 = 5;
 }
 

@@ -5,7 +5,7 @@ use directory::{View, take_answer};
 
 use crate::input::Input;
 
-/// What is understood can be looked at; the rest is an error.
+/// Decodes an answer: one that is accepted can be read, any other is an error.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let status = input.u16();

@@ -29,7 +29,7 @@ const ROOM: u16 = 1024;
 /// Longer than an exchange may take, or a connection that is ending.
 const ALL_IS_OVER: Duration = Duration::from_secs(90);
 
-/// What the host does next, by the first byte of a step.
+/// Kinds of the host's next step, by its first byte.
 mod step {
     /// Sends what the exchange has to say, unless there is nothing.
     pub(super) const SAY: u8 = 0;
@@ -43,14 +43,14 @@ mod step {
     pub(super) const COMMAND: u8 = 4;
     /// Lets so many milliseconds pass.
     pub(super) const WAIT: u8 = 5;
-    /// How many there are.
+    /// Number of kinds.
     pub(super) const COUNT: u8 = 6;
 }
 
-/// What a host knows of its exchange.
+/// The state of a host's exchange.
 struct Exchange {
     host: Host,
-    /// What it has to say.
+    /// The message to send.
     message: Option<Vec<u8>>,
 }
 
@@ -80,7 +80,8 @@ async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice>
     core
 }
 
-/// Nothing panics, no command is answered twice, who does not know the token is not let in, and nothing of it all is left.
+/// Runs an exchange: nothing panics, no command is answered twice, a host that does not know the token is not
+/// admitted, and no state is left.
 pub fn run(bytes: &[u8]) {
     session::play(|world| scenario(world, bytes.to_vec()));
 }
@@ -192,7 +193,8 @@ async fn listen(
     }
 }
 
-/// Whole exchanges, by who knows the token and who does not, one command at a time or one behind the other.
+/// Returns whole exchanges, by a host that knows the token and by one that does not, one command at a time or one
+/// after the other.
 pub fn seeds() -> Vec<Vec<u8>> {
     let room = ROOM.to_le_bytes();
     let hear = [vec![step::HEAR], room.to_vec(), room.to_vec()].concat();

@@ -47,7 +47,7 @@ const UNMAPPED: Range<u64> = 90..2090;
 pub(crate) const FAR: Range<u64> = 2500..2620;
 const FAR_END: u64 = 2900;
 const FAR_BYTE: u8 = 0xDA;
-/// What is written last, and where.
+/// Block and content of the last write.
 const LAST: (u64, u8) = (95, 0xEE);
 
 pub(crate) type Image = BTreeMap<u64, Vec<u8>>;
@@ -66,7 +66,7 @@ impl ImageDevice {
         Self { blocks, requests: Rc::default(), writes: Rc::default() }
     }
 
-    /// What lies on it.
+    /// Returns the content of the device.
     pub(crate) fn image(&self) -> Image {
         self.blocks.borrow().clone()
     }
@@ -217,7 +217,7 @@ pub(crate) fn image() -> &'static Image {
     })
 }
 
-/// What each byte of a block of one of the volumes was, one after the other.
+/// Returns the successive values of each byte of a block of one of the volumes.
 pub(crate) fn history(lba: u64) -> Vec<u8> {
     let (step, block) = (lba / STRIDE, lba % STRIDE);
     let mut held = vec![0];
@@ -228,7 +228,7 @@ pub(crate) fn history(lba: u64) -> Vec<u8> {
     held
 }
 
-/// Whether a record of the journal, or a block that nothing but the last one leads to, lies at `place`:
+/// Returns true if a record of the journal, or a block that nothing but the last one leads to, lies at `place`:
 /// damage there may look like a write that a power cut left unfinished.
 pub(crate) fn may_look_torn(place: u64) -> bool {
     let superblock = Superblock::decode(&image()[&0]).expect("whole");
@@ -306,9 +306,9 @@ fn cover_up(image: &mut Image, first: u64, was: Vec<u8>) {
 /// The device, damaged.
 pub(crate) struct Damaged {
     pub(crate) image: Image,
-    /// Where.
+    /// The damaged blocks.
     pub(crate) places: Vec<u64>,
-    /// Whether some of it is covered up, so that checksums tell nothing.
+    /// True if checksums were recomputed over some of the damage, so that they do not detect it.
     pub(crate) is_covered_up: bool,
 }
 

@@ -44,7 +44,7 @@ struct Host {
 }
 
 impl Host {
-    /// Whether the connection lives.
+    /// Takes a step; returns true while the connection lives.
     fn step(&mut self, input: &mut Input<'_>, digests: Digests) -> bool {
         let (cid, range) = (input.u16() % 16, (input.u32() % 10_000, input.u32() % 10_000));
         match input.u8() % 5 {

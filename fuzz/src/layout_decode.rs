@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) {
     let _ = decode(data);
 }
 
-/// Where a structure has the checksum of all that lies behind it. That of a node is in the pointer to it.
+/// Returns the offset of the checksum that covers the rest of a structure. That of a node is in the pointer to it.
 const fn crc_at(kind: u8) -> Option<usize> {
     match kind {
         SUPERBLOCK => Some(8),
@@ -273,7 +273,7 @@ mod tests {
         assert!(kinds.iter().all(|kind| whole().iter().any(|seed| seed[0] == *kind)));
     }
 
-    /// What was changed behind the checksum comes to the fields if it is sealed, and not otherwise.
+    /// Checks that a change after the checksum reaches the fields if the block is sealed, and not otherwise.
     #[test]
     fn a_changed_block_is_stopped_by_its_checksum_unless_it_is_sealed() {
         for mut seed in whole() {

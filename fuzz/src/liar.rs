@@ -17,7 +17,7 @@ const ANSWERS_MAX: usize = 64;
 /// Most that a host has to say until then: its commands, and the data of each once.
 const HEARD_MAX: usize = 4 << 20;
 
-/// How a command is answered, by the next byte of the input.
+/// Kinds of answers to a command, by the next byte of the input.
 pub(crate) mod answer {
     /// As it should be.
     pub(crate) const RIGHT: u8 = 0;
@@ -41,11 +41,11 @@ pub(crate) mod answer {
     pub(crate) const OTHER: u8 = 9;
     /// As it should be, behind an R2T: its tag, where, and how much.
     pub(crate) const ASKED: u8 = 10;
-    /// How many there are.
+    /// Number of kinds.
     pub(crate) const COUNT: u8 = 11;
 }
 
-/// What an honest target would say.
+/// The answers of an honest target.
 pub(crate) trait Truth {
     /// Takes note of a command and of the data in its capsule, before it is answered.
     fn on_command(&self, _sqe: &Sqe, _data: &[u8]) {}
@@ -53,7 +53,7 @@ pub(crate) trait Truth {
     /// To a command; nothing if it is not answered yet.
     fn words(&self, sqe: &Sqe) -> Vec<u8>;
 
-    /// To data that was asked for. `None`: nobody asked, and the target closes.
+    /// Answers data of the host. `None`: it was not requested, and the target closes.
     fn words_to_data(&self, _header: &H2cData, _data: &[u8]) -> Option<Vec<u8>> {
         None
     }
@@ -125,7 +125,7 @@ impl<T: Truth> Liar<T> {
         self.say(&bytes?).await
     }
 
-    /// What is said next, by the input. `None` if that is that the target closes.
+    /// Returns the next bytes to send, by the input. `None` if the target closes.
     fn next_words(&self, words: impl FnOnce(&mut Input<'_>) -> Option<Vec<u8>>) -> Option<Vec<u8>> {
         self.answers_left.set(self.answers_left.get().checked_sub(1)?);
         let steps = self.steps.take();
@@ -142,12 +142,12 @@ impl<T: Truth> Liar<T> {
         self.stream.send(batch).await.ok().map(drop)
     }
 
-    /// What is said to a command.
+    /// Returns the answer to a command.
     fn words(&self, sqe: &Sqe, input: &mut Input<'_>) -> Option<Vec<u8>> {
         self.words_instead(sqe, &|sqe| self.truth.words(sqe), input)
     }
 
-    /// What is said to a command instead of what would be right.
+    /// Returns the answer to a command, right or wrong by the input.
     fn words_instead(
         &self,
         sqe: &Sqe,

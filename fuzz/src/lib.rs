@@ -35,7 +35,7 @@ mod target_driver;
 #[path = "../../crates/nvme-frontend/tests/plane/support/raw_host.rs"]
 mod raw_host;
 
-/// Where the servers of targets listen.
+/// Returns the address on which the servers of targets listen.
 fn portal() -> std::net::SocketAddr {
     "10.0.0.1:4420".parse().expect("an address")
 }

@@ -1,9 +1,9 @@
 //! A target of a volume that lies plays against a whole host, which opens the volume, and reads, writes and swaps.
 //!
-//! Promises: nothing panics; whoever opens the volume or asks for something of it has an answer or an error within a bounded
-//! time, whatever the target says, and says again on each new connection; what it says of the volume can be reckoned with;
-//! data that the host hands out is what the target sent for that very request, all of it; data that the host sends is
-//! that of the command it names; no connection stays open.
+//! Promises: nothing panics; a caller that opens the volume or sends it a request gets an answer or an error within
+//! a bounded time, whatever the target says, and says again on each new connection; the properties that it reports
+//! do not overflow computations; data that the host hands out is what the target sent for that very request, all of
+//! it; data that the host sends is that of the command it names; no connection stays open.
 
 mod target;
 mod witness;

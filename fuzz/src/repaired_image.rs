@@ -39,7 +39,7 @@ pub fn run(data: &[u8]) {
     mend(&device, &damaged, true);
 }
 
-/// What a check finds, if it can look at the device.
+/// Returns the findings of a check, if it can read the device.
 fn check(device: &ImageDevice) -> Option<Vec<Fault>> {
     device.take_writes();
     let options = FsckOptions { read_data: true };

@@ -1,4 +1,4 @@
-//! What the targets have in common that play one host against a whole server in a simulated world.
+//! Common parts of the targets that run one host against a whole server in a simulated world.
 
 use std::rc::Rc;
 

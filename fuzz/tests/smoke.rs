@@ -14,9 +14,9 @@ const MUTATIONS: u64 = 40_000;
 /// The same of targets that open a whole device for each, or check and repair it.
 const MUTATIONS_OF_IMAGES: u64 = 4_000;
 const MUTATIONS_OF_REPAIRS: u64 = 400;
-/// Of those that start a server for each, or have a whole host go through all that it does.
+/// Mutations for targets that start a server for each, or run a whole host through all its steps.
 const MUTATIONS_OF_SERVERS: u64 = 1_000;
-/// Of those that start one which has no device.
+/// Mutations for targets that start a server without a device.
 const MUTATIONS_OF_DISCOVERY: u64 = 10_000;
 const INPUT_LEN_MAX: usize = 16 << 10;
 

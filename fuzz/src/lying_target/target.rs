@@ -1,4 +1,4 @@
-//! What an honest target of a volume says, and what it notices of the host.
+//! The answers of an honest target of a volume, and its checks of the host.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -38,7 +38,7 @@ pub(super) struct Target {
     witness: Rc<Witness>,
 }
 
-/// What each byte is that the host writes to block `lba`.
+/// Returns the value of each byte that the host writes to block `lba`.
 pub(super) fn written(lba: u64) -> u8 {
     lba.to_le_bytes()[0] | 0x80
 }

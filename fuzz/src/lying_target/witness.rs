@@ -1,4 +1,4 @@
-//! What a target has sent as data of reads: the host may hand out that and nothing else.
+//! Data that a target has sent for reads: the host may hand out that and nothing else.
 //!
 //! It takes the target's words apart by their lengths alone, as the host has to.
 
@@ -26,7 +26,7 @@ struct Read {
     has_come: Vec<bool>,
 }
 
-/// What is sent on a connection.
+/// Data that is sent on a connection.
 #[derive(Default)]
 pub(super) struct Speech {
     reads: Vec<Read>,
@@ -50,7 +50,7 @@ impl Witness {
 
 impl Speech {
     pub(super) fn on_command(&mut self, sqe: &Sqe) {
-        // A command of the admin queue may look like a read; nobody asks for its data here.
+        // A command of the admin queue may look like a read; its data is not checked here.
         if sqe.opcode != IoOpcode::READ.0 {
             return;
         }

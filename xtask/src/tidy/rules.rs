@@ -416,7 +416,6 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("first-word", "crates/toml-mistake", 2),
     debt("first-word", "crates/uring", 44),
     debt("first-word", "crates/wire-oracle", 39),
-    debt("first-word", "fuzz", 37),
     debt("first-word", "python", 19),
     debt("first-word", "xtask", 25),
     debt("plain-word", "bench", 51),
