@@ -1,4 +1,4 @@
-//! Where the next request goes.
+//! Addresses of requests.
 
 use units::{Lba, LbaRange};
 

@@ -27,7 +27,7 @@ const PAYLOAD_BYTES: usize = 64 << 10;
 /// would never wait.
 const REQUESTS_PER_TURN: u32 = 64;
 
-/// How often it is asked whether the run is to end early: nobody notices that he waits.
+/// Interval at which the run checks whether it is to end early: short enough that the wait is not noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Says whether the run is to end early.
@@ -36,7 +36,7 @@ pub type Stop = Box<dyn Fn() -> bool>;
 /// Is told of each interval when it ends.
 pub type Observer = Box<dyn FnMut(&Interval)>;
 
-/// What a run works with.
+/// Inputs of a run.
 pub struct Setup<T, W, N> {
     /// Sleeps and starts tasks.
     pub world: W,
@@ -59,7 +59,7 @@ struct Request {
     arrival: Option<Instant>,
     /// Data of a write.
     data: Option<BufferSlice>,
-    /// What a checked read may find.
+    /// Contents that a checked read may find.
     expected: Vec<Expected>,
 }
 

@@ -1,4 +1,4 @@
-//! What was written, so that it can be told what must be read.
+//! Record of writes, which tells the contents that reads must find.
 //!
 //! - W1: at most one write of a block is in flight, so writes of a block have an order: their
 //!   sequence numbers, from 1.
@@ -29,9 +29,9 @@ pub enum Mismatch {
     Lost {
         /// The block.
         lba: Lba,
-        /// What was found, 0 for zeroes.
+        /// Number of the write that was found, 0 for zeroes.
         found: u32,
-        /// What was acknowledged.
+        /// Number of the write that was acknowledged.
         acknowledged: u32,
     },
     /// A write that was not begun. The record or the device is wrong.
@@ -39,7 +39,7 @@ pub enum Mismatch {
     FromTheFuture {
         /// The block.
         lba: Lba,
-        /// What was found.
+        /// Number of the write that was found.
         found: u32,
         /// The last that was begun.
         begun: u32,
@@ -49,7 +49,7 @@ pub enum Mismatch {
     Misplaced {
         /// The block.
         lba: Lba,
-        /// Where it belongs.
+        /// The block that the content belongs to.
         found: Lba,
     },
     /// Parts of the block are something else.
@@ -63,7 +63,7 @@ pub enum Mismatch {
     Foreign {
         /// The block.
         lba: Lba,
-        /// What was acknowledged.
+        /// Number of the write that was acknowledged.
         acknowledged: u32,
     },
 }
@@ -76,13 +76,13 @@ struct Record {
     in_flight: bool,
 }
 
-/// What may be read from a block.
+/// Writes that may be read from a block.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Expected {
     acknowledged: u32,
 }
 
-/// What was written to a range of blocks.
+/// Record of the writes to a range of blocks.
 pub struct Journal {
     range: LbaRange,
     seed: u64,
@@ -173,12 +173,12 @@ impl Journal {
         }
     }
 
-    /// Whether a write of one of the blocks was begun.
+    /// Returns true if a write of one of the blocks was begun.
     pub(crate) fn touched(&self, range: LbaRange) -> bool {
         self.records[self.run(range)].iter().any(|record| record.begun > 0)
     }
 
-    /// What a read that begins now may find, block by block.
+    /// Returns the writes that a read that begins now may find, block by block.
     pub(crate) fn begin_read(&self, range: LbaRange) -> Vec<Expected> {
         let records = &self.records[self.run(range)];
         records.iter().map(|record| Expected { acknowledged: record.acknowledged }).collect()

@@ -18,7 +18,7 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constant and valid")
 }
 
-/// Which way data flows.
+/// Direction of data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Read,

@@ -1,4 +1,4 @@
-//! What a run brought, ready to be written as JSON.
+//! Results of a run, ready to be written as JSON.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Outcome {
     /// From the first request issued to the last one done.
     pub seconds: f64,
-    /// Whether it was ended before its time or its bytes were over.
+    /// True if it was ended before its time or its bytes were over.
     pub cut_short: bool,
     /// Requests done, both ways.
     pub requests: u64,
@@ -80,7 +80,7 @@ pub struct Latency {
 pub struct Interval {
     /// When it ended, since the start of the run.
     pub end_seconds: f64,
-    /// How long it was.
+    /// Length in seconds.
     pub seconds: f64,
     /// Reads done in it.
     pub reads: u64,

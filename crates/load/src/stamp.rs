@@ -1,4 +1,4 @@
-//! What a written block says about itself.
+//! Stamps in written blocks.
 //!
 //! Every 4 KiB block begins with a stamp, and the rest follows from it, so that a reader can tell
 //! which write a block is from and whether all of it is.
@@ -20,7 +20,7 @@ const HEAD_WORDS: usize = 4;
 /// Odd, so that no two words of a block are equal.
 const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Which write a block is from.
+/// The write that a block is from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Stamp {
     pub(crate) lba: Lba,
@@ -28,7 +28,7 @@ pub(crate) struct Stamp {
     pub(crate) seed: u64,
 }
 
-/// What a block that was read turned out to be.
+/// Result of inspecting a block that was read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Found {
     /// Nothing but zeroes.

@@ -1,4 +1,4 @@
-//! What load can be put on.
+//! Targets of load.
 
 use std::future::Future;
 

@@ -20,12 +20,12 @@ pub const WHOLE_BLOCKS_MAX: u64 = SAMPLES * CHECK_BLOCKS;
 /// Is told how many blocks have been passed, of how many.
 pub type Watcher = Box<dyn FnMut(u64, u64)>;
 
-/// What a check of everything found.
+/// Result of a check of the whole range.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Verified {
     /// Blocks read and compared.
     pub blocks: u64,
-    /// Of these, blocks that are not what they should be.
+    /// Blocks among these that do not have the expected content.
     pub wrong: u64,
 }
 

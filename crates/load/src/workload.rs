@@ -1,10 +1,10 @@
-//! What load is to be generated.
+//! Description of the load to generate.
 
 use std::time::Duration;
 
 use units::LbaRange;
 
-/// How requests follow each other in the range.
+/// Order of the requests in the range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Access {
     /// One behind the other, from the start again at the end. All tasks share one position.
@@ -13,7 +13,7 @@ pub enum Access {
     Random(Distribution),
 }
 
-/// How often each part of the range is drawn.
+/// Frequency with which each part of the range is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Distribution {
     /// All alike.
@@ -34,7 +34,7 @@ pub enum Limit {
     Bytes(u64),
 }
 
-/// How requests arrive in an open loop.
+/// Arrivals of requests in an open loop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrivals {
     /// At equal distances.
@@ -49,11 +49,11 @@ pub enum Arrivals {
 pub struct Rate {
     /// Requests a second, over all connections.
     pub per_second: f64,
-    /// How they are spread.
+    /// Distribution of the arrivals.
     pub arrivals: Arrivals,
 }
 
-/// What to do about a request that fails.
+/// Policy after a request that fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OnError {
     /// End the run.
@@ -62,7 +62,7 @@ pub enum OnError {
     Continue,
 }
 
-/// What load is to be generated.
+/// Description of the load to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Share of reads in percent.
@@ -83,7 +83,7 @@ pub struct Workload {
     pub seed: u64,
     /// Length of a step in the time series.
     pub interval: Duration,
-    /// What to do about errors.
+    /// Policy after errors.
     pub on_error: OnError,
 }
 
