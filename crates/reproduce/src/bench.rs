@@ -19,11 +19,11 @@ pub(crate) const UNBOUNDED: Duration = Duration::from_secs(3600);
 /// Longest latency that is told apart.
 const LATENCY_NS_MAX: u64 = 60_000_000_000;
 
-/// What a client does.
+/// The load of a client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client {
     pub(crate) slo: Slo,
-    /// What it keeps outstanding.
+    /// The requests that it keeps outstanding.
     pub(crate) depth: Depth,
     /// Blocks of a read, and of a write.
     pub(crate) blocks: [u32; 2],
@@ -40,7 +40,7 @@ pub(crate) enum Depth {
     Open { reads_per_second: u32, writes: u32 },
 }
 
-/// What a client got since it was last looked at.
+/// Requests of a client since the last look.
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
     pub(crate) requests: [u64; 2],
@@ -63,7 +63,7 @@ struct Token {
     submitted: Instant,
 }
 
-/// What happens when.
+/// Time of an event.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 struct Completion {
     at: Instant,
@@ -156,7 +156,7 @@ impl Bench {
         self.lanes[client].client.depth = depth;
     }
 
-    /// What a client got since the last call.
+    /// Returns the requests of a client since the last call.
     pub(crate) fn take_got(&mut self, client: usize) -> Got {
         std::mem::replace(&mut self.lanes[client].got, Got::new())
     }

@@ -15,21 +15,21 @@ const PHASE: Duration = Duration::from_secs(180);
 const POINTS: u32 = 540;
 /// Requests that each keeps outstanding.
 pub const DEPTH: u32 = 30;
-/// What the second has in the burst.
+/// Requests that the second client keeps outstanding in the burst.
 pub const BURST: u32 = 90;
-/// What the modelled drive does of 70/30 with a hundred requests under way: 190 000 a second. It needs
-/// more of them for the 200 000 of the data sheet, and latency is what an operator sets a ceiling for.
+/// Rate of the modelled drive for 70/30 with a hundred requests under way: 190 000 a second. It needs more of them
+/// for the 200 000 of the data sheet, and an operator sets a ceiling to bound latency.
 const CEILING: Ceiling = Ceiling { reads_per_second: 133_000, writes_per_second: 57_000 };
 /// Each client's part of it.
 pub const PART: f64 = 0.3;
-/// What the operator wants of the drive at its ceiling: a hundred requests under way.
+/// The operator's latency goal for the drive at its ceiling: a hundred requests under way.
 const LATENCY: Duration = Duration::from_micros(500);
 /// 800 GB.
 const BLOCKS: u64 = 800_000_000_000 / 4096;
 /// The drive and the clients settle before the first point.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-/// What the three clients got under one policy.
+/// Rates of the three clients under one policy.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// The policy.
@@ -41,12 +41,12 @@ pub struct Curve {
     pub read_p99_us: [[f64; 3]; 3],
 }
 
-/// How the curves were made.
+/// The parameters of the curves.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// Above the plot.
     pub title: String,
-    /// What the drive was asked for at most.
+    /// The ceiling of the drive.
     pub ceiling: Ceiling,
     /// Length of the whole, in seconds.
     pub seconds: f64,

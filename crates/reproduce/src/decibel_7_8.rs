@@ -15,7 +15,7 @@ const TIME: Duration = Duration::from_secs(10);
 struct Kind {
     title: &'static str,
     read_share: f64,
-    /// What the drive does at its best (Decibel, section 4).
+    /// Best rate of the drive (Decibel, section 4).
     paper_rate: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What volumes are promised of a drive that they share, and what they get: in no paper, but what
-//! figure 13 of Decibel leads one to expect.
+//! Promises to volumes that share a drive, and their actual rates: in no paper, but figure 13 of Decibel leads one
+//! to expect them.
 
 use hdrhistogram::Histogram;
 use report::{Align, Bar, BarChart, BarSeries, Panel, Table};
@@ -12,7 +12,7 @@ use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
 /// 800 GB.
 const BLOCKS: u64 = 800_000_000_000 / 4096;
-/// What the modelled drive does of 70/30 with a hundred requests under way, and what it then takes.
+/// Rate of the modelled drive for 70/30 with a hundred requests under way, and its latency then.
 const CEILING: Ceiling = Ceiling { reads_per_second: 133_000, writes_per_second: 57_000 };
 const LATENCY: Duration = Duration::from_micros(500);
 const AT_CEILING: u32 = 100;
@@ -24,7 +24,7 @@ const STEP: Duration = Duration::from_millis(100);
 const STEPS_A_SECOND: usize = 10;
 const COUNTS: [usize; 6] = [2, 4, 8, 16, 32, 64];
 const WEIGHTS: [u32; 4] = [1, 2, 4, 8];
-/// Of the ceiling, to a volume among so many that take all they can get.
+/// Share of the ceiling for a volume among so many that take all they can get.
 const SMALL_PART: f64 = 0.01;
 const CROWD: usize = 63;
 /// Requests of a reader, of one block each.
@@ -35,7 +35,7 @@ const WRITER_BLOCKS: u32 = 32;
 /// Runs in all, to tell how far it is.
 const RUNS: f64 = (COUNTS.len() + 1 + 1 + 5) as f64;
 
-/// What tenants got of a run.
+/// The results of tenants in a run.
 struct Course {
     /// Blocks of each tenant in each step.
     steps: Vec<Vec<u64>>,
@@ -44,9 +44,9 @@ struct Course {
 
 struct Equal {
     tenants: usize,
-    /// Of any second.
+    /// Least fairness index of any second.
     least_jain: f64,
-    /// Of the whole run, in parts of an equal share.
+    /// Least and most of the whole run, in parts of an equal share.
     least: f64,
     most: f64,
 }
@@ -172,7 +172,7 @@ fn equal_shares(options: &Options, tenants: usize) -> Result<Equal, ReproduceErr
     })
 }
 
-/// What each weight got, in parts of what it is worth.
+/// Returns the rate of each weight, in parts of its fair share.
 fn weighted_shares(options: &Options) -> Result<Vec<f64>, ReproduceError> {
     let client = |weight| Client { slo: Slo::Share { weight }, depth: mixed(128), blocks: [1, 1] };
     let course = course(options, ("drr", LATENCY), &WEIGHTS.map(client))?;
@@ -213,7 +213,7 @@ fn reader_beside(
     Ok(Beside { name, p99_us: p99_us(&reads.latencies[0]), reads_per_second })
 }
 
-/// What reads take of the drive itself when it does as much as its ceiling.
+/// Returns the latency of reads on the drive itself when it does as much as its ceiling.
 fn drive_at_ceiling(options: &Options) -> Result<Beside, ReproduceError> {
     let mut model = Model::new(&Preset::P3700.params(), BLOCKS, options.seed)?;
     let load = Load {

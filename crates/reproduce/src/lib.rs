@@ -22,7 +22,7 @@ mod outcome;
 
 pub use outcome::{Finding, Outcome, ReproduceError};
 
-/// How a figure is run.
+/// Options of a figure's run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
     /// Part of the paper's duration, above 0 and at most 1.
@@ -45,7 +45,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(f64);
 pub struct Figure {
     /// The name for users.
     pub name: &'static str,
-    /// What it shows.
+    /// The subject of the figure.
     pub about: &'static str,
     run: fn(&Options, Progress<'_>) -> Result<Outcome, ReproduceError>,
 }

@@ -1,4 +1,4 @@
-//! What a run brings.
+//! Results of a run.
 
 use report::{Panel, PlotError, Table};
 use serde::Serialize;
@@ -10,13 +10,13 @@ const PANEL_HEIGHT: u32 = 320;
 /// One statement of the paper beside the same here.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// What is compared.
+    /// The subject of the comparison.
     pub what: String,
     /// As the paper has it.
     pub paper: String,
     /// As it came out.
     pub here: String,
-    /// Whether the shape is the same.
+    /// True if the shape is the same.
     pub agrees: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum ReproduceError {
     /// Not a part of the paper's time.
     #[error("a run takes a part of the paper's time, above 0 and at most 1, not {time}")]
     Time {
-        /// What was asked for.
+        /// The time that was requested.
         time: f64,
     },
     /// A drive's parameters do not fit together.
@@ -62,7 +62,7 @@ impl Outcome {
         Ok(Self { data, findings, svg })
     }
 
-    /// Whether every finding has the shape of the paper's.
+    /// Returns true if every finding has the shape of the paper's.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.findings.iter().all(|finding| finding.agrees)
