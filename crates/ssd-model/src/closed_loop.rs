@@ -14,7 +14,7 @@ const LATENCY_NS_MAX: u64 = 1_000_000_000_000;
 /// Significant digits of a recorded latency.
 const DIGITS: u8 = 3;
 
-/// Where requests go.
+/// Distribution of requests over the blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Pattern {
     /// Anywhere, at multiples of the request's size.
@@ -23,7 +23,7 @@ pub enum Pattern {
     Sequential,
 }
 
-/// What a client does.
+/// The load of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Requests outstanding at any time; at least one.
@@ -34,7 +34,7 @@ pub struct Load {
     pub request_blocks: u64,
     /// Blocks of the drive that the client uses, from its start; at least one request.
     pub blocks: u64,
-    /// Where requests go.
+    /// Distribution of requests over the blocks.
     pub pattern: Pattern,
     /// Decides over addresses and kinds.
     pub seed: u64,
@@ -46,12 +46,12 @@ pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
-/// What a client saw.
+/// Measurements of a client.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Of the reads that ended within the time of measuring.
+    /// Latencies of the reads that ended within the time of measuring.
     pub reads: Latencies,
-    /// Of the writes that did.
+    /// Latencies of the writes that did.
     pub writes: Latencies,
     /// The time of measuring.
     pub elapsed: Duration,

@@ -11,7 +11,7 @@ const DEPTH: u32 = 256;
 const ROUNDS: usize = 6;
 const TIME: units::Duration = units::Duration::from_millis(300);
 
-/// What was measured of random requests of one block.
+/// Measurements of random requests of one block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
     /// Mean latency of one read at a time, µs.
@@ -25,7 +25,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// What a model shows of the same.
+    /// Measures a model in the same way.
     ///
     /// # Errors
     /// The description makes no sense.

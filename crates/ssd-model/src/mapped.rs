@@ -1,4 +1,4 @@
-//! Which blocks hold data, and how many.
+//! The blocks that hold data, and their number.
 
 use units::PbaRange;
 
@@ -8,7 +8,7 @@ pub(crate) struct Mapped {
     blocks: u64,
     /// Blocks below this held data at the start.
     filled: u64,
-    /// Whether a block's state is not that of the start.
+    /// A bit for each block: set if its state is not that of the start.
     changed: Vec<u64>,
     /// Changed blocks; while there are none, most questions need no look at the bits.
     changed_count: u64,

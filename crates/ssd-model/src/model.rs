@@ -135,7 +135,7 @@ impl Model {
         1.0 + self.wear.extra()
     }
 
-    /// Whether buffered writes are lost with the power.
+    /// Returns true if buffered writes are lost with the power.
     #[must_use]
     pub fn has_volatile_buffer(&self) -> bool {
         self.volatile_buffer

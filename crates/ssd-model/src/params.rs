@@ -1,4 +1,4 @@
-//! What a drive is described by, and reading that from a file.
+//! Parameters of a drive, and reading them from a file.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct Params {
     pub discard_us: f64,
     /// The buffer's size: program operations per unit that it holds, those under way included.
     pub buffer_programs: u32,
-    /// Whether buffered writes are lost with the power, so that a flush has to store them.
+    /// True if buffered writes are lost with the power, so that a flush has to store them.
     pub volatile_buffer: bool,
     /// Commands that the controller takes in a second.
     pub commands_per_second: f64,
@@ -69,7 +69,7 @@ pub struct Params {
     pub tail_share: f64,
     /// Least extra delay, µs.
     pub tail_us: f64,
-    /// How quickly longer extra delays become rare: the exponent of a power law.
+    /// Exponent of a power law: how quickly longer extra delays become rare.
     pub tail_shape: f64,
     /// Longest extra delay, µs.
     pub tail_max_us: f64,
@@ -90,7 +90,7 @@ pub enum ParamsError {
         key: &'static str,
         /// Its value.
         value: f64,
-        /// What it should be.
+        /// The values that are allowed.
         expected: &'static str,
     },
 }
@@ -207,7 +207,7 @@ impl Params {
     }
 }
 
-/// What a text says, and where.
+/// The values of a text, with their positions.
 type Written = BTreeMap<String, toml::Spanned<toml::Value>>;
 
 /// The text with all keys: in place of `like` a blank, and what it stands for at the end, so that lines stay what they are.

@@ -70,7 +70,7 @@ impl Timing {
         self.cycle_ns = self.program.mean_ns + self.collection_ns(extra);
     }
 
-    /// What a program of the host costs its unit in collection and erases.
+    /// Returns the time that a program of the host costs its unit in collection and erases.
     pub(crate) fn collection_ns(&self, extra: f64) -> u64 {
         let erases = (1.0 + extra) / f64::from(self.programs_per_erase);
         (extra * self.collect.mean_ns as f64 + erases * self.erase.mean_ns as f64) as u64

@@ -26,7 +26,7 @@ pub(crate) struct Unit {
     programs_until_erase: u32,
     /// Reads that went ahead of waiting work since some of it last began.
     overtakers: u32,
-    /// Whether the last operation was none of reading.
+    /// True if the last operation was no read.
     programming: bool,
 }
 

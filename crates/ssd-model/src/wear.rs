@@ -1,4 +1,4 @@
-//! What collecting garbage costs: write amplification from how full and how random the drive is.
+//! Cost of garbage collection: write amplification from how full and how random the drive is.
 //!
 //! - W1: a drive that was written at random settles where each erased block held the share `v` of
 //!   data still valid, with `utilisation = (1 - v) / -ln v`; freeing a block's worth of space then

@@ -7,7 +7,7 @@ use units::{Duration, Instant};
 
 /// 100 GiB.
 const BLOCKS: u64 = 100 << 18;
-/// How far a figure may be off.
+/// Tolerance of a figure.
 const TOLERANCE: f64 = 0.1;
 
 fn random(depth: u32, read_share: f64) -> Load {

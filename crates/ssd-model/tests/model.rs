@@ -1,4 +1,4 @@
-//! What a model promises whatever its parameters.
+//! Properties that a model has for all parameters.
 
 use ssd_model::{Load, Model, Params, Pattern, Preset, closed_loop};
 use units::{Duration, Instant, Pba, PbaRange};

@@ -409,7 +409,6 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("first-word", "crates/nvme-wire", 64),
     debt("first-word", "crates/report", 16),
     debt("first-word", "crates/schedule", 51),
-    debt("first-word", "crates/ssd-model", 21),
     debt("first-word", "crates/strangers", 7),
     debt("first-word", "crates/toml-mistake", 2),
     debt("first-word", "crates/uring", 44),
