@@ -1,7 +1,7 @@
-//! How measurements reach people: aligned tables, Markdown, CSV, JSON lines, and SVG plots.
+//! Output of measurements for people: aligned tables, Markdown, CSV, JSON lines, and SVG plots.
 //!
-//! Everything here turns values into text and writes no file. Plots name a font family and leave
-//! the glyphs to whoever shows them, so that no font has to be installed where they are made.
+//! Everything here turns values into text and writes no file. Plots name a font family and leave the glyphs to the
+//! viewer, so that no font has to be installed where they are made.
 //!
 //! Absent from this crate: I/O, clocks, and any knowledge of what is measured.
 

@@ -1,4 +1,4 @@
-//! How far long work is, in lines that come seldom enough to be read.
+//! Progress of long work, in lines that come seldom enough to be read.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Where a column's text stands.
+/// Alignment of a column's text.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Align {
     /// Words.
@@ -34,7 +34,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

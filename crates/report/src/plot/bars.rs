@@ -40,13 +40,13 @@ pub struct BarSeries {
 pub struct BarChart {
     /// Caption above the panel.
     pub caption: String,
-    /// What the height is.
+    /// Label of the heights.
     pub y_label: String,
     /// Names of the groups.
     pub groups: Vec<String>,
     /// The bars by colour.
     pub series: Vec<BarSeries>,
-    /// How heights are written.
+    /// Format of heights.
     pub y_format: fn(f64) -> String,
 }
 

@@ -24,7 +24,7 @@ pub struct HeatMap {
     pub rows: Vec<String>,
     /// `cells[row][column]`; cells that are not finite stay empty.
     pub cells: Vec<Vec<f64>>,
-    /// How a value is written in its cell, if there are few cells.
+    /// Format of a value in its cell, if there are few cells.
     pub format: fn(f64) -> String,
 }
 

@@ -9,7 +9,7 @@ use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend
 
 /// Ticks along x, about.
 const TICKS_X: usize = 8;
-/// What is free behind the last point, as a part of the width of all.
+/// Free space after the last point, as a part of the width of all.
 const MARGIN: f64 = 0.02;
 
 /// A named line.
@@ -24,9 +24,9 @@ pub struct Series {
 /// Something that happened at one x.
 #[derive(Clone, Debug)]
 pub struct Marker {
-    /// Where.
+    /// Location on the x axis.
     pub x: f64,
-    /// What.
+    /// Name of the marker.
     pub name: String,
 }
 
@@ -35,15 +35,15 @@ pub struct Marker {
 pub struct LineChart {
     /// Caption above the panel.
     pub caption: String,
-    /// What x is, with its unit.
+    /// Label of x, with its unit.
     pub x_label: String,
-    /// What y is, with its unit unless `y_format` writes it.
+    /// Label of y, with its unit unless `y_format` writes it.
     pub y_label: String,
     /// The lines.
     pub series: Vec<Series>,
     /// Vertical lines.
     pub markers: Vec<Marker>,
-    /// How y values are written at their ticks.
+    /// Format of y values at their ticks.
     pub y_format: fn(f64) -> String,
 }
 
@@ -53,7 +53,7 @@ impl LineChart {
         points.filter(|(x, y)| x.is_finite() && y.is_finite())
     }
 
-    /// Where the legend hides least of the lines and of the markers' names.
+    /// Returns the corner in which the legend hides least of the lines and of the markers' names.
     fn emptiest_corner(&self, x: Range<f64>, top: f64) -> Corner {
         let part = |at: f64, y: f64| ((at - x.start) / (x.end - x.start), y / top);
         let mut places: Vec<_> = self.markers.iter().map(|marker| part(marker.x, top)).collect();
@@ -142,7 +142,7 @@ impl Corner {
     /// In the order of preference.
     const ALL: [Self; 4] = [Self::LowerRight, Self::UpperRight, Self::UpperLeft, Self::LowerLeft];
 
-    /// Whether a place lies in it, as parts of the panel's width and height.
+    /// Returns true if a place lies in it, given in parts of the panel's width and height.
     fn holds(self, (x, y): (f64, f64)) -> bool {
         let is_right = matches!(self, Self::LowerRight | Self::UpperRight);
         let is_upper = matches!(self, Self::UpperRight | Self::UpperLeft);

@@ -1,4 +1,4 @@
-//! What a figure contains. How it looks is for eyes: `examples/gallery.rs` draws one of each.
+//! Tests of the content of figures. Their look is for eyes: `examples/gallery.rs` draws one of each.
 
 use super::*;
 use crate::{duration_ns, percent, rate};
