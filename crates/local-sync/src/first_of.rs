@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// What came first of two.
+/// The first of two outcomes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Either<A, B> {
     /// The outcome of the first.

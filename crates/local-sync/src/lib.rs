@@ -6,7 +6,7 @@
 //! - [`Semaphore`]: a counted budget, served in the order of asking.
 //! - [`yield_now`]: a task steps back behind those that are ready.
 //!
-//! Absent from this crate: any runtime. Wakers come from whoever polls.
+//! Absent from this crate: any runtime. Wakers come from the task that polls.
 
 mod first_of;
 mod notify;

@@ -34,7 +34,7 @@ impl Notify {
         Self::default()
     }
 
-    /// It happens: everyone who waits goes on.
+    /// Wakes all tasks that wait.
     pub fn notify_all(&self) {
         let mut wakers = {
             let mut waiters = self.waiters.borrow_mut();

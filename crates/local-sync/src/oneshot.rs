@@ -35,7 +35,7 @@ impl<T> Sender<T> {
         self.slot.borrow_mut().value = Some(value);
     }
 
-    /// Whether the receiver was dropped, so that nobody waits for the value.
+    /// Returns true if the receiver was dropped, so that no task waits for the value.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         Rc::strong_count(&self.slot) == 1
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_knows_when_nobody_waits() {
+    fn a_sender_knows_when_the_receiver_is_gone() {
         let (sender, receiver) = oneshot::<u8>();
         drop(receiver);
         assert!(sender.is_abandoned());

@@ -57,7 +57,7 @@ impl Semaphore {
         Acquire { semaphore: self.clone(), amount, ticket: None }
     }
 
-    /// Takes `amount` permits if nobody waits and they are there.
+    /// Takes `amount` permits if they are available and no task waits.
     #[must_use]
     pub fn try_acquire(&self, amount: u64) -> Option<Permit> {
         let mut budget = self.budget.borrow_mut();
@@ -70,7 +70,7 @@ impl Semaphore {
         Some(Permit { semaphore: self.clone(), amount })
     }
 
-    /// Permits that nobody holds.
+    /// Permits that are not taken.
     #[must_use]
     pub fn available(&self) -> u64 {
         self.budget.borrow().available

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::mem;
 use std::task::Poll;
 
-/// Lets the core's other ready tasks run: the caller is polled anew behind those that are ready by now.
+/// Lets the core's other ready tasks run: the caller is polled again after those that are ready by now.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {
@@ -26,7 +26,7 @@ mod tests {
     use crate::testing::{Wakes, poll};
 
     #[test]
-    fn whoever_yields_is_ready_again_at_once_and_goes_on_when_polled() {
+    fn a_task_that_yields_is_ready_again_at_once_and_goes_on_when_polled() {
         let wakes = Arc::new(Wakes::default());
         let mut yielding = pin!(yield_now());
         assert!(poll(&mut yielding, &wakes).is_pending());
