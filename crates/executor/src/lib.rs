@@ -50,7 +50,7 @@ impl Executor {
         (0..budget).take_while(|_| self.tasks.poll_next()).count()
     }
 
-    /// Whether a task is ready to be polled.
+    /// Returns true if a task is ready to be polled.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.tasks.take_inbox();

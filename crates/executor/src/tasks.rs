@@ -24,7 +24,7 @@ struct Slot {
     free: bool,
 }
 
-/// Where wakes from other threads arrive.
+/// Wakes from other threads.
 pub(crate) struct Inbox {
     woken: Mutex<Vec<TaskId>>,
     /// Set after `woken` was added to; lets the owner look without the lock.
