@@ -1,5 +1,5 @@
-//! What is wrong with a TOML file that a person wrote, in one line: unlike the parser's own words, it fits into a line of a
-//! log, and into a message that begins with the name of the file.
+//! A mistake in a TOML file that a person wrote, in one line: unlike the parser's own message, it fits into a line
+//! of a log, and into a message that begins with the name of the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct TomlMistake {
 }
 
 impl TomlMistake {
-    /// What `error` says of `text`.
+    /// Describes `error` in `text`.
     #[must_use]
     pub fn new(text: &str, error: &toml::de::Error) -> Self {
         let line = line_at(text, error.span().map_or(0, |span| span.start));

@@ -408,7 +408,6 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("first-word", "crates/nvme-wire", 64),
     debt("first-word", "crates/schedule", 51),
     debt("first-word", "crates/strangers", 7),
-    debt("first-word", "crates/toml-mistake", 2),
     debt("first-word", "crates/uring", 44),
     debt("first-word", "crates/wire-oracle", 39),
     debt("first-word", "python", 19),
