@@ -35,7 +35,7 @@ use std::process::ExitCode;
 
 use options::Options;
 
-/// How it is called.
+/// Usage of the command.
 pub(crate) const USAGE: &str = options::USAGE;
 
 /// Runs `cargo xtask mutants` with `arguments`.

@@ -35,7 +35,7 @@ struct Finding {
     line: usize,
     rule: &'static str,
     message: String,
-    /// Whether it is shown but does not fail the run.
+    /// True if it is shown but does not fail the run.
     warning: bool,
 }
 

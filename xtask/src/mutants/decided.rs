@@ -1,4 +1,4 @@
-//! What was found out about single mutants on this machine, so that a run goes on where the last one ended.
+//! Verdicts on single mutants on this machine, so that a run goes on where the last one ended.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use super::list::Mutant;
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
     /// A test failed.

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Where the patterns lie, relative to the repository.
+/// Path of the patterns, relative to the repository.
 pub(super) const PATH: &str = ".cargo/mutants.toml";
 
 /// Returns the lines, from 1, of patterns that no comment stands above.

@@ -13,7 +13,7 @@ pub(super) struct Shard {
     pub(super) count: u64,
 }
 
-/// What to run, and for how long.
+/// Options of a run: its mutants and its time.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     /// None: all that have a plan.

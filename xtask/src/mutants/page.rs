@@ -9,10 +9,10 @@ use std::path::Path;
 use super::plan::PLANS;
 use super::results::{Results, Row};
 
-/// Where the page lies, relative to the repository.
+/// Path of the page, relative to the repository.
 pub(super) const PATH: &str = "docs/mutants.md";
 
-/// What is written by hand ends here.
+/// End of the part that is written by hand.
 const MARK: &str = "<!-- The rest is written by `cargo xtask mutants report`. -->\n";
 
 /// Writes the tables below what is written by hand.

@@ -13,7 +13,7 @@ pub(super) struct Plan {
     pub(super) environment: &'static [(&'static str, &'static str)],
     /// A test that takes more of the processor without a mutant takes no part.
     pub(super) test_seconds_max: u64,
-    /// What the tests of one mutant may take of the processor; the cheap ones come first.
+    /// Processor time for the tests of one mutant, in seconds; the cheap ones come first.
     pub(super) budget_seconds: f64,
     /// The tests of mutants that go through cargo-mutants, as `cargo test` takes them.
     pub(super) slow_tests: &'static [&'static str],

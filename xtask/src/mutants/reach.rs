@@ -1,4 +1,4 @@
-//! Which tests reach which functions: each test is run by itself, once, without a mutant.
+//! Maps tests to the functions that they reach: each test is run by itself, once, without a mutant.
 //!
 //! A mutant is then tried with the tests that reach its function: first those that caught most for what they cost, then the
 //! quick ones. One that no test reaches is not caught, and needs no run.
@@ -33,7 +33,7 @@ struct Test {
     name: String,
     /// By the clock.
     usual: Duration,
-    /// Of the processor.
+    /// Processor time.
     cost: Duration,
     functions: BTreeSet<usize>,
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::decided::{Content, Verdict};
 use super::list::Mutant;
 
-/// Where the results lie, relative to the repository.
+/// Path of the results, relative to the repository.
 pub(super) const PATH: &str = "xtask/mutants.txt";
 
 const HEAD: &str = "# Written by `cargo xtask mutants`. A line for each file; below it the mutants that survived, or are argued away.\n";
@@ -122,7 +122,7 @@ pub(super) fn short_name(mutant: &Mutant) -> &str {
 pub(super) struct Results {
     /// By the file's path.
     pub(super) rows: BTreeMap<String, Row>,
-    /// Of a crate: facts of its last run, such as the number of its tests and seconds per mutant.
+    /// Facts of each crate's last run, such as the number of its tests and seconds per mutant.
     pub(super) runs: BTreeMap<String, String>,
 }
 

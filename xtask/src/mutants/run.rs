@@ -28,7 +28,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(20);
 struct Crate<'a> {
     plan: &'a Plan,
     root: &'a Path,
-    /// What the run leaves on the machine: the copy, its build, the verdicts.
+    /// Directory of what the run leaves on the machine: the copy, its build, the verdicts.
     work: &'a Path,
     options: &'a Options,
     decided: &'a Decided,
@@ -383,7 +383,7 @@ fn numbers(set: &std::collections::BTreeSet<u32>) -> impl Iterator<Item = usize>
     set.iter().map(|number| *number as usize - 1)
 }
 
-/// How far a crate is, said now and then.
+/// Progress of a crate, printed now and then.
 struct Progress {
     package: &'static str,
     total: usize,

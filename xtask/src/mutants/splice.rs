@@ -30,7 +30,7 @@ pub(super) const ACTIVE: &str = "FARFLASH_MUTANT";
 /// The environment variable that names a file to which the numbers of functions are appended when they are first called.
 pub(super) const REACHED: &str = "FARFLASH_MUTANTS_REACHED";
 
-/// What goes to the end of `lib.rs`. The compiler's evaluation of constants sees the functions as they are.
+/// Code at the end of `lib.rs`. The compiler's evaluation of constants sees the functions as they are.
 const SWITCH: &str = r#"
 #[doc(hidden)]
 pub(crate) mod mutant_switch {
@@ -78,7 +78,7 @@ struct Function {
 /// A mutant's number, the bytes that it replaces, and with what.
 type Replacement<'a> = (u32, Range<usize>, &'a str);
 
-/// What became of the mutants of one file.
+/// Outcome of splicing the mutants of one file.
 #[derive(Debug, Default)]
 pub(super) struct Spliced {
     pub(super) text: String,
@@ -203,7 +203,7 @@ fn functions(text: &str, starts: &[usize]) -> io::Result<Vec<Function>> {
     Ok(visitor.out)
 }
 
-/// Whether `impl` stands anywhere in the type that a function returns.
+/// Returns true if `impl` stands anywhere in the type that a function returns.
 fn returns_impl(output: &syn::ReturnType) -> bool {
     struct Finder(bool);
     impl<'ast> Visit<'ast> for Finder {

@@ -33,8 +33,8 @@ pub(super) enum Outcome {
     TimedOut,
 }
 
-/// What limits a run: by the clock for one that waits for ever, by the processor's time for one that loops, since the
-/// latter does not depend on what else the machine does.
+/// Limits of a run: by the clock for one that waits for ever, by the processor's time for one that loops, since the
+/// latter does not depend on the load of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) wall: Duration,
@@ -51,7 +51,7 @@ impl Limits {
     }
 }
 
-/// What is run with which mutant; 0 is none.
+/// A run of tests with a mutant; 0 is none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial<'a> {
     pub(super) program: &'a Program,

@@ -1,4 +1,4 @@
-//! Which crate may use which, ours and others'.
+//! Layering of crates: the crates that each may use, ours and others'.
 
 use std::fs;
 use std::io;
@@ -52,7 +52,7 @@ fn check_manifest(manifest: &Path, text: &str) -> io::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// What the crate itself is built from: everything but its development dependencies.
+/// Returns the crates that the crate itself is built from: everything but its development dependencies.
 fn dependencies(table: &toml::Table) -> Vec<String> {
     let mut tables = vec![table];
     if let Some(targets) = table.get("target").and_then(toml::Value::as_table) {

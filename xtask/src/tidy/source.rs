@@ -51,7 +51,7 @@ impl File {
         tokens(&self.text)
     }
 
-    /// Whether a comment at `line`, or for a whole file anywhere, allows `rule` with a reason.
+    /// Returns true if a comment at `line`, or for a whole file anywhere, allows `rule` with a reason.
     pub(super) fn allows(&self, rule: &str, line: usize) -> bool {
         let marker = format!("tidy: allow({rule})");
         self.text.lines().enumerate().any(|(index, text)| {
@@ -100,7 +100,7 @@ fn flatten(stream: TokenStream, out: &mut Vec<Token>) {
     }
 }
 
-/// Whether `#[cfg(test)]` or `#[test]` stands on an item.
+/// Returns true if `#[cfg(test)]` or `#[test]` stands on an item.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("test")
