@@ -9,7 +9,7 @@
         volume.write(0, b"x" * 4096)
         assert volume.read(0, 4096) == b"x" * 4096
         if not volume.compare_and_swap(0, b"x" * 4096, b"y" * 4096):
-            print("somebody else was quicker")
+            print("another program was quicker")
 
     with farflash.open_file("db-1", token=created.tokens.token) as file:   # FARFLASH_API says where
         file.seek(1000)
@@ -26,7 +26,7 @@ waits, other threads run, and Ctrl-C interrupts it: a read at once, a write when
 nothing of it is carried out later (a second Ctrl-C does not wait for that). write() sends from the caller's memory,
 read() and readinto() receive into it, with one copy behind the kernel's; so do those of AsyncVolume: what is written
 must not be changed until the write has ended. What AsyncVolume compares or swaps is copied when the request begins, and
-blocks with metadata are copied once more. A process that was forked opens its volumes anew.
+blocks with metadata are copied once more. A process that was forked opens its volumes again.
 """
 
 from ._aio import AsyncCluster, AsyncVolume

@@ -27,7 +27,7 @@ class _Reading(asyncio.Future[Any]):
         self._key = key
 
     def cancel(self, msg: Any | None = None) -> bool:
-        # At once: a callback would run only after whoever cancels has gone on.
+        # At once: a callback would run only after the caller of cancel() has gone on.
         if hub := self._hub():
             hub.completions.forget(self._key)
         return super().cancel(msg)
@@ -50,7 +50,7 @@ class _Hub:
         for key, succeeded, value in self.completions.fetch():
             future = self._futures.pop(key, None)
             if future is None or future.done():
-                continue  # Interrupted or cancelled: nobody wants to know.
+                continue  # Interrupted or cancelled: the outcome is not wanted.
             if succeeded:
                 future.set_result(value)
             else:
@@ -140,7 +140,7 @@ class AsyncVolume:
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
     until the read has ended or was cancelled. What write, write_tx, write_ex and write_tx_ex are given is sent from where it is: it must not be changed until
-    the write has ended, and if that was cancelled, not at all any more, since nobody is told of its end. Bytes never
+    the write has ended, and if that was cancelled, not at all any more, since its end is not reported. Bytes never
     change. Who wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
     asyncio.wait, which does not cancel. What is compared and swapped is copied at once, and so is metadata.
     """

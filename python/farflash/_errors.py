@@ -65,7 +65,7 @@ class Untrusted(Error, ConnectionError):
 
 
 class Unproven(Error, ConnectionError):
-    """A volume's server does not know the controller token, or does without authentication: it may be somebody else."""
+    """A volume's server does not know the controller token, or does without authentication: it may be another server than meant."""
 
     _errno = errno.EPROTO
 

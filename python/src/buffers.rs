@@ -48,8 +48,8 @@ pub(crate) fn copy_in_metadata(
 fn copy_to(buffer: &PyBuffer<u8>, at: usize, to: &mut [u8]) {
     let Some(memory) = buffer.as_slice_ptr() else { return };
     assert!(at + to.len() <= memory.len(), "within the buffer");
-    // SAFETY: a `PyBuffer` keeps its memory where it is, and `to.len()` bytes from `at` are within it. Nobody
-    // writes to it meanwhile, since that takes the interpreter, which is held.
+    // SAFETY: a `PyBuffer` keeps its memory where it is, and `to.len()` bytes from `at` are within it. No other
+    // code writes to it meanwhile, since that takes the interpreter, which is held.
     unsafe {
         let from = memory.as_ptr().cast::<u8>().add(at);
         from.copy_to_nonoverlapping(to.as_mut_ptr(), to.len());

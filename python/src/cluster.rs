@@ -22,7 +22,7 @@ fn json(record: &impl Serialize) -> String {
     serde_json::to_string(record).expect("records of numbers and strings always encode")
 }
 
-/// How a volume is opened.
+/// Options to open a volume.
 #[derive(FromPyObject)]
 pub(crate) struct Options {
     token: Option<String>,
@@ -49,7 +49,7 @@ impl Options {
     }
 }
 
-/// What a new volume is to be like.
+/// Properties of a new volume.
 #[derive(FromPyObject)]
 pub(crate) struct New {
     name: String,
@@ -84,7 +84,7 @@ impl New {
     }
 }
 
-/// What is promised; the package has made sure that it is not both.
+/// Returns the service level; the package has made sure that it is not both.
 fn slo(share: Option<u32>, rates: Option<(u64, u64)>) -> Option<Slo> {
     let rate =
         |(reads_per_second, writes_per_second)| Slo::Rate { reads_per_second, writes_per_second };

@@ -18,7 +18,7 @@ use crate::volume::{
     Blocks, Volume, copied_metadata, domain_dict, swap_tuple, to_bytes, whole, whole_blocks,
 };
 
-/// What a request is answered by.
+/// The answer to a request.
 enum Answer {
     Reply(Reply),
     FailureDomain(Option<FailureDomain>),
@@ -29,10 +29,10 @@ type Outcome = (u64, Result<Answer, Error>);
 /// Shared with the library's thread: nothing of Python's is in it (P1).
 struct Done {
     outcomes: Vec<Outcome>,
-    /// Whether there is a byte in the pipe.
+    /// True if there is a byte in the pipe.
     is_told: bool,
-    /// Both ends stay until the last request has its outcome: to write to a pipe that nobody can read any more may
-    /// be a signal, which ends the process.
+    /// Both ends stay until the last request has its outcome: writing to a pipe without a reader may be a signal,
+    /// which ends the process.
     pipe: (PipeReader, PipeWriter),
 }
 
@@ -44,7 +44,7 @@ enum Memory {
     Read(Reading),
     /// A buffer that is written from, and kept for that alone.
     Lent { _loan: Loan },
-    /// What was to be read is not wanted any more.
+    /// The data to be read is not wanted any more.
     Forgotten,
 }
 

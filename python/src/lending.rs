@@ -1,10 +1,10 @@
 //! Memory that Python lends to the library's thread: buffers to be written from and to be read into.
 //!
-//! - L1: a [`Loan`] keeps its Python buffer until the library has dropped all that was lent of it. If whoever has
-//!   the loan cannot wait for that, the buffer is kept until a later loan finds that it is over. Who only wants to hear
-//!   of it hands over what is dropped behind the last of it.
-//! - L2: after a [`Room`] is closed, nothing is put there any more. Whoever has the memory closes the room before
-//!   the memory goes.
+//! - L1: a [`Loan`] keeps its Python buffer until the library has dropped all that was lent of it. If its owner
+//!   cannot wait for that, the buffer is kept until a later loan finds that it is over. An owner that only needs to
+//!   be told hands over a value that is dropped after the last of it.
+//! - L2: after a [`Room`] is closed, nothing is written there any more. The owner of the memory closes the room
+//!   before the memory is freed.
 
 #![allow(unsafe_code, reason = "bytes that Python lends are only to be had by pointer")]
 
@@ -28,12 +28,12 @@ struct Memory {
     len: usize,
 }
 
-// SAFETY: it is an address. Who goes there says why he may.
+// SAFETY: it is an address. Each dereference states why it is allowed.
 unsafe impl Send for Memory {}
 // SAFETY: the same.
 unsafe impl Sync for Memory {}
 
-/// What is lent of one buffer at the moment.
+/// Uses of one buffer at the moment.
 #[derive(Default)]
 struct Uses {
     count: Mutex<usize>,
@@ -70,7 +70,7 @@ pub(crate) struct Loan {
     uses: Arc<Uses>,
 }
 
-/// Buffers of loans that were not over when nobody could wait any longer (L1).
+/// Buffers of loans that were not over when their owner could not wait any longer (L1).
 static KEPT: Mutex<Vec<Loan>> = Mutex::new(Vec::new());
 
 impl Loan {
@@ -157,8 +157,9 @@ impl Landing for Room {
     fn with(&self, each: &mut dyn FnMut(&mut [u8])) -> bool {
         let memory = lock(&self.memory);
         let Some(memory) = &*memory else { return false };
-        // SAFETY: whoever has the memory keeps it, and it is set, until the room is closed, for which the lock has
-        // to be had (L2). Of the library nobody else goes there: what a room is for is divided among requests.
+        // SAFETY: the owner of the memory keeps it, and it is set, until the room is closed, for which the lock has
+        // to be held (L2). No other part of the library writes there: the memory of a room is divided among
+        // requests.
         each(unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), memory.len) });
         true
     }
@@ -175,7 +176,7 @@ impl OpenRoom {
         Self(Arc::new(Room { memory, len }))
     }
 
-    /// What a request takes with it.
+    /// Returns the destination that a request keeps.
     pub(crate) fn landing(&self) -> Arc<Room> {
         self.0.clone()
     }
@@ -192,7 +193,7 @@ pub(crate) struct Rooms<'a> {
     start: NonNull<u8>,
     len: usize,
     open: Vec<OpenRoom>,
-    /// Nobody else touches the memory meanwhile, or it is a buffer that is kept.
+    /// No other code uses the memory meanwhile, or it is a buffer that is kept.
     _memory: std::marker::PhantomData<&'a mut [u8]>,
 }
 
@@ -227,7 +228,7 @@ impl<'a> Rooms<'a> {
     }
 }
 
-/// A buffer of Python's into which a request reads that nobody waits for.
+/// A buffer of Python's into which a request reads while no call waits.
 pub(crate) struct Filling {
     // Closed before the buffer goes.
     room: OpenRoom,
@@ -245,7 +246,7 @@ impl Filling {
         Self { room, buffer }
     }
 
-    /// What the request takes with it.
+    /// Returns the destination that the request keeps.
     pub(crate) fn landing(&self) -> Arc<Room> {
         self.room.landing()
     }
@@ -256,7 +257,7 @@ impl Filling {
     }
 }
 
-/// Bytes of Python's that a request reads which nobody waits for: nobody sees them before they are read.
+/// Bytes of Python's that a request reads while no call waits: they are not visible before they are read.
 pub(crate) struct Reading {
     // Closed before the bytes go, or are given away.
     room: OpenRoom,
@@ -277,12 +278,12 @@ impl Reading {
         Ok(Self { room, bytes: bytes.unbind() })
     }
 
-    /// What the request takes with it.
+    /// Returns the destination that the request keeps.
     pub(crate) fn landing(&self) -> Arc<Room> {
         self.room.landing()
     }
 
-    /// The bytes, which nobody changes any more.
+    /// Returns the bytes, which do not change any more.
     pub(crate) fn finish(self, py: Python<'_>) -> Bound<'_, PyBytes> {
         let Self { room, bytes } = self;
         drop(room);

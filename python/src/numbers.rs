@@ -10,7 +10,7 @@ use crate::errors::invalid;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offset(pub(crate) u64);
 
-/// How much of a volume a request is about, in bytes.
+/// Length of a request, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Length(pub(crate) usize);
 

@@ -26,7 +26,7 @@ const STRIDES_AT_ONCE: usize = 2;
 #[pyclass(frozen, module = "farflash")]
 pub(crate) struct Volume(pub(crate) farflash_client::Volume);
 
-/// Whether it may change what is on the volume.
+/// Returns true if it may change the content of the volume.
 fn changes(request: &Request) -> bool {
     !matches!(
         request,
@@ -131,8 +131,8 @@ impl Volume {
         returned(py, &[loan], written).map(|()| len)
     }
 
-    /// Whether the volume reached so far when it was opened. Else it is asked before room is made for what it may not have:
-    /// by a request that makes room itself.
+    /// Returns true if the volume reached so far when it was opened. Otherwise the target is asked before memory is
+    /// allocated for data that it may not have: by a request that allocates the memory itself.
     pub(crate) fn reaches(&self, offset: u64, len: usize) -> bool {
         let end = offset.checked_add(len as u64);
         end.is_some_and(|end| end <= self.0.opened().size_bytes)
@@ -234,7 +234,7 @@ impl Volume {
         self.done(py, Request::Flush)
     }
 
-    /// Whether data is what is at offset.
+    /// Returns True if data is what is at offset.
     fn compare(&self, py: Python<'_>, offset: Offset, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         let loan = Loan::new(py, readable(data)?);
         let compared = self.run(py, Request::Compare { offset: offset.0, data: loan.lend_whole() });
@@ -321,7 +321,7 @@ impl Volume {
         returned(py, &[&loan], written).map(|()| len)
     }
 
-    /// Whether data and metadata are those of the blocks at offset.
+    /// Returns True if data and metadata are those of the blocks at offset.
     fn compare_ex(
         &self,
         py: Python<'_>,
@@ -395,14 +395,14 @@ impl Volume {
         self.0.opened().nqn.to_string()
     }
 
-    /// Where it is served now, as ip:port.
+    /// The address at which it is served now, as ip:port.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.properties(py)?.address.to_string())
     }
 
-    /// Where it is, and with what it may fail: host, labels, core, and the device with its model, serial
-    /// number and health. None if the target does not say so.
+    /// Its location, and the domain it may fail with: host, labels, core, and the device with its model, serial
+    /// number and health. None if the target does not report it.
     fn failure_domain<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         domain_dict(py, wait(py, self.0.start_failure_domain())?)
     }
@@ -472,7 +472,7 @@ pub(crate) fn copied_metadata(metadata: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> 
     Ok(copy_in_metadata(metadata.py(), &buffer, 0, buffer.len_bytes()))
 }
 
-/// What was read, as bytes.
+/// Returns the data that was read, as bytes.
 pub(crate) fn to_bytes<'py>(py: Python<'py>, data: &ReadData) -> PyResult<Bound<'py, PyBytes>> {
     PyBytes::new_with(py, data.len(), |to| {
         data.copy_to(to);

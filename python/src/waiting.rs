@@ -10,7 +10,7 @@ use crate::errors::exception;
 /// Longest time for which a signal, such as Ctrl-C, goes unnoticed.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
 
-/// What a signal's handler raised, and the request that is still under way.
+/// The exception of a signal's handler, and the request that is still under way.
 pub(crate) struct Interrupted<T> {
     pub(crate) raised: PyErr,
     pub(crate) pending: Pending<T>,
@@ -49,8 +49,8 @@ pub(crate) fn outcome<T: Send + 'static>(
     }
 }
 
-/// Waits for what is under way, so that nothing of it is carried out behind the back of whoever handles
-/// what a signal's handler `raised`; what is to be raised then. Another signal does not wait.
+/// Waits for the requests under way, so that none of them is carried out after the caller has handled `raised`, the
+/// exception of a signal's handler; returns the exception to raise. Another signal does not wait.
 pub(crate) fn drain<T: Send + 'static>(
     py: Python<'_>,
     raised: PyErr,

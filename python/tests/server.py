@@ -17,7 +17,7 @@ from pathlib import Path
 PROGRAM = os.environ["FARFLASH_PROGRAM"]
 MIB = 1 << 20
 _HIGH, _LOW = os.getpid().to_bytes(4)[2:]
-#: On loopback, and nobody else's: what others connect and listen to takes no port of it, not even while nobody listens there.
+#: An address of loopback that no other process uses: their connections and listeners take no port of it, also while no server listens there.
 OWN_HOST = f"127.{max(_HIGH, 1)}.{_LOW}.1"
 
 for _variable in ("API", "API_CA", "API_TOKEN", "TOKEN", "CONTROLLER_TOKEN"):

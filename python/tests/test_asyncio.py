@@ -28,7 +28,7 @@ def pipes() -> set[str]:
 
 
 class Abandoned(unittest.TestCase):
-    """Requests whose outcomes nobody waits for any more; the server is held while they are given up."""
+    """Requests whose outcomes are not awaited any more; the server is held while they are given up."""
 
     @classmethod
     def setUpClass(cls) -> None:
