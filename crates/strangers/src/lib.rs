@@ -1,5 +1,5 @@
-//! Those who have not shown who they are, at a portal or at the API: as whose an address counts, and how much the log
-//! says of them.
+//! Limits for unauthenticated peers, at a portal or at the API: the unit that an address is accounted to, and the
+//! log lines per unit.
 //!
 //! Absent from this crate: connections, clocks, the log itself.
 #![no_std]

@@ -1,9 +1,9 @@
-//! How much strangers may have said in the log.
+//! Limit of the log lines about unauthenticated peers.
 //!
 //! - Q1: of each source at most [`LINES_MAX`] lines are written in a [`PERIOD`]; of the others it is said
 //!   how many they were when the period is over.
-//! - Q2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded
-//!   however many addresses somebody has.
+//! - Q2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded however
+//!   many addresses a peer has.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -26,7 +26,7 @@ struct Lines {
     left_out: u64,
 }
 
-/// Whom lines are about.
+/// The source that lines are about.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Whom {
     /// One source.
@@ -47,9 +47,9 @@ impl fmt::Display for Whom {
 /// Lines that were left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeftOut {
-    /// Whom they were about.
+    /// The source that they were about.
     pub source: Whom,
-    /// How many.
+    /// Number of lines.
     pub lines: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Whether a line about `address` may be written now; counts it.
+    /// Returns true if a line about `address` may be written now; counts it.
     #[must_use]
     pub fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
         let mut key = Whom::One(source(address));
@@ -77,7 +77,8 @@ impl Quiet {
         false
     }
 
-    /// What is to be said of periods that are over. To be asked now and then: a source has no new period before.
+    /// Returns the lines left out in periods that are over. To be called now and then: a source has no new period
+    /// before.
     #[must_use]
     pub fn over(&mut self, now: Instant) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
@@ -91,7 +92,7 @@ impl Quiet {
         left_out
     }
 
-    /// Whether no period goes on.
+    /// Returns true if no period goes on.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sources.is_empty()
