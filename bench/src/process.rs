@@ -182,7 +182,7 @@ impl VolumeAddress {
 }
 
 impl Server {
-    /// Serves `device` from CPU `cpu`, to everybody.
+    /// Serves `device` from CPU `cpu`, to every host.
     pub(crate) fn start(farflash: &Path, device: &str, cpu: usize, log: &Path) -> Result<Self> {
         Self::start_with(farflash, device, Doors::Open, cpu, log)
     }

@@ -140,9 +140,8 @@ class AsyncVolume:
     Requests begin when they are called, not when they are awaited; any number of them can be under way.
     A request whose await is cancelled is carried out all the same. A buffer to be read into must not be used
     until the read has ended or was cancelled. The buffers of write, write_tx, write_ex and write_tx_ex are sent from where
-    they are: they must not be changed until
-    the write has ended, and if that was cancelled, not at all any more, since its end is not reported. Bytes never
-    change. A caller that wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
+    they are: they must not be changed until the write has ended, and if that was cancelled, not at all any more, since its
+    end is not reported. Bytes never change. A caller that wants to change a buffer again and cannot wait for ever keeps the future, and waits for it with
     asyncio.wait, which does not cancel. What is compared and swapped is copied at once, and so is metadata.
     """
 

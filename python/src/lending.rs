@@ -170,7 +170,7 @@ pub(crate) struct OpenRoom(Arc<Room>);
 
 impl OpenRoom {
     /// # Safety
-    /// `start` is `len` bytes that are set, and stay there for anybody to write until this is dropped.
+    /// `start` is `len` bytes that are set, and stay writable until this is dropped.
     unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         let memory = Mutex::new(Some(Memory { start, len }));
         Self(Arc::new(Room { memory, len }))

@@ -49,7 +49,7 @@ pub(super) fn measure(farflash: &Path, out: &Path, attempts: usize) -> Result<Pa
     Ok(Pair { what: "discovery: forbidden, or none", auth: "on", is_control: false, answers })
 }
 
-/// Those of a server, none of which a stranger may open.
+/// Those of a server, none of which an unauthenticated host may open.
 struct Volumes {
     api: ApiClient,
 }

@@ -41,7 +41,7 @@ pub(super) const ANSWERS: [&str; 6] = [
     "connection closed",
 ];
 
-/// A stranger's connection.
+/// The connection of an unauthenticated host.
 pub(super) struct Stranger {
     stream: TcpStream,
     queue: Connection,

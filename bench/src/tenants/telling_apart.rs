@@ -26,7 +26,7 @@ use crate::process::{Doors, Server};
 
 /// Volumes that are there besides.
 pub(super) const OTHER_VOLUMES: u32 = 100;
-/// The stranger's first address.
+/// The first address of the unauthenticated host.
 pub(super) const SOURCES: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 0);
 /// Standard errors that a chance may lie above 50 %. Of some thirty chances, noise alone lifts one above that in one
 /// measurement of 500.
@@ -182,7 +182,7 @@ fn ask_by_turns(
     for round in 0..u32::try_from(attempts)? {
         let source = Ipv4Addr::from_bits(SOURCES.to_bits() + round);
         for asked in shuffled(random()?) {
-            // There anybody may open it.
+            // There every host may open it.
             if matches!(doors, Doors::Open) && asked == Asked::WithoutToken {
                 continue;
             }

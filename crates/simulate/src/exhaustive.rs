@@ -379,7 +379,7 @@ impl Actor {
         self.run.end(model, tag, target.clear(range, true).await);
     }
 
-    /// Writes blocks 0 to 2 if they hold what anyone knows of them, or `wrong` in the last of them.
+    /// Writes blocks 0 to 2 if they hold their known content, or `wrong` in the last of them.
     async fn swap(&self, model: &VolumeModel, target: &Target, wrong: Option<Shown>) {
         let range = LbaRange::new(Lba(0), 3);
         let mut guess: Vec<Shown> =

@@ -155,7 +155,7 @@ fn step(value: u64, kind: Kind) -> Option<u64> {
     }
 }
 
-/// Checks every block of a volume that anyone has read, or compared and written; returns how many were too much.
+/// Checks every block of a volume that was read, or compared and written; returns how many were too much.
 ///
 /// # Errors
 /// What cannot be explained.

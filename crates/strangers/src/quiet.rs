@@ -53,7 +53,7 @@ pub struct LeftOut {
     pub lines: u64,
 }
 
-/// Lines about strangers, by source.
+/// Lines about unauthenticated peers, by source.
 #[derive(Default)]
 pub struct Quiet {
     sources: BTreeMap<Whom, Lines>,

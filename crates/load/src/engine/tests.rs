@@ -242,7 +242,7 @@ fn impossible_workloads_are_refused() {
     assert_eq!(refusal(Workload { depth: 256, ..workload() }, true), busy);
 }
 
-/// Memory: done before anyone waits. Counts its reads.
+/// Memory: done before any task waits. Counts its reads.
 #[derive(Clone)]
 struct Instantaneous {
     reads: Rc<Cell<u64>>,

@@ -6,7 +6,7 @@ use super::Boot;
 use crate::rig;
 
 impl Boot {
-    /// A disk that is sound, if cut off, has no faults before anyone opens it.
+    /// A disk that is sound, if cut off, has no faults before it is opened.
     pub(super) async fn fsck(&self) {
         let options = FsckOptions { read_data: !self.profile.tight };
         let report = volume::fsck(&self.device, options, |_, _| {}).await;
