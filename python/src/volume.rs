@@ -427,7 +427,7 @@ impl Volume {
     }
 }
 
-/// With what a volume may fail, if the target says so.
+/// The domain a volume may fail with, if the target reports it.
 pub(crate) fn domain_dict(
     py: Python<'_>,
     domain: Option<FailureDomain>,

@@ -1,8 +1,8 @@
 //! A null server that hosts visit (N7): the cost for any server of hosts that come, are answered, and go, beside
 //! its load.
 //!
-//! Each visitor is a connection of its own with as many messages as a host exchanges to be let in; nothing is made of
-//! them. Load and visitors are polled by the same two threads. Slices with visitors and without follow each other, there and back.
+//! Each visitor is a connection of its own with as many messages as a host exchanges to be admitted; they
+//! are not interpreted. Load and visitors are polled by the same two threads. Slices with visitors and without follow each other, there and back.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -156,7 +156,7 @@ pub enum ConnectError {
     Refused {
         /// Status that the target returned.
         status: Status,
-        /// The field that it dislikes, if it says so.
+        /// The field that it rejects, if it reports it.
         invalid: Option<ConnectInvalid>,
     },
     /// The target asks for authentication, for which this client has no secret.

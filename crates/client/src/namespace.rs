@@ -45,7 +45,7 @@ impl<W: World> Inner<W> {
     pub(crate) async fn refresh_namespaces(&self) {
         for nsid in self.namespaces_in_use() {
             let shape = self.identify_namespace(nsid).await;
-            // What else the target says is no matter here: requests will hear of it.
+            // Other errors do not matter here: requests will get them.
             let _ = self.take_over(nsid, shape);
         }
     }

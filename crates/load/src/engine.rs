@@ -33,7 +33,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Says whether the run is to end early.
 pub type Stop = Box<dyn Fn() -> bool>;
 
-/// Is told of each interval when it ends.
+/// Called with each interval when it ends.
 pub type Observer = Box<dyn FnMut(&Interval)>;
 
 /// Inputs of a run.
@@ -46,7 +46,7 @@ pub struct Setup<T, W, N> {
     pub targets: Vec<T>,
     /// Every block that is read is checked against this, and writes are noted there.
     pub journal: Option<Rc<RefCell<Journal>>>,
-    /// Is told of each interval.
+    /// Called with each interval.
     pub observer: Option<Observer>,
     /// Asked again and again; what is under way is waited for then.
     pub stop: Option<Stop>,
@@ -169,7 +169,7 @@ async fn tick<W, N>(
     }
 }
 
-/// Ends the run when `stop` says so.
+/// Ends the run when `stop` returns true.
 async fn end_early<W, N>(shared: Rc<Shared<W, N>>, stop: Stop)
 where
     W: Clock,

@@ -1,6 +1,6 @@
 //! Input of a socket that is to be fetched: bytes, or connections.
 //!
-//! - A1: what the ring has told of is fetched until nothing is left; only then the ring is asked again.
+//! - A1: input that the ring has reported is fetched until nothing is left; only then the ring is asked again.
 //! - A2: a task that has fetched its part waits for the core's next turn, so that other tasks get theirs.
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use crate::handle::CoreState;
 /// Tells whether something is to be fetched from a socket (A1).
 pub(crate) struct Arrivals {
     watch: Watch,
-    /// The ring has told of some, and not all of them may have been fetched.
+    /// The ring has reported input, and not all of it may have been fetched.
     may_be_left: bool,
 }
 
@@ -38,7 +38,7 @@ impl Arrivals {
         Poll::Ready(Ok(arrival))
     }
 
-    /// Nothing is left of what the ring has told of.
+    /// Notes that all reported input was fetched.
     pub(crate) fn all_fetched(&mut self) {
         self.may_be_left = false;
     }

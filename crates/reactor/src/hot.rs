@@ -1,8 +1,7 @@
 //! Sockets that are asked directly whether bytes have come.
 //!
-//! To be told by the ring costs a wake-up from the sender's CPU and a trip into the kernel beside the receive: some 2 µs for a
-//! lone request. A core that is polling for
-//! work anyway can as well ask a few sockets themselves. That lasts while bytes keep coming; a socket
+//! A report by the ring costs a wake-up from the sender's CPU and a trip into the kernel beside the receive: some 2 µs
+//! for a lone request. A core that is polling for work anyway can as well poll a few sockets. That lasts while bytes keep coming; a socket
 //! that stays silent goes back to the ring, and all do before the core sleeps.
 //!
 //! A socket has to earn it: polling connections of unauthenticated peers that exchange a few messages and end would
@@ -15,12 +14,12 @@ use crate::net::Socket;
 
 /// Sockets that are asked directly. Each costs a system call of 260 ns a turn.
 const HOT_MAX: usize = 4;
-/// Times that a socket is asked in vain before it goes back to the ring.
+/// Polls that find nothing before a socket goes back to the ring.
 const MISSES_MAX: u32 = 256;
-/// Receives of which the ring has told, after which a socket is asked, as it seems to have come for more than a word.
+/// Receives reported by the ring after which a socket is polled, as it seems to have lasting work.
 pub(crate) const RECEIVES_MIN: u32 = 32;
-/// For how many such times counts one in a turn that had other work to do: asking takes time then. After eight of
-/// them it has cost what the ring does.
+/// Weight of such a poll in a turn that had other work to do, which it delays. After eight of them it has cost as
+/// much as the ring does.
 const MISS_WEIGHT_BUSY: u32 = 32;
 
 #[derive(Default)]

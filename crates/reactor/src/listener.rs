@@ -1,8 +1,8 @@
 //! Connections that come in.
 //!
 //! - L1: one is accepted in a turn of the core: however fast they come, others have theirs (A2 of `arrivals.rs`).
-//! - L2: whether another waits is asked before it is accepted. To accept in vain costs as much as to accept: the kernel makes a socket
-//!   and a file before it looks.
+//! - L2: a listener is polled before a connection is accepted. An accept without a connection costs as much as one with:
+//!   the kernel makes a socket and a file before it looks.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

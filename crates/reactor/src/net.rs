@@ -36,11 +36,11 @@ const KEEP_ALIVE_PROBES: u32 = 3;
 enum Receive {
     /// No task has asked for any.
     None,
-    /// It is asked again and again, in vain so far this often.
+    /// The socket is polled; `misses` are the polls so far that found nothing, by weight.
     Hot { misses: u32, waker: Option<Waker> },
-    /// That has brought something, to be fetched (N1).
+    /// A receive has completed; its result is to be fetched (N1).
     Done(Result<Received, Errno>),
-    /// The ring tells.
+    /// The ring reports arrivals.
     Watched(Arrivals),
     /// All has come that ever will.
     Ended,
@@ -52,7 +52,7 @@ pub(crate) struct Socket {
     peer: SocketAddr,
     receive: RefCell<Receive>,
     sending: RefCell<Option<uring::Send>>,
-    /// Receives that brought bytes, since asking it was last in vain for long.
+    /// Receives that brought bytes, since polling last gave up.
     receives: Cell<u32>,
     /// N3.
     part: Part,

@@ -50,8 +50,8 @@ impl SimNetwork {
         self.streams.borrow().iter().filter_map(there).for_each(|pipe| pipe.held_up.set(true));
     }
 
-    /// Severs every connection: the ends that made them find them reset. The others hear of it `told_after`
-    /// only; what was under way to them arrives, late.
+    /// Severs every connection: the ends that made them find them reset. The other ends are told after
+    /// `told_after`; data under way to them arrives, late.
     pub(crate) fn sever(&self, world: &SimWorld, told_after: Duration) {
         let told_at = world.now() + told_after;
         for (there, back) in self.streams.take() {

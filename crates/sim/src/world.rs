@@ -157,8 +157,8 @@ impl SimWorld {
         self.core.network.cut();
     }
 
-    /// Severs every connection: what the ends that made them send is held up for a while, then those find them reset.
-    /// The others hear of it `told_after` later only, and what was held up arrives until then.
+    /// Severs every connection: data that the connecting ends send is held up for a while, then they find them reset.
+    /// The other ends are told `told_after` later, and data that was held up arrives until then.
     pub async fn sever_connections(&self, held_up_for: Duration, told_after: Duration) {
         self.note(format_args!("network: held up"));
         self.core.network.hold_up();

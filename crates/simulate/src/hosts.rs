@@ -210,7 +210,7 @@ impl Rig {
         self.core().is_none() || self.verdict(model, &guest, window) == Some(true)
     }
 
-    /// Has a host ask for a volume, and checks that it is let in if it has to be, and else refused.
+    /// Has a host ask for a volume, and checks that it is admitted if it has to be, and refused otherwise.
     pub(crate) async fn knock(&self, run: &Run, model: &VolumeModel, guest: &Guest) {
         let from = self.instant(run);
         run.count(|counts| counts.requests += 1);

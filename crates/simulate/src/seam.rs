@@ -70,7 +70,7 @@ impl SeamDevice {
         Self { world: world.clone(), device, seam, kept: Kept::default(), told: None }
     }
 
-    /// The same, whose writes `run` is told of.
+    /// The same; `run` is told of its writes.
     #[must_use]
     pub(crate) fn told_to(self, run: &Run) -> Self {
         Self { told: Some(run.clone()), ..self }

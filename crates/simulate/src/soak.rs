@@ -40,7 +40,7 @@ pub struct Summary {
 }
 
 impl Soak {
-    /// Runs the seeds in order until they are used up or `stop` says so; `each` is told of every one.
+    /// Runs the seeds in order until they are used up or `stop` returns true; `each` is called for every one.
     ///
     /// # Panics
     /// A thread of it panicked, which runs do not.

@@ -83,7 +83,7 @@ pub enum ParamsError {
     /// The text is no TOML, or what it says of a key makes no sense: the message has the line and the key.
     #[error("{0}")]
     Text(TomlMistake),
-    /// A value lies outside of what makes sense, and no text says so.
+    /// A value is out of range, in parameters that are not from a text.
     #[error("`{key}` is {value}, but must be {expected}")]
     Value {
         /// The key.

@@ -40,7 +40,7 @@ fn some_of<T>(all: impl IntoIterator<Item = T>, rng: &mut Rng) -> Vec<T> {
     }
 }
 
-/// Other restrictions; most let in a host that works on volumes.
+/// Other restrictions; most admit a host that works on volumes.
 fn restrictions(rng: &mut Rng) -> Restrictions {
     let networks = NETWORKS.map(|text| text.parse::<Network>().expect("a network"));
     let interfaces = ["eth9", INTERFACE].map(|name| name.parse::<InterfaceName>().expect("a name"));
