@@ -23,7 +23,7 @@ const MEASURED: &str = "ulimit -S -t \"$0\"; ulimit -v \"$1\"; ulimit -c 0; shif
 /// The signal that ends a process at its limit of processor time.
 const SIGXCPU: i32 = 24;
 
-/// How a test program ended.
+/// The end of a test program.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
     Passed,

@@ -390,16 +390,13 @@ const fn debt(rule: &'static str, below: &'static str, count: usize) -> Debt {
 }
 
 pub(super) const DEBTS: &[Debt] = &[
-    debt("first-word", "bench", 124),
     debt("first-word", "crates/access", 14),
     debt("first-word", "crates/allocator", 2),
     debt("first-word", "crates/auth", 25),
-    debt("first-word", "crates/client", 68),
     debt("first-word", "crates/cluster", 47),
     debt("first-word", "crates/control", 221),
     debt("first-word", "crates/dataplane", 74),
     debt("first-word", "crates/directory", 115),
-    debt("first-word", "crates/executor", 2),
     debt("first-word", "crates/farflash", 423),
     debt("first-word", "crates/farflash-c", 27),
     debt("first-word", "crates/nvme-frontend", 100),
@@ -409,12 +406,8 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("first-word", "crates/schedule", 51),
     debt("first-word", "crates/uring", 44),
     debt("first-word", "crates/wire-oracle", 39),
-    debt("first-word", "python", 19),
-    debt("first-word", "xtask", 25),
-    debt("plain-word", "bench", 51),
     debt("plain-word", "crates/access", 7),
     debt("plain-word", "crates/auth", 15),
-    debt("plain-word", "crates/client", 44),
     debt("plain-word", "crates/cluster", 22),
     debt("plain-word", "crates/control", 175),
     debt("plain-word", "crates/dataplane", 81),
@@ -431,6 +424,4 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("plain-word", "crates/uring", 22),
     debt("plain-word", "crates/volume", 2),
     debt("plain-word", "crates/wire-oracle", 1),
-    debt("plain-word", "fuzz", 9),
-    debt("plain-word", "python", 15),
 ];
