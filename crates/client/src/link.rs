@@ -15,6 +15,11 @@ use crate::queue::Queue;
 /// Shortest sleep between two looks for late commands.
 const TIMER_MIN: Duration = Duration::from_millis(1);
 
+/// A look that comes so much too late says that the program did not run.
+const LATE: Duration = Duration::from_millis(250);
+/// How long answers that came meanwhile are then received before the next look.
+const CATCH_UP: Duration = Duration::from_millis(50);
+
 /// Makes `stream` the connection of `queue` and starts its tasks. Returns the link's number.
 pub(crate) fn start<W: World>(
     world: &W,
@@ -54,7 +59,8 @@ async fn send<S: Stream>(queue: Rc<Queue>, stream: S, epoch: u64) {
     stream.shutdown();
 }
 
-/// Looks for commands that are late. A command that is submitted while this sleeps is late after
+/// Looks for commands that are late, unless this was late itself, as the program did not run: then what came meanwhile is
+/// received before. A command that is submitted while this sleeps is late after
 /// the timeout at the earliest, so that sleeping for one is never too long. Nor does it keep the memory of a
 /// client that is gone meanwhile.
 async fn watch<W: World>(world: W, queue: Weak<Queue>, epoch: u64, command_timeout: Duration) {
@@ -63,6 +69,9 @@ async fn watch<W: World>(world: W, queue: Weak<Queue>, epoch: u64, command_timeo
         let now = world.now();
         let next: Instant = deadline.min(now + command_timeout).max(now + TIMER_MIN);
         world.sleep_until(next).await;
+        if world.now().since(next) > LATE {
+            world.sleep_until(world.now() + CATCH_UP).await;
+        }
     }
 }
 

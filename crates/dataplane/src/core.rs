@@ -17,12 +17,11 @@ use crate::devices::{Attached, Gates, Way};
 use crate::export::Export;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
+use crate::running::{CATCH_UP, RunningClock, TICK};
 use crate::session::{ExportId, Frontend, Session, VolumeEvent};
 use crate::sessions::Sessions;
 use crate::suspended::MayServe;
 
-/// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
-const TICK: Duration = Duration::from_millis(250);
 /// Pause after a failed accept, such as one for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long [`Core::shutdown`] waits for requests under way.
@@ -63,6 +62,7 @@ pub(crate) struct State<W: World, D: Device> {
     world: W,
     options: CoreOptions,
     started: Instant,
+    running: RunningClock,
     memory: Memory,
     commands: Commands<W, D>,
     pub(crate) gates: Gates<W>,
@@ -131,6 +131,7 @@ impl<W: World, D: Device> Core<W, D> {
         let state = State {
             world: world.clone(),
             started: world.now(),
+            running: RunningClock::new(world.now()),
             memory: Memory::new(options.memory_bytes),
             gates: Gates::default(),
             options,
@@ -298,14 +299,16 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.gates.open();
         self.state.stop.notify_all();
         let world = &self.state.world;
-        let deadline = world.now() + DRAIN_TIMEOUT;
-        while world.now() < deadline && self.all_sessions().iter().any(|it| it.requests() > 0) {
+        let deadline = self.running_time() + DRAIN_TIMEOUT;
+        while self.running_time() < deadline
+            && self.all_sessions().iter().any(|it| it.requests() > 0)
+        {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         // Let the last replies out, and the hosts read them, before the connections go.
         self.all_sessions().iter().for_each(|session| session.close(STOPPING));
-        let deadline = world.now() + GOODBYE_TIMEOUT;
-        while world.now() < deadline && self.state.sessions.count() > 0 {
+        let deadline = self.running_time() + GOODBYE_TIMEOUT;
+        while self.running_time() < deadline && self.state.sessions.count() > 0 {
             world.sleep_until(world.now() + DRAIN_POLL).await;
         }
         self.all_sessions().iter().for_each(|session| session.cut(STOPPING));
@@ -316,14 +319,19 @@ impl<W: World, D: Device> Core<W, D> {
         let world = &self.state.world;
         let _parting = Parting(self.clone());
         loop {
-            world.sleep_until(world.now() + TICK).await;
-            let now = world.now();
+            let due = world.now() + TICK;
+            world.sleep_until(due).await;
+            if world.now().since(due) > TICK {
+                // V2 of `running.rs`.
+                world.sleep_until(world.now() + CATCH_UP).await;
+            }
+            self.state.running.tick(world.now());
+            let now = self.running_time();
             let refused = self.state.sessions.take_refused();
             if refused > 0 {
                 let max = self.state.options.connections_max;
                 tracing::warn!(refused, max, "too many connections; closed");
             }
-            self.state.memory.on_tick(now);
             self.all_sessions().iter().for_each(|session| session.on_tick(now));
             self.look_after_shards();
             let frontends = self.state.frontends.borrow().clone();
@@ -398,10 +406,16 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.memory.window(self.state.options.window_bytes)
     }
 
-    /// The time since which requests have waited for want of memory.
+    /// Returns whether requests wait for want of memory.
     #[must_use]
-    pub fn short_of_memory_since(&self) -> Option<Instant> {
-        self.state.memory.short_since()
+    pub fn is_short_of_memory(&self) -> bool {
+        self.state.memory.is_short()
+    }
+
+    /// The time by the clock that stands still while the core does not run: by this one peers are judged (V1 of `running.rs`).
+    #[must_use]
+    pub fn running_time(&self) -> Instant {
+        self.state.running.time(self.state.world.now())
     }
 
     /// Returns whether it takes no more connections and commands.

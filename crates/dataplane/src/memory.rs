@@ -5,7 +5,7 @@
 //!   is charged once, for all that it will need, before it holds any: nobody waits while he holds.
 //! - M2: a connection holds at most its window, and at most a fixed fraction of what is left over
 //!   (dynamic thresholds, as switches share their buffers), so that few cannot take all. Where many
-//!   have taken all and others wait, whoever holds memory without any progress is cut off soon.
+//!   have taken all and others wait, a peer that holds memory and hardly moves is cut off soon (P2 of `pace.rs`).
 //! - M3: data that comes inside a command capsule cannot be refused. If there is no room it is
 //!   charged all the same, as debt: the core lends nothing to anybody before it is paid back, and a
 //!   connection with more than a little of it is not read from.
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use io_traits::buffer_footprint_bytes;
 use local_sync::{Notify, Semaphore, first_of};
-use units::{BLOCK_SIZE, Instant};
+use units::BLOCK_SIZE;
 
 /// A connection may hold one part in so many of the memory that nobody holds.
 const FREE_SHARE: i64 = 8;
@@ -32,7 +32,6 @@ struct Pool {
     waiting: Cell<usize>,
     /// Requests that wait because the pool is short, not because their connection has its share.
     in_need: Cell<usize>,
-    short_since: Cell<Option<Instant>>,
 }
 
 /// A core's memory for data. Cheap to clone; all clones are the same.
@@ -91,21 +90,13 @@ impl Memory {
             released: Notify::new(),
             waiting: Cell::new(0),
             in_need: Cell::new(0),
-            short_since: Cell::new(None),
         };
         Self { pool: Rc::new(pool) }
     }
 
-    /// Notes whether requests wait for want of memory. Called regularly.
-    pub(crate) fn on_tick(&self, now: Instant) {
-        let is_short = self.pool.in_need.get() > 0;
-        let since = self.pool.short_since.get().filter(|_| is_short);
-        self.pool.short_since.set(since.or(is_short.then_some(now)));
-    }
-
-    /// Since when requests have waited for want of memory, as far as [`Memory::on_tick`] saw.
-    pub(crate) fn short_since(&self) -> Option<Instant> {
-        self.pool.short_since.get()
+    /// Whether requests wait for want of memory.
+    pub(crate) fn is_short(&self) -> bool {
+        self.pool.in_need.get() > 0
     }
 
     /// Bytes that requests hold.
@@ -316,21 +307,17 @@ mod tests {
         let share = window.try_take(2 * MIB).expect("room");
         let mut waiting = pin!(window.take(MIB));
         assert!(poll(waiting.as_mut()).is_pending());
-        memory.on_tick(Instant(1));
-        assert_eq!(memory.short_since(), None, "62 MiB are free");
+        assert!(!memory.is_short(), "62 MiB are free");
 
         let all: Vec<Share> =
             (0..62).map(|_| memory.window(2 << 20).try_take(MIB).expect("free")).collect();
         let other = memory.window(2 << 20);
         let mut in_need = pin!(other.take(MIB));
         assert!(poll(in_need.as_mut()).is_pending());
-        memory.on_tick(Instant(2));
-        memory.on_tick(Instant(3));
-        assert_eq!(memory.short_since(), Some(Instant(2)));
+        assert!(memory.is_short());
         drop((all, share));
         assert!(poll(in_need.as_mut()).is_ready() && poll(waiting.as_mut()).is_ready());
-        memory.on_tick(Instant(4));
-        assert_eq!(memory.short_since(), None);
+        assert!(!memory.is_short());
     }
 
     #[test]

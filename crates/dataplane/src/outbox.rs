@@ -20,9 +20,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
-use io_traits::{BufferSlice, Clock, SendBatch, Stream, StreamError};
+use io_traits::{BufferSlice, SendBatch, Stream, StreamError};
 use local_sync::Notify;
-use units::{BLOCK_SIZE, Instant};
+use units::BLOCK_SIZE;
 
 use crate::memory::Share;
 
@@ -55,7 +55,6 @@ struct Queue {
 struct UnderWay {
     shares: Vec<Share>,
     copied_bytes: usize,
-    since: Instant,
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
@@ -67,10 +66,13 @@ enum Phase {
     Ended,
 }
 
-struct State<C> {
-    clock: C,
+struct State {
     queue: RefCell<Queue>,
     sender: RefCell<Box<dyn SendOne>>,
+    /// Asks the stream how much the peer has taken.
+    taken_bytes: Box<dyn Fn() -> Option<u64>>,
+    /// Bytes of the sends so far.
+    sent_bytes: Cell<u64>,
     under_way: RefCell<Option<UnderWay>>,
     phase: Cell<Phase>,
     /// Bytes without a share that have not been sent.
@@ -82,8 +84,8 @@ struct State<C> {
 
 /// Replies on their way to the peer. Cheap to clone; all clones are the same.
 #[derive(Clone)]
-pub struct Outbox<C> {
-    state: Rc<State<C>>,
+pub struct Outbox {
+    state: Rc<State>,
 }
 
 /// A place in the outbox that is being filled.
@@ -141,19 +143,21 @@ impl Queue {
     }
 }
 
-impl<C: Clock> Outbox<C> {
+impl Outbox {
     /// An outbox that sends over `stream` and notifies `progress` whenever it has sent something,
     /// and at its end.
-    pub fn new(clock: C, stream: impl Stream, progress: Notify) -> Self {
+    pub fn new(stream: impl Stream, progress: Notify) -> Self {
+        let asked = stream.clone();
         let send = move |batch| {
             let stream = stream.clone();
             async move { stream.send(batch).await }
         };
         let sender = Sender { send, under_way: Box::pin(None) };
         let state = State {
-            clock,
             queue: RefCell::default(),
             sender: RefCell::new(Box::new(sender)),
+            taken_bytes: Box::new(move || asked.taken_bytes()),
+            sent_bytes: Cell::new(0),
             under_way: RefCell::new(None),
             phase: Cell::new(Phase::Open),
             copied_bytes: Cell::new(0),
@@ -198,10 +202,11 @@ impl<C: Clock> Outbox<C> {
         }
     }
 
-    /// The time since which the send under way has made no progress that can be seen.
+    /// Bytes that the peer has taken so far, while some wait for it.
     #[must_use]
-    pub fn sending_since(&self) -> Option<Instant> {
-        self.state.under_way.borrow().as_ref().map(|under_way| under_way.since)
+    pub fn taken_bytes(&self) -> Option<u64> {
+        self.state.under_way.borrow().as_ref()?;
+        Some((self.state.taken_bytes)().unwrap_or(self.state.sent_bytes.get()))
     }
 
     /// Bytes that no share of memory stands for and that have not been sent.
@@ -282,8 +287,8 @@ impl<C: Clock> Outbox<C> {
             };
             let Batch { content, shares, copied_bytes } = batch;
             state.queue.borrow_mut().len_bytes -= content.len_bytes();
-            let since = state.clock.now();
-            *state.under_way.borrow_mut() = Some(UnderWay { shares, copied_bytes, since });
+            state.sent_bytes.set(state.sent_bytes.get() + content.len_bytes() as u64);
+            *state.under_way.borrow_mut() = Some(UnderWay { shares, copied_bytes });
             sender.start(content);
         }
     }
@@ -291,7 +296,7 @@ impl<C: Clock> Outbox<C> {
     fn sent(&self, content: SendBatch) {
         let state = &self.state;
         let under_way = state.under_way.take().expect("its content was sent");
-        let UnderWay { mut shares, copied_bytes, .. } = under_way;
+        let UnderWay { mut shares, copied_bytes } = under_way;
         state.copied_bytes.set(state.copied_bytes.get() - copied_bytes);
         shares.clear();
         state.queue.borrow_mut().spare = Some(Batch { content, shares, copied_bytes: 0 });

@@ -49,7 +49,7 @@ pub trait Session {
     /// Tells of a volume, which the session may not have opened (S3).
     fn on_volume(&self, export: ExportId, event: VolumeEvent);
 
-    /// Acts on deadlines that have passed. Called a few times a second.
+    /// Acts on deadlines that have passed. Called a few times a second, with [`Core::running_time`].
     fn on_tick(&self, now: Instant);
 
     /// Ends the session for `reason`, once what waits to be sent was sent.
@@ -64,7 +64,7 @@ pub trait Frontend<W: World, D: Device> {
     /// Begins a session on `stream`. The session keeps `link`, and calls [`Link::leave`] when it is over.
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session>;
 
-    /// Does the work that is due now and then. Called a few times a second, after the sessions.
+    /// Does the work that is due now and then. Called a few times a second, after the sessions, with [`Core::running_time`].
     fn on_tick(&self, core: &Core<W, D>, now: Instant);
 }
 

@@ -93,7 +93,7 @@ impl<W: World, D: Device> Core<W, D> {
         let number = sessions.connected.get() + 1;
         sessions.connected.set(number);
         let id = ConnectionId { core: self.options().core, number };
-        sessions.with_crowd(|crowd| crowd.add(number, source, self.world().now()));
+        sessions.with_crowd(|crowd| crowd.add(number, source, self.running_time()));
         let link = Link::new(id, source, self.window(), sessions.clone());
         let session = frontend.accept(self, link, stream);
         sessions.all.borrow_mut().insert(number, session);
@@ -129,7 +129,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Returns whether a connection from `newcomer` finds room. Ends another connection for it if that is fair.
     fn has_room_for(&self, newcomer: IpAddr) -> bool {
-        let (sessions, now) = (self.sessions(), self.world().now());
+        let (sessions, now) = (self.sessions(), self.running_time());
         if sessions.with_crowd(|crowd| crowd.open()) < self.options().connections_max {
             return true;
         }

@@ -93,6 +93,10 @@ pub trait Stream: Clone + 'static {
     /// or the network, tore the connection down.
     fn end_by_peer(&self) -> Option<StreamError>;
 
+    /// Returns how many of the bytes that were sent the other end's system has taken so far, if that is known. Bytes of a send
+    /// under way count as they are taken.
+    fn taken_bytes(&self) -> Option<u64>;
+
     /// The address of the other end.
     fn peer(&self) -> SocketAddr;
 

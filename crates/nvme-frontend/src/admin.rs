@@ -115,7 +115,7 @@ impl<W: World, D: Device> Connection<W, D> {
         association: &Rc<Association<W, D>>,
     ) {
         let data = payload.map_or(&[][..], Payload::as_bytes);
-        let now = self.core.world().now();
+        let now = self.core.running_time();
         let export = association.subject.export().map(Rc::as_ref);
         let figures = Figures {
             core: &self.core,
@@ -269,7 +269,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
                 return Err(ConnectRefusal::BUSY);
             }
             let parameters = self.parameters(self.new_instance(cntlid), &subject, request);
-            let controller = Controller::new(self.world().now(), parameters, request);
+            let controller = Controller::new(self.running_time(), parameters, request);
             Ok(Association::new(controller, subject, admin))
         })
     }

@@ -82,7 +82,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             subject: subject.clone(),
             parties,
             exchange: RefCell::new(Controller::new(parties, policy)),
-            since: Cell::new(core.world().now()),
+            since: Cell::new(core.running_time()),
             passed: Cell::new(false),
             is_busy: Cell::new(false),
             waiting: Cell::new(None),
@@ -238,14 +238,14 @@ impl<W: World, D: Device> Connection<W, D> {
             let computing = core.computing();
             let turn = async {
                 let place = computing.place(connection.peer().ip()).await;
-                queue.served_since.set(Some(core.world().now()));
+                queue.served_since.set(Some(core.running_time()));
                 computing.turn(place).await
             };
             let turn = first_of(turn, closed.as_mut()).await.first();
             let Some(_turn) = turn else { return };
             let computed: Computed = core.world().offload(move || job.run()).await;
             let now = core.world().now();
-            queue.job_done(now);
+            queue.job_done(core.running_time());
             queue.exchange.borrow_mut().computed(computed, &mut || connection.keys_of(&queue));
             connection.taken(slot, &queue, now);
         });

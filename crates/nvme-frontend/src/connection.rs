@@ -6,7 +6,7 @@
 //!
 //! - R1: a connection is not read from while it has too much to be sent, too much debt, or neither
 //!   room for more nor data on its way that was asked for: what comes in is bounded by what goes out.
-//! - R2: the clock by which the host owes something stands still meanwhile.
+//! - R2: the clock by which the host owes something stands still meanwhile, and while the core does not run.
 //! - R3: what the host owes and what it has to read are judged apart: none makes up for the other.
 //! - R4: what a host had sent before it ended the connection, and was not read for this long, is not carried
 //!   out: it may have sent it again elsewhere.
@@ -17,7 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use dataplane::{
-    Export, ExportId, Filling, Link, Outbox, Outcome, Session, Share, Tag, VolumeEvent,
+    Export, ExportId, Filling, Link, Outbox, Outcome, Pace, Session, Share, Tag, VolumeEvent,
 };
 use io_traits::{BufferSlice, Device, Stream, StreamError, World};
 use local_sync::{Either, Notify, first_of};
@@ -32,8 +32,6 @@ use crate::frontend::NvmeCore;
 use crate::incoming::{IncomingTable, Payload};
 use crate::life::EndReason;
 
-/// How long a connection may hold memory without progress while others wait for memory.
-const STALL_TIMEOUT_IN_NEED: Duration = Duration::from_secs(5);
 /// Headers, completions and R2Ts that wait to be sent before reading stops. A host that keeps to its
 /// queue's depth never has as many: 128 answers of at most 160 bytes each, padding and digests included.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
@@ -113,7 +111,10 @@ pub(crate) struct Connection<W: World, D: Device> {
     interface: OnceCell<Option<String>>,
     transport: RefCell<Transport>,
     pub(crate) incoming: IncomingTable,
-    outbox: Outbox<W>,
+    outbox: Outbox,
+    /// How the host sends what it owes, and how it reads.
+    sending_pace: Pace,
+    reading_pace: Pace,
     pub(crate) role: RefCell<Role<W, D>>,
     /// What the host has to go through, once it is known to what it connects.
     pub(crate) authentication: OnceCell<Rc<QueueAuthentication<W, D>>>,
@@ -125,14 +126,15 @@ pub(crate) struct Connection<W: World, D: Device> {
 
 impl<W: World, D: Device> Connection<W, D> {
     pub(crate) fn new(core: &NvmeCore<W, D>, link: Link, stream: W::Stream) -> Rc<Self> {
-        let world = core.world();
         let resume = Notify::new();
         Rc::new(Self {
             link,
             end_reason: EndReason::default(),
-            transport: RefCell::new(Transport::new(world.now(), &core.options().limits)),
+            transport: RefCell::new(Transport::new(core.running_time(), &core.options().limits)),
             incoming: IncomingTable::default(),
-            outbox: Outbox::new(world.clone(), stream.clone(), resume.clone()),
+            outbox: Outbox::new(stream.clone(), resume.clone()),
+            sending_pace: Pace::default(),
+            reading_pace: Pace::default(),
             interface: OnceCell::new(),
             stream,
             role: RefCell::new(Role::New),
@@ -224,7 +226,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Time as far as the host had the chance to be heard (R2).
     pub(crate) fn reading_time(&self) -> Instant {
-        self.reading.time(self.core.world().now())
+        self.reading.time(self.core.running_time())
     }
 
     /// Acts on deadlines that have passed.
@@ -232,8 +234,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if self.link.is_cut() {
             return;
         }
-        let unsent_for = self.outbox.sending_since().map(|since| now.since(since));
-        if unsent_for.is_some_and(|age| self.is_overdue(age, now)) {
+        if self.is_too_slow(&self.reading_pace, now, self.outbox.taken_bytes()) {
             self.note_end("the host does not read");
             return self.cut();
         }
@@ -246,11 +247,11 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         let reading_time = self.reading_time();
         let reason = self.transport.borrow_mut().on_timeout(reading_time);
-        let owed_since = self.transport.borrow().owed_since();
+        let owed = self.transport.borrow().owed_bytes_received();
         if let Some(reason) = reason {
             self.note_end(reason);
             self.cut();
-        } else if owed_since.is_some_and(|since| self.is_overdue(reading_time.since(since), now)) {
+        } else if self.is_too_slow(&self.sending_pace, reading_time, owed) {
             self.note_end(CloseReason::Stalled);
             self.cut();
         }
@@ -282,11 +283,10 @@ impl<W: World, D: Device> Connection<W, D> {
         self.unproven().is_some_and(|queue| !queue.is_convinced())
     }
 
-    /// Whether the host has let us wait for too long: the less memory there is, the sooner.
-    fn is_overdue(&self, age: Duration, now: Instant) -> bool {
-        let in_need = self.core.short_of_memory_since().filter(|_| self.link.window().is_used());
-        age > self.core.options().limits.stall_timeout
-            || in_need.is_some_and(|since| age.min(now.since(since)) > STALL_TIMEOUT_IN_NEED)
+    /// Whether the host, which has moved `bytes` of what it has to move, lets us wait for too long.
+    fn is_too_slow(&self, pace: &Pace, now: Instant, bytes: Option<u64>) -> bool {
+        let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
+        pace.is_too_slow(now, bytes, self.core.options().limits.stall_timeout, in_need)
     }
 
     /// Receives until the connection is over; whether its host has closed its side.
@@ -343,8 +343,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Waits until it is right to read.
     async fn pause(&self) {
-        let world = self.core.world();
-        self.reading.stop(world.now());
+        self.reading.stop(self.core.running_time());
         while self.is_open() && self.must_pause() {
             let resumed = self.resume.notified();
             if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
@@ -355,7 +354,7 @@ impl<W: World, D: Device> Connection<W, D> {
                 first_of(self.link.window().room(), resumed).await;
             }
         }
-        self.reading.go_on(world.now());
+        self.reading.go_on(self.core.running_time());
     }
 
     /// Receives and drops until the host has closed its side, too, but not for long: bytes that

@@ -356,6 +356,10 @@ impl Stream for TcpStream {
         is_known.or_else(|| end_of(&self.socket.fd))
     }
 
+    fn taken_bytes(&self) -> Option<u64> {
+        uring::acknowledged_bytes(&self.socket.fd)
+    }
+
     fn peer(&self) -> SocketAddr {
         self.socket.peer
     }

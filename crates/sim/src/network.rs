@@ -86,6 +86,8 @@ struct Pipe {
     /// Bytes with the time at which they arrive, in order.
     arriving: RefCell<VecDeque<(Instant, Vec<u8>)>>,
     in_flight: Cell<usize>,
+    /// Bytes that the receiving end has taken.
+    taken: Cell<u64>,
     closed: Cell<bool>,
     /// The data under way is lost: the receiving end finds the stream reset.
     reset: Cell<bool>,
@@ -249,6 +251,7 @@ impl SimStream {
             arriving.pop_front();
         }
         self.inbound.in_flight.set(self.inbound.in_flight.get() - chunk.len());
+        self.inbound.taken.set(self.inbound.taken.get() + chunk.len() as u64);
         if let Some(waker) = self.inbound.sender.borrow_mut().take() {
             waker.wake();
         }
@@ -360,6 +363,10 @@ impl Stream for SimStream {
         self.outbound.closed.set(true);
         self.inbound.wake_all();
         self.outbound.wake_all();
+    }
+
+    fn taken_bytes(&self) -> Option<u64> {
+        Some(self.outbound.taken.get())
     }
 
     fn peer(&self) -> SocketAddr {

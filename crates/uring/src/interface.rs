@@ -85,7 +85,7 @@ fn set(fd: &impl AsFd, level: c_int, option: c_int, value: c_int) -> Option<()> 
 }
 
 /// Asks for an option; returns how many of `bytes` it takes.
-fn get(fd: &impl AsFd, level: c_int, option: c_int, bytes: &mut [u8]) -> Option<usize> {
+pub(crate) fn get(fd: &impl AsFd, level: c_int, option: c_int, bytes: &mut [u8]) -> Option<usize> {
     let mut len = bytes.len() as socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, which is how many there are, and says how many.
     let outcome = unsafe {

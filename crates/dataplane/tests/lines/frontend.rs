@@ -22,7 +22,7 @@ pub(crate) struct LineSession<W: World, D: Device> {
     core: Core<W, D>,
     link: Link,
     stream: W::Stream,
-    outbox: Outbox<W>,
+    outbox: Outbox,
     /// As `open` numbered them.
     exports: RefCell<Vec<Rc<Export<W, D>>>>,
     in_flight: Cell<usize>,
@@ -33,7 +33,7 @@ impl<W: World, D: Device> Frontend<W, D> for LineFrontend {
         let session = Rc::new(LineSession {
             core: core.clone(),
             link,
-            outbox: Outbox::new(core.world().clone(), stream.clone(), Notify::new()),
+            outbox: Outbox::new(stream.clone(), Notify::new()),
             stream,
             exports: RefCell::default(),
             in_flight: Cell::new(0),

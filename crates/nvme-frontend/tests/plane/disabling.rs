@@ -1,7 +1,7 @@
 //! Controllers that are disabled, shut down or given up in the midst of something: nothing of it happens afterwards,
 //! nothing is held for it, and nobody else notices.
 
-use io_traits::Clock;
+use io_traits::{Clock, Stream};
 use nvme_frontend::nqn_of;
 use nvme_wire::fabrics::{Property, PropertySize};
 use nvme_wire::identify::{Cns, Identify};
@@ -138,6 +138,37 @@ fn a_keep_alive_timer_that_expires_ends_writes_that_wait_for_their_data() {
         assert_unwritten(&siege).await;
         siege.assert_over_without(&[]).await;
     });
+}
+
+/// V1 and V2 of `dataplane/src/running.rs`. Method: the server stands still for much longer than the host's timers, and what the host
+/// sends meanwhile comes when the server's own timers are due. Keep Alives have left little of their time before, in steps.
+#[test]
+fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {
+    for spent_ms in (1500..2000).step_by(20) {
+        besieged(4, move |siege| async move {
+            let mut admin = RawHost::greet(&siege.world).await.expect("greeted");
+            let (mut sqe, who) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+            // KATO is in dword 12: two seconds.
+            sqe.cdw12 = 2000.into();
+            let cntlid = admin.command(sqe, &who).await.expect("answered").dw0() as u16;
+            admin.command(enable_command(), &[]).await.expect("enabled");
+            let (mut io, cqe) = RawHost::queue(&siege.world, (1, cntlid), &nqn_of(VOLUME))
+                .await
+                .expect("an answer");
+            assert!(cqe.status().is_success());
+            half_written(&mut io).await;
+            let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
+            admin.command(keep_alive, &[]).await.expect("kept alive");
+            siege.sleep(Duration::from_millis(spent_ms)).await;
+            siege.world.stand_still(Duration::from_secs(100));
+            let answer = admin.command(keep_alive, &[]).await;
+            assert!(answer.is_ok_and(|cqe| cqe.status().is_success()), "behind {spent_ms} ms");
+            siege.sleep(Duration::from_millis(1500)).await;
+            assert!(admin.command(keep_alive, &[]).await.is_ok(), "behind {spent_ms} ms");
+            io.stream.shutdown();
+            admin.stream.shutdown();
+        });
+    }
 }
 
 /// Bytes of half an operation.

@@ -242,6 +242,118 @@ fn a_trickle_does_not_keep_memory() {
     });
 }
 
+/// Sends a write of 1 MiB, asked for with the R2T that comes next, in `parts` equal parts, each behind a `pause`.
+async fn send_slowly(world: &SimWorld, io: &mut RawHost, parts: u32, pause: Duration) {
+    let r2t = io.receive(24).await.expect("an R2T");
+    let ids = (1, u16::from_le_bytes([r2t[10], r2t[11]]));
+    let len = (1 << 20) / parts;
+    for part in 0..parts {
+        sleep(world, pause).await;
+        let is_last = part + 1 == parts;
+        let header = H2cData::new(ids, (part * len, len), is_last, Digests::default(), 4);
+        let bytes = [header.as_bytes(), &vec![7; len as usize]].concat();
+        io.send(&bytes).await.expect("not cut off");
+    }
+}
+
+/// Many queues send one long write each over a slow network, steadily: each takes long, and none is cut off, though there is not
+/// memory for all at a time.
+#[test]
+fn writes_over_a_slow_network_are_waited_for_while_memory_is_short() {
+    simulate(10, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(32 << 20)).await;
+        let mut queues = Vec::new();
+        for _ in 0..40 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            let (sender, done) = local_sync::oneshot();
+            let w = world.clone();
+            world.spawn(async move {
+                io.send(&capsule(1, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
+                send_slowly(&w, &mut io, 64, Duration::from_millis(250)).await;
+                io.receive(24).await.expect("written");
+                io.stream.shutdown();
+                sender.send(());
+            });
+            queues.push((done, admin));
+        }
+        let started = world.now();
+        for (done, admin) in queues {
+            done.await.expect("written");
+            admin.stream.shutdown();
+        }
+        assert!(
+            world.now().since(started) > Duration::from_secs(30),
+            "some had to wait for others"
+        );
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
+/// Replies to many deep queues leave over a slow network, steadily: what the kernel was given at a time takes it long, and nobody is
+/// cut off, though others wait for the memory.
+#[test]
+fn readers_on_a_slow_network_are_waited_for_while_memory_is_short() {
+    simulate(11, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(32 << 20)).await;
+        write_deeply(&world, 1, (8, 32, 256)).await;
+        let mut readers = Vec::new();
+        for _ in 0..32 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
+            io.send(&(0..4).flat_map(ask).collect::<Vec<u8>>()).await.expect("taken in");
+            let (sender, done) = local_sync::oneshot();
+            let w = world.clone();
+            world.spawn(async move {
+                for _ in 0..120 {
+                    sleep(&w, Duration::from_millis(250)).await;
+                    io.receive(32 << 10).await.expect("not cut off");
+                }
+                io.stream.shutdown();
+                sender.send(());
+            });
+            readers.push((done, admin));
+        }
+        for (done, admin) in readers {
+            done.await.expect("read");
+            admin.stream.shutdown();
+        }
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
+/// Replies that their host reads drop by drop keep no memory that others wait for.
+#[test]
+fn a_reader_of_drops_does_not_keep_memory() {
+    simulate(12, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(32 << 20)).await;
+        write_deeply(&world, 1, (8, 32, 256)).await;
+        let mut admins = Vec::new();
+        for _ in 0..31 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
+            io.send(&(0..4).flat_map(ask).collect::<Vec<u8>>()).await.expect("taken in");
+            let w = world.clone();
+            world.spawn(async move {
+                while io.receive(1000).await.is_ok() {
+                    sleep(&w, Duration::from_millis(500)).await;
+                }
+            });
+            admins.push(admin);
+        }
+        sleep(&world, Duration::from_secs(1)).await;
+        let started = world.now();
+        let reconnects = write_deeply(&world, 1, (17, 32, 256)).await;
+        let took = world.now().since(started);
+        assert!(took < Duration::from_secs(10), "held up for {took:?}");
+        assert_eq!(reconnects, 0);
+        admins.iter().for_each(|admin| admin.stream.shutdown());
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
 /// Verify and Compare read what they check: within the budget.
 #[test]
 fn what_is_only_checked_takes_memory_from_the_budget() {

@@ -11,13 +11,14 @@
 //! - C4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a
 //!   wrong command ends that command alone.
 //! - C5: how the input is cut into chunks has no effect on what comes out.
-//! - C6: a PDU that has begun, and all data that was asked for, arrives within
-//!   [`Limits::stall_timeout`]; ICReq and Connect within [`Limits::handshake_timeout`]. The driver's
+//! - C6: of a PDU that has begun, and of data that was asked for, something arrives within each
+//!   [`Limits::stall_timeout`] (`owed.rs`); ICReq and Connect are complete within [`Limits::handshake_timeout`]. The driver's
 //!   clock should stand still while it does not read: the host is not to blame then.
 //!
 //! Sending is in `reply.rs`, fused operations are in `fused.rs`, the SGL rules are in `transfer.rs`.
 
 mod fused;
+mod owed;
 mod receive;
 mod reply;
 mod slots;
@@ -30,6 +31,7 @@ use nvme_wire::{Sqe, Status};
 use units::{BLOCK_SIZE, Duration, Instant, MetadataSize};
 
 use fused::Fusing;
+use owed::Owed;
 pub use slots::SlotId;
 use slots::Slots;
 
@@ -58,7 +60,7 @@ pub struct Limits {
     pub io_queues_max: u16,
     /// From the TCP connection to a successful Connect.
     pub handshake_timeout: Duration,
-    /// From the first byte of a PDU to its last, and from an R2T to the last byte that it asks for.
+    /// From one byte to the next of a PDU, and from an R2T, or a byte that it asked for, to the next such byte.
     pub stall_timeout: Duration,
 }
 
@@ -167,7 +169,7 @@ pub enum CloseReason {
     HostTerminated(FatalErrorStatus),
     /// No ICReq or no successful Connect in time.
     HandshakeTimeout,
-    /// A PDU was begun, or data was asked for, and it did not come.
+    /// A PDU was begun, or data was asked for, and nothing more of it came.
     Stalled,
 }
 
@@ -228,12 +230,10 @@ pub struct Connection {
     sq_head: u16,
     slots: Slots,
     fusing: Fusing,
-    r2ts_outstanding: u32,
+    owed: Owed,
     partial: PartialHeader,
     body: Option<Body>,
     created: Instant,
-    /// When the PDU in progress, or else the last one, began.
-    pdu_begun: Instant,
 }
 
 impl Connection {
@@ -251,11 +251,10 @@ impl Connection {
             sq_head: 0,
             slots: Slots::new(1),
             fusing: Fusing::new(),
-            r2ts_outstanding: 0,
+            owed: Owed::new(now),
             partial: PartialHeader { bytes: [0; HEADER_BYTES_MAX], len: 0 },
             body: None,
             created: now,
-            pdu_begun: now,
         }
     }
 
@@ -330,14 +329,21 @@ impl Connection {
         self.body.is_some()
     }
 
-    /// Since when the host has owed the rest of a PDU, the rest of the data for an R2T, or the second
-    /// half of a fused operation.
+    /// Since when the host has sent nothing of what it owes: the rest of a PDU, data for an R2T, or the second half of a
+    /// fused operation. `None` if it owes nothing.
     #[must_use]
     pub fn owed_since(&self) -> Option<Instant> {
         let in_pdu = self.partial.len > 0 || self.body.is_some();
-        let pdu = in_pdu.then_some(self.pdu_begun);
-        let r2t = if self.r2ts_outstanding > 0 { self.slots.oldest_r2t() } else { None };
-        pdu.into_iter().chain(r2t).chain(self.fusing.waiting_since()).min()
+        let last_byte = self.owed.last_byte();
+        let pdu = in_pdu.then_some(last_byte);
+        let half = self.fusing.waiting_since().map(|since| since.max(last_byte));
+        pdu.into_iter().chain(self.owed.r2t_since()).chain(half).min()
+    }
+
+    /// Bytes that the host has sent so far of what it owed, while it owes anything.
+    #[must_use]
+    pub fn owed_bytes_received(&self) -> Option<u64> {
+        self.owed_since().map(|_| self.owed.progress_bytes())
     }
 
     fn close(&mut self, reason: CloseReason) {

@@ -51,11 +51,15 @@ impl Connection {
             if let Some(step) = self.poll_aborted(out) {
                 return step;
             }
+            let left = input.len();
             let step = if self.body.is_some() {
                 self.poll_body(now, input, out)
             } else {
                 self.poll_header(now, input, out)
             };
+            if input.len() < left {
+                self.owed.on_bytes(now, left - input.len());
+            }
             if let Some(step) = step {
                 return step;
             }
@@ -72,7 +76,6 @@ impl Connection {
             return Some(Step::NeedMore);
         }
         if self.partial.len == 0 {
-            self.pdu_begun = now;
             let bytes = *input;
             match self.check_header(bytes) {
                 Err(error) => return self.fail(&error, bytes, out),
@@ -172,6 +175,9 @@ impl Connection {
         layout: &PduLayout,
         out: &mut O,
     ) -> Option<Step<'a>> {
+        if layout.pdu_type != PduType::H2cData {
+            self.owed.begin_pdu(None);
+        }
         let result = match layout.pdu_type {
             PduType::CapsuleCmd => self.on_capsule(now, header, layout, out),
             PduType::H2cData => self.on_h2c_data(header, layout),
@@ -327,6 +333,8 @@ impl Connection {
             let (offset, value) = (CommonHeader::OFFSET_FLAGS, u32::from(layout.flags.0));
             return Err(PduError::InvalidField { pdu, offset, value });
         }
+        let number = slot.r2t_number;
+        self.owed.begin_pdu(Some(number));
         self.begin_body(Some(SlotId(ttag)), datao, layout);
         Ok(None)
     }
@@ -419,7 +427,11 @@ impl Connection {
         if was_solicited && slot.received < slot.r2t_end {
             return None;
         }
-        self.r2ts_outstanding -= u32::from(was_solicited);
+        if was_solicited {
+            let number = slot.r2t_number;
+            self.owed.end(now, number);
+        }
+        let slot = self.slots.get_mut(id);
         if let SlotState::Draining(status) = slot.state {
             slot.state = SlotState::Executing;
             self.complete(id, status, 0, out);

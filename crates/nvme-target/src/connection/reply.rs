@@ -101,6 +101,7 @@ impl Connection {
         let cid = self.slots.get(slot).sqe.cid.get();
         self.release(slot);
         self.slots.allow(queue.entries);
+        self.owed.set_entries(queue.entries);
         let mut cqe = Cqe::with_result(cid, Status::SUCCESS, u64::from(queue.result.0));
         let flow_disabled = !queue.sq_flow_control;
         cqe.sqhd = if flow_disabled { fabrics::SQHD_FLOW_DISABLED } else { self.sq_head }.into();
@@ -121,9 +122,8 @@ impl Connection {
         let start = if broken(Sabotage::R2tFromStart) { 0 } else { entry.received };
         let range = (start, entry.granted - entry.received);
         (entry.r2t_start, entry.r2t_end) = (entry.received, entry.granted);
-        entry.asked = now;
+        entry.r2t_number = self.owed.ask(now);
         let r2t = R2t::new(entry.sqe.cid.get(), slot.0, range, self.digests);
-        self.r2ts_outstanding += 1;
         self.put_header(r2t.as_bytes(), out);
     }
 

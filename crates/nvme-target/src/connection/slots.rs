@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use nvme_wire::{Sqe, Status};
-use units::Instant;
 use zerocopy::FromZeros;
 
 use super::fused::Half;
@@ -52,8 +51,8 @@ pub(super) struct Slot {
     pub(super) r2t_start: u32,
     /// End of what the outstanding R2T asks for; equal to `received` if none is outstanding.
     pub(super) r2t_end: u32,
-    /// When the outstanding R2T was sent.
-    pub(super) asked: Instant,
+    /// The number of the last R2T.
+    pub(super) r2t_number: u64,
     /// Whether it is half of a fused operation that is not executed yet.
     pub(super) half: Option<Half>,
 }
@@ -112,7 +111,7 @@ impl Slots {
             granted: 0,
             r2t_start: 0,
             r2t_end: 0,
-            asked: Instant(0),
+            r2t_number: 0,
             half: None,
         };
         self.slots.reserve_exact(len - first_new);
@@ -151,7 +150,7 @@ impl Slots {
             granted: 0,
             r2t_start: 0,
             r2t_end: 0,
-            asked: Instant(0),
+            r2t_number: 0,
             half: None,
         };
         Ok(id)
@@ -173,15 +172,6 @@ impl Slots {
         slot.state = SlotState::Free;
         self.cids[id.index()] = CID_OF_FREE_SLOT;
         self.free.push(id);
-    }
-
-    /// Since when the host has owed data, for the R2T that it has neglected longest.
-    pub(super) fn oldest_r2t(&self) -> Option<Instant> {
-        let outstanding = self
-            .slots
-            .iter()
-            .filter(|slot| slot.state != SlotState::Free && slot.r2t_end > slot.received);
-        outstanding.map(|slot| slot.asked).min()
     }
 
     /// The slot that a host names by its number, if a command is in it.
