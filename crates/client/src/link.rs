@@ -17,7 +17,7 @@ const TIMER_MIN: Duration = Duration::from_millis(1);
 
 /// A look that comes so much too late says that the program did not run.
 const LATE: Duration = Duration::from_millis(250);
-/// How long answers that came meanwhile are then received before the next look.
+/// The time for which answers that came meanwhile are then received, before the next look.
 const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// Makes `stream` the connection of `queue` and starts its tasks. Returns the link's number.

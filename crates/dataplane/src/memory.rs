@@ -94,7 +94,7 @@ impl Memory {
         Self { pool: Rc::new(pool) }
     }
 
-    /// Whether requests wait for want of memory.
+    /// Returns whether requests wait for want of memory.
     pub(crate) fn is_short(&self) -> bool {
         self.pool.in_need.get() > 0
     }

@@ -14,7 +14,7 @@ const NEEDED_BYTES: u64 = 20 << 10;
 /// See [`NEEDED_BYTES`]. A network that has lost a few packets in a row is silent for almost as long.
 const NEEDED_TIME: Duration = Duration::from_secs(5);
 
-/// How far the peer was at some time.
+/// The peer's progress at some time.
 #[derive(Clone, Copy)]
 struct Mark {
     at: Instant,

@@ -1,7 +1,7 @@
 //! The time for which a core has run.
 //!
 //! - V1: what a peer has to do in time is judged by this clock. It stands still while the core does not run, as its process or
-//!   its machine is stopped or starved: a late look gives everybody the time that was lost.
+//!   its machine is stopped or starved: a late look gives all peers the time that was lost.
 //! - V2: what came meanwhile is read before it is missed: behind a late look at the clock the core waits for [`CATCH_UP`] before
 //!   it judges.
 
@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 use units::{Duration, Instant};
 
-/// How often deadlines are looked at. Coarse on purpose: they are seconds, and an idle core sleeps.
+/// The time between two looks at deadlines. Coarse on purpose: they are seconds, and an idle core sleeps.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
 /// For so long what has come is read, when a tick was late (V2).
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(50);

@@ -112,7 +112,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     transport: RefCell<Transport>,
     pub(crate) incoming: IncomingTable,
     outbox: Outbox,
-    /// How the host sends what it owes, and how it reads.
+    /// The host's paces: with what it owes, and with what it has to read.
     sending_pace: Pace,
     reading_pace: Pace,
     pub(crate) role: RefCell<Role<W, D>>,
@@ -283,7 +283,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.unproven().is_some_and(|queue| !queue.is_convinced())
     }
 
-    /// Whether the host, which has moved `bytes` of what it has to move, lets us wait for too long.
+    /// Returns whether the host, which has moved `bytes` of what it has to move, is too slow with the rest.
     fn is_too_slow(&self, pace: &Pace, now: Instant, bytes: Option<u64>) -> bool {
         let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
         pace.is_too_slow(now, bytes, self.core.options().limits.stall_timeout, in_need)

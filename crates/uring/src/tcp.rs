@@ -1,10 +1,10 @@
-//! How far a TCP connection has come.
+//! Progress of a TCP connection.
 
 use std::os::fd::AsFd;
 
 use crate::interface::get;
 
-/// Where Linux has `tcpi_bytes_acked` in `struct tcp_info`, 64 bits long; since 4.1.
+/// Offset of `tcpi_bytes_acked` in Linux' `struct tcp_info`: 64 bits, since 4.1.
 const BYTES_ACKED: usize = 120;
 /// Room for that field and the one behind it.
 const INFO_LEN: usize = 136;

@@ -15,7 +15,7 @@ struct Gate {
     sent: Rc<RefCell<Vec<usize>>>,
     /// How sends end, if they may.
     outcome: Rc<Cell<Option<Result<(), StreamError>>>>,
-    /// What the peer has taken, if that is told.
+    /// Bytes that the peer has taken, if that is told.
     taken: Rc<Cell<Option<u64>>>,
 }
 

@@ -147,10 +147,10 @@ fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {
     for spent_ms in (1500..2000).step_by(20) {
         besieged(4, move |siege| async move {
             let mut admin = RawHost::greet(&siege.world).await.expect("greeted");
-            let (mut sqe, who) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
+            let (mut sqe, named) = connect_command(0, 0xFFFF, &nqn_of(VOLUME));
             // KATO is in dword 12: two seconds.
             sqe.cdw12 = 2000.into();
-            let cntlid = admin.command(sqe, &who).await.expect("answered").dw0() as u16;
+            let cntlid = admin.command(sqe, &named).await.expect("answered").dw0() as u16;
             admin.command(enable_command(), &[]).await.expect("enabled");
             let (mut io, cqe) = RawHost::queue(&siege.world, (1, cntlid), &nqn_of(VOLUME))
                 .await

@@ -290,7 +290,7 @@ fn writes_over_a_slow_network_are_waited_for_while_memory_is_short() {
     });
 }
 
-/// Replies to many deep queues leave over a slow network, steadily: what the kernel was given at a time takes it long, and nobody is
+/// Replies to many deep queues leave over a slow network, steadily: what the kernel was given at a time takes it long, and no host is
 /// cut off, though others wait for the memory.
 #[test]
 fn readers_on_a_slow_network_are_waited_for_while_memory_is_short() {

@@ -1,4 +1,4 @@
-//! What the host owes, and how far it has come with that.
+//! The data that the host owes, and its progress with that.
 //!
 //! - W1: time is counted from the last byte of what is owed, however long the whole takes: a host may be one of many
 //!   on a slow network.
@@ -16,7 +16,7 @@ struct Asked {
     is_over: bool,
 }
 
-/// What the host owes.
+/// The data that the host owes.
 pub(super) struct Owed {
     /// Numbers of R2Ts, rising; the first one is outstanding.
     asked: VecDeque<Asked>,
@@ -25,7 +25,7 @@ pub(super) struct Owed {
     entries: u16,
     /// PDUs that may still come before data of the oldest R2T.
     ahead_left: u16,
-    /// Whether bytes of the PDU in progress are progress with the oldest R2T.
+    /// Bytes of the PDU in progress are progress with the oldest R2T.
     is_progress: bool,
     last_byte: Instant,
     /// When the oldest R2T made progress, or became the oldest.
