@@ -257,6 +257,7 @@ impl Controller {
                 }
                 features.kato_ms = round_kato(value);
                 self.kept_alive = now;
+                self.any_command_keeps_alive = false;
             }
             Fid::HOST_BEHAVIOR => match data.try_into() {
                 Ok(behavior) if may_be_behavior(&behavior) => features.host_behavior = behavior,

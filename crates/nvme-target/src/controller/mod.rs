@@ -42,7 +42,8 @@ pub use log_page::{DiscoveryLog, Health};
 /// Entries that the error log keeps.
 const ERROR_LOG_ENTRIES: usize = 64;
 /// Default of the Keep Alive Timer where the transport requires it, as TCP does. It is also that of a discovery
-/// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay.
+/// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay. Any command
+/// restarts it there, as such a host sends no Keep Alive.
 const KATO_DEFAULT_MS: u32 = 120_000;
 /// How long an association is kept at least while its controller is disabled or shut down.
 const DISABLED_TIMEOUT: Duration = Duration::from_secs(120);
@@ -194,6 +195,8 @@ pub struct Controller {
     errors: u64,
     /// When the keep alive timer was last restarted, begun or ended.
     kept_alive: Instant,
+    /// Any command restarts the timer: the host asked for none.
+    any_command_keeps_alive: bool,
 }
 
 impl Controller {
@@ -217,6 +220,8 @@ impl Controller {
             error_log: VecDeque::new(),
             errors: 0,
             kept_alive: now,
+            any_command_keeps_alive: parameters.kind == ControllerKind::Discovery
+                && request.kato_ms == 0,
             parameters,
         }
     }
@@ -342,6 +347,9 @@ impl Controller {
         data: &[u8],
         backend: &dyn Backend,
     ) -> AdminReply {
+        if self.any_command_keeps_alive {
+            self.keep_alive(now);
+        }
         let reply = self.dispatch(now, slot, sqe, data, backend);
         match reply {
             Ok(reply) => reply,

@@ -275,6 +275,39 @@ fn a_discovery_controller_has_a_keep_alive_timer_even_if_its_host_wants_none() {
     }
 }
 
+/// A host that asked for no timer sends no Keep Alive: that it asks for anything says that it is there.
+#[test]
+fn any_command_keeps_a_discovery_controller_without_a_timer_of_its_hosts() {
+    let period = Duration::from_secs(119);
+    for (kato_ms, lives) in [(0, true), (120_000, false)] {
+        let mut harness = Harness::disabled(ControllerKind::Discovery, false);
+        let parameters = harness.controller.parameters.clone();
+        let asked = request(ControllerKind::Discovery, 0, kato_ms);
+        harness.controller = Controller::new(NOW, parameters, &asked);
+        harness.enable();
+        let read = GetLogPage::new(Lid::DISCOVERY, 0, 0, 1024).encode();
+        let mut now = NOW;
+        let is_over = (0..10).any(|_| {
+            now = now + period;
+            let is_over = harness.controller.on_timeout(now);
+            harness.controller.on_admin(now, SlotId(0), &read, &[], &harness.facts);
+            is_over
+        });
+        assert_eq!(is_over, !lives, "{kato_ms}");
+        assert!(harness.controller.on_timeout(now + Duration::from_secs(120)), "silent");
+    }
+    let mut harness = Harness::disabled(ControllerKind::Discovery, false);
+    let parameters = harness.controller.parameters.clone();
+    let asked = request(ControllerKind::Discovery, 0, 0);
+    harness.controller = Controller::new(NOW, parameters, &asked);
+    harness.enable();
+    assert_eq!(harness.set(Fid::KEEP_ALIVE_TIMER, 5000), Ok(0));
+    let read = GetLogPage::new(Lid::DISCOVERY, 0, 0, 1024).encode();
+    let later = NOW + Duration::from_secs(4);
+    harness.controller.on_admin(later, SlotId(0), &read, &[], &harness.facts);
+    assert!(harness.controller.on_timeout(NOW + Duration::from_secs(5)), "it asked for one");
+}
+
 #[test]
 fn reserved_flags_are_refused() {
     for flag in [1, 2, 4, 8, 0x10, 0x20] {
