@@ -10,7 +10,7 @@
 //!   has [`FORMER_QUEUES_MAX`] such connections gets no new queue.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 use access::Restrictions;
@@ -276,7 +276,7 @@ impl<W: World, D: Device> Association<W, D> {
     }
 
     /// The address at which its host came, while that is there.
-    pub(crate) fn local(&self) -> Option<IpAddr> {
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.admin.upgrade().map(|admin| admin.local())
     }
 

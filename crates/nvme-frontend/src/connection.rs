@@ -471,8 +471,8 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// The address at which the host came.
-    pub(crate) fn local(&self) -> std::net::IpAddr {
-        self.stream.local().ip()
+    pub(crate) fn local(&self) -> std::net::SocketAddr {
+        self.stream.local()
     }
 
     /// A copy of the command in `slot`.

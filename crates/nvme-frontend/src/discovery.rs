@@ -90,7 +90,9 @@ impl<W: World, D: Device> NvmeCore<W, D> {
             // It takes a system call to learn where a host came.
             let is_same = |before: &Known| {
                 before.entries == now.entries
-                    || association.local().is_none_or(|at| before.entry(at) == now.entry(at))
+                    || association
+                        .local()
+                        .is_none_or(|at| before.entry(at.ip()) == now.entry(at.ip()))
             };
             match &before {
                 Some(before) => sees(before) != sees(now) || (sees(now) && !is_same(before)),
@@ -133,11 +135,13 @@ impl<W: World, D: Device> NvmeCore<W, D> {
     }
 
     fn log_for(&self, association: &Association<W, D>) -> DiscoveryLog {
-        let asked = association.local().unwrap_or(self.options().portal.ip());
+        let at = association.local().unwrap_or(self.options().portal);
+        let asked = at.ip();
         let portals: Vec<_> = self.options().portals().map(|portal| (portal, ())).collect();
         let own = nearest(asked, &portals).map(|(portal, ())| {
-            let mut own =
-                DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, *portal);
+            // Hosts look for the entry that names the port which they asked, and take its flags to be those of their connection.
+            let here = SocketAddr::new(portal.ip(), at.port());
+            let mut own = DiscoveryLogEntry::tcp(SUBTYPE_CURRENT_DISCOVERY, &Nqn::DISCOVERY, here);
             own.eflags = EFLAGS_EXPLICIT_PERSISTENT.into();
             Rc::new(own)
         });

@@ -104,7 +104,7 @@ const _: () = {
 };
 
 impl DiscoveryLogEntry {
-    /// `subsystem` can be reached over TCP at `address`.
+    /// `subsystem` can be reached over TCP at `address`, with flow control of submission queues or without.
     #[must_use]
     pub fn tcp(subtype: u8, subsystem: &Nqn, address: core::net::SocketAddr) -> Self {
         use alloc::string::ToString;
@@ -112,7 +112,7 @@ impl DiscoveryLogEntry {
             trtype: TRTYPE_TCP,
             adrfam: if address.is_ipv4() { ADRFAM_IPV4 } else { ADRFAM_IPV6 },
             subtype,
-            treq: TREQ_NOT_SPECIFIED,
+            treq: TREQ_NOT_SPECIFIED | TREQ_DISABLE_SQ_FLOW,
             cntlid: CNTLID_DYNAMIC.into(),
             asqsz: 32.into(),
             subnqn: subsystem.to_field(),
@@ -156,7 +156,7 @@ mod tests {
         let address = "192.0.2.7:4420".parse().expect("an address");
         let entry = DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::DISCOVERY, address);
         let bytes = entry.as_bytes();
-        assert_eq!(bytes[..12], [3, 1, 2, 0, 0, 0, 0xFF, 0xFF, 32, 0, 0, 0]);
+        assert_eq!(bytes[..12], [3, 1, 2, 4, 0, 0, 0xFF, 0xFF, 32, 0, 0, 0]);
         assert_eq!(bytes[32..37], *b"4420\0");
         assert_eq!(bytes[512..522], *b"192.0.2.7\0");
         assert_eq!(entry.address(), Some(address));

@@ -7,7 +7,7 @@ use access::Restrictions;
 use io_traits::{Network, Spawn};
 use nvme_frontend::{DiscoveryRecord, NvmeOptions, nqn_of};
 use nvme_wire::async_event::AsyncEvent;
-use nvme_wire::discovery::DiscoveryLogEntry;
+use nvme_wire::discovery::{DiscoveryLogEntry, SUBTYPE_CURRENT_DISCOVERY, TREQ_DISABLE_SQ_FLOW};
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData};
 use nvme_wire::feature::{Fid, SetFeatures};
 use nvme_wire::log::{GetLogPage, Lid};
@@ -314,6 +314,25 @@ fn each_host_follows_its_own_log_whatever_becomes_of_volumes() {
             }
         });
     }
+}
+
+/// Hosts look for the entry of the service that they are connected to, by address and port, and disconnect if there is none.
+#[test]
+fn the_entry_for_the_service_itself_names_the_port_that_was_asked() {
+    simulate(60, |world| async move {
+        let scene = Scene::new(world.clone()).await;
+        let apart = SocketAddr::new(portal().ip(), 8009);
+        let (serving, listener) = (scene.core.clone(), world.listen(apart).expect("free"));
+        world.spawn(async move { serving.serve(listener).await });
+        for asks_at in [portal(), other_portal(), apart] {
+            let mut host = Watcher::new(&world, name(1), asks_at).await;
+            let bytes = host.read(RECORD_LEN, RECORD_LEN, true).await;
+            let own = DiscoveryLogEntry::read_from_bytes(&bytes).expect("1024 bytes");
+            assert_eq!(own.subtype, SUBTYPE_CURRENT_DISCOVERY);
+            assert_eq!(own.address(), Some(asks_at));
+            assert_eq!(own.treq, TREQ_DISABLE_SQ_FLOW);
+        }
+    });
 }
 
 /// A host that has gone is in nobody's way, and what it may see has no part in what others are told.
