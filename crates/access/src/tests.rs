@@ -180,6 +180,47 @@ fn networks_are_read_with_care() {
     }
 }
 
+/// Addresses of hosts are compared as IPv4 addresses where they are such: so are networks, also those of a record that was kept in
+/// the other form.
+#[test]
+fn a_network_of_ipv4_addresses_is_the_same_however_it_is_written() {
+    for (mapped, plain) in [
+        ("::ffff:127.0.0.0/104", "127.0.0.0/8"),
+        ("::ffff:192.0.2.7", "192.0.2.7/32"),
+        ("::ffff:0:0/96", "0.0.0.0/0"),
+    ] {
+        let network = mapped.parse::<Network>().expect("a network");
+        assert_eq!(Ok(network), plain.parse(), "{mapped}");
+        assert_eq!(network.to_string(), plain);
+        assert!(network.contains(network.address()), "{mapped}");
+        let (address, prefix_len) = mapped.split_once('/').unwrap_or((mapped, "128"));
+        let address: std::net::Ipv6Addr = address.parse().expect("an address");
+        let prefix = [prefix_len.parse::<u8>().expect("a number")];
+        let record = [&[4, 17, 0][..], &prefix, &address.octets()].concat();
+        let kept = Access::decode(&record).expect("a record").restrictions;
+        assert_eq!(kept.networks, [network], "{mapped}");
+    }
+    let wanted = "10.0.0.0/8".parse::<Network>().expect("a network");
+    let bits = "::ffff:10.0.0.5/104".parse::<Network>();
+    assert_eq!(bits, Err(NetworkError::HostBits { network: wanted }));
+    let all = "::/0".parse::<Network>().expect("a network");
+    assert!(all.contains("2001:db8::1".parse().expect("an address")), "what is of IPv6 stays");
+}
+
+#[test]
+fn networks_that_no_host_comes_from_are_told() {
+    for text in ["224.0.0.0/4", "239.1.2.3", "ff02::/16", "0.0.0.0", "::", "255.255.255.255"] {
+        let network = text.parse::<Network>().expect("a network");
+        assert!(network.matches_no_host().is_some(), "{text}");
+    }
+    for text in
+        ["0.0.0.0/0", "::/0", "10.0.0.0/8", "fe80::/10", "127.0.0.0/8", "::1", "192.0.0.0/2"]
+    {
+        let network = text.parse::<Network>().expect("a network");
+        assert_eq!(network.matches_no_host(), None, "{text}");
+    }
+}
+
 #[test]
 fn names_of_interfaces_are_those_of_the_system() {
     for good in ["lo", "eth0.100", "br-3f2a", "123456789012345"] {

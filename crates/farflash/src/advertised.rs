@@ -36,7 +36,7 @@ impl FromStr for Advertised {
     fn from_str(text: &str) -> Result<Self, ParseAdvertisedError> {
         let mut all = Vec::new();
         for part in text.split(',') {
-            let address = part.trim().parse::<IpAddr>();
+            let address = part.trim().parse::<IpAddr>().map(|address| address.to_canonical());
             let address = address
                 .map_err(|_| ParseAdvertisedError::NotAnAddress(part.to_owned()))?
                 .to_canonical();

@@ -1,9 +1,37 @@
 //! Who may open a volume, on the command line.
 
+use access::Network;
 use clap::Args;
 use control::{ChangeRestrictions, Restrictions};
 
 use crate::failure::Failure;
+use crate::output;
+
+/// Begins the names that hosts have for their UUID.
+const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+/// Warns of restrictions that are likely to admit no host, or not the one that was meant.
+pub(super) fn warn_of_doubts(restrictions: &Restrictions) {
+    for doubt in doubts(restrictions) {
+        output::note(&format!("warning: {doubt}"));
+    }
+}
+
+fn doubts(restrictions: &Restrictions) -> Vec<String> {
+    let networks = restrictions.networks.iter().filter_map(|text| {
+        let why = text.parse::<Network>().ok()?.matches_no_host()?;
+        Some(format!("the network {text} admits no host: {why}"))
+    });
+    let hosts = restrictions.hosts.iter().filter_map(|host| {
+        let has_upper_case = host.strip_prefix(UUID_NQN)?.contains(|c: char| c.is_ascii_uppercase());
+        has_upper_case.then(|| {
+            format!(
+                "{host} has upper-case letters: it admits only a host that writes its name so, and                  most write UUIDs in lower case"
+            )
+        })
+    });
+    networks.chain(hosts).collect()
+}
 
 /// What hosts must be.
 #[derive(Clone, Debug, Args)]
@@ -62,5 +90,25 @@ impl ChangeArgs {
             return Err(Failure::usage(what, remedy));
         }
         Ok(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_admits_no_host_is_doubted() {
+        let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let upper = "nqn.2014-08.org.nvmexpress:uuid:550E8400-e29b-41d4-a716-446655440000";
+        let restrictions = Restrictions {
+            hosts: list(&[&upper.to_lowercase(), upper, "nqn.2024-01.io.Example:A"]),
+            networks: list(&["10.0.0.0/8", "224.0.0.0/4"]),
+            interfaces: Vec::new(),
+        };
+        let doubts = doubts(&restrictions);
+        assert_eq!(doubts.len(), 2, "{doubts:?}");
+        assert!(doubts[0].contains("224.0.0.0/4") && doubts[1].contains(upper), "{doubts:?}");
+        assert!(super::doubts(&Restrictions::default()).is_empty());
     }
 }

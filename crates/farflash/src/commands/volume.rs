@@ -12,7 +12,7 @@ use serde::Serialize;
 use units::ByteLen;
 
 use super::api::{self, ApiArgs};
-use super::restrictions::{ChangeArgs, RestrictionArgs};
+use super::restrictions::{ChangeArgs, RestrictionArgs, warn_of_doubts};
 use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
 use crate::interval::Interval;
@@ -304,6 +304,7 @@ impl VolumeCommand {
                 let volume =
                     output.change(&look(&volume), |api| api.restrict(&volume, &request))?;
                 warn_of_absent_interfaces(&volume);
+                warn_of_doubts(&volume.restrictions);
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} is open to {text}", volume.name)
@@ -350,6 +351,7 @@ impl Create {
         let made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
         warn_of_absent_interfaces(&made.volume);
+        warn_of_doubts(&made.volume.restrictions);
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
             tokens.print(out, &made.tokens)
