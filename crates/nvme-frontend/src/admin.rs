@@ -192,7 +192,7 @@ impl<W: World, D: Device> Connection<W, D> {
                 }
             }
             Err(refusal) => {
-                self.log_refused(refusal.status);
+                self.log_refused(&refusal);
                 self.answer_evenly(came, move |connection| {
                     connection.complete_command(slot, refusal.status, refusal.result);
                 });

@@ -10,6 +10,7 @@
 //!   has [`FORMER_QUEUES_MAX`] such connections gets no new queue.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
@@ -65,6 +66,8 @@ pub(crate) struct Association<W: World, D: Device> {
     io: RefCell<Vec<Queue<W, D>>>,
     /// Those that were, and may have commands under way.
     ended: RefCell<Vec<Weak<Connection<W, D>>>>,
+    /// I/O queues that failed to authenticate in the last attempt of their host.
+    failed: RefCell<BTreeSet<u16>>,
 }
 
 impl<W: World, D: Device> Association<W, D> {
@@ -82,6 +85,7 @@ impl<W: World, D: Device> Association<W, D> {
             admin: Rc::downgrade(admin),
             io: RefCell::default(),
             ended: RefCell::default(),
+            failed: RefCell::default(),
         })
     }
 
@@ -106,6 +110,16 @@ impl<W: World, D: Device> Association<W, D> {
     /// Queues that it had and that have commands under way.
     pub(crate) fn former_queues(&self) -> usize {
         self.ended.borrow().iter().filter(|connection| connection.strong_count() > 0).count()
+    }
+
+    /// Notes a failure, and returns whether that of I/O queue `qid` to authenticate begins another attempt of its host: each queue fails once in one.
+    pub(crate) fn is_new_attempt(&self, qid: u16) -> bool {
+        let mut failed = self.failed.borrow_mut();
+        if failed.contains(&qid) {
+            failed.clear();
+        }
+        failed.insert(qid);
+        failed.len() == 1
     }
 
     /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has

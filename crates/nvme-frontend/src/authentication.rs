@@ -7,7 +7,7 @@
 //!   hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few failures, which
 //!   count as soon as the Reply was wrong, its source is put off for a while, whatever queue of the subsystem it asks for
-//!   (`throttle.rs`). That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
+//!   (`throttle.rs`). All queues of a controller that fail together count as one. That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
 //!   so that exchanges begun before are no more guesses. It meets what any wrong Reply does, at the same time.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
@@ -271,7 +271,13 @@ impl<W: World, D: Device> Connection<W, D> {
         // T8 of `admission.rs`: nor does anybody guess whose volume may be away.
         if queue.exchange.borrow().outcome() == Outcome::UnderWay && !self.core.awaits_volumes() {
             let (address, now) = (self.peer().ip(), self.core.world().now());
-            self.core.throttle().borrow_mut().note(address, queue.parties.subsystem, now);
+            let mut throttle = self.core.throttle().borrow_mut();
+            match &*self.role.borrow() {
+                Role::Io(queue) if !queue.association.is_new_attempt(queue.qid) => {
+                    throttle.note_further();
+                }
+                _ => throttle.note(address, queue.parties.subsystem, now),
+            }
         }
     }
 

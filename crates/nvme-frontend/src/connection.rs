@@ -106,6 +106,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) core: NvmeCore<W, D>,
     pub(crate) link: Link,
     pub(crate) end_reason: EndReason,
+    /// The log has been told the reason for which its Connect is refused.
+    pub(crate) is_told: Cell<bool>,
     stream: W::Stream,
     /// By which it came; looked up when somebody asks.
     interface: OnceCell<Option<String>>,
@@ -130,6 +132,7 @@ impl<W: World, D: Device> Connection<W, D> {
         Rc::new(Self {
             link,
             end_reason: EndReason::default(),
+            is_told: Cell::new(false),
             transport: RefCell::new(Transport::new(core.running_time(), &core.options().limits)),
             incoming: IncomingTable::default(),
             outbox: Outbox::new(stream.clone(), resume.clone()),

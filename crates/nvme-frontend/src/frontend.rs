@@ -11,7 +11,7 @@ use nvme_target::ConnectRefusal;
 use nvme_wire::log::{DeviceHealth, FailureDomain};
 use nvme_wire::{Nqn, Status};
 use slab::Slab;
-use strangers::Quiet;
+use strangers::{Quiet, Repeats};
 use units::Instant;
 use uuid::Uuid;
 
@@ -20,7 +20,7 @@ use crate::computing::Computing;
 use crate::connection::Connection;
 use crate::cross_reset::Leaving;
 use crate::discovery::Discovery;
-use crate::life::Line;
+use crate::life::{Cause, Line};
 use crate::options::NvmeOptions;
 use crate::status::{ADMIN_STATUSES, ENGINE_STATUSES};
 use crate::throttle::Throttle;
@@ -44,6 +44,7 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) errors: RefCell<ErrorCounts>,
     throttle: RefCell<Throttle>,
     quiet: RefCell<Quiet>,
+    pub(crate) repeats: RefCell<Repeats<Cause>>,
     /// Exchanges that are computed for.
     computing: Computing,
 }
@@ -133,6 +134,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
             errors: RefCell::new(ErrorCounts::expecting(ADMIN_STATUSES.map(Status::name))),
             throttle: RefCell::default(),
             quiet: RefCell::default(),
+            repeats: RefCell::default(),
             computing: Computing::default(),
         });
         let frontend = Rc::new(Accepting(state.clone()));

@@ -4,6 +4,7 @@
 //!   server runs: the core, and the connection's number there.
 //! - G2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
 //!   that says how it ended. Those of I/O queues are for `debug` if all went well: a host has many.
+//!   Where one host has many that end for one reason, the first line stands for all (`strangers::Repeats`).
 //! - G3: of hosts that have not shown who they are not every line is written (`strangers::Quiet`).
 //! - G4: a core only says what happened. To put it into words takes 13 µs of a core whose caches hold other things, so a server has a
 //!   thread for that.
@@ -11,13 +12,14 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use auth::Parties;
 use dataplane::ConnectionId;
 use io_traits::{Device, World};
+use nvme_target::ConnectRefusal;
 use nvme_wire::{Nqn, Status};
-use strangers::LeftOut;
+use strangers::{LeftOut, source};
 use tracing::Level;
 
 use crate::admission::Subject;
@@ -43,6 +45,16 @@ struct Holder {
     is_known: bool,
 }
 
+/// The host and the reason of a line: lines that say the same again are left out.
+#[derive(Clone, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct Cause {
+    source: IpAddr,
+    /// The host, if it has gone so far as to name itself.
+    host: Option<Nqn>,
+    event: &'static str,
+    reason: Cow<'static, str>,
+}
+
 /// Something that happened to a connection (G4).
 pub struct Line {
     connection: ConnectionId,
@@ -58,6 +70,7 @@ enum Event {
     Connected(Holder),
     Refused {
         status: Status,
+        cause: &'static str,
     },
     Authenticated(Holder),
     /// An authentication that failed.
@@ -103,8 +116,8 @@ impl Line {
             Event::Connected(Holder { host, subsystem, qid, cntlid, .. }) => {
                 write_at!(level, %connection, %peer, %host, %subsystem, qid, cntlid, "connected");
             }
-            Event::Refused { status } => {
-                write_at!(level, %connection, %peer, %status, "Connect refused");
+            Event::Refused { status, cause } => {
+                write_at!(level, %connection, %peer, %status, cause, "Connect refused");
             }
             Event::Authenticated(Holder { host, subsystem, qid, cntlid, .. }) => {
                 write_at!(level, %connection, %peer, %host, %subsystem, qid, cntlid, "authenticated");
@@ -147,6 +160,12 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         for LeftOut { source, lines } in self.quiet().borrow_mut().over(self.world().now()) {
             tracing::warn!(%source, lines, "lines about strangers left out");
         }
+        for (cause, lines) in self.state.repeats.borrow_mut().over(self.world().now()) {
+            let Cause { source, host, event, reason } = cause;
+            let host = host.as_ref().map(Nqn::as_str);
+            let reason = reason.as_ref();
+            tracing::info!(%source, host, reason, lines, "{event}, again");
+        }
     }
 }
 
@@ -159,6 +178,12 @@ impl<W: World, D: Device> Connection<W, D> {
     /// G3: whether a line about a host that has not shown who it is may be written.
     pub(crate) fn may_be_said(&self) -> bool {
         self.core.quiet().borrow_mut().allows(self.peer().ip(), self.core.world().now())
+    }
+
+    /// Returns whether the line about `event` is the first of late about this host and for this `reason`.
+    fn is_news(&self, host: Option<Nqn>, event: &'static str, reason: Cow<'static, str>) -> bool {
+        let cause = Cause { source: source(self.peer().ip()), host, event, reason };
+        self.core.state.repeats.borrow_mut().allows(cause, self.core.world().now())
     }
 
     fn holder(&self) -> Option<Holder> {
@@ -204,9 +229,15 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    pub(crate) fn log_refused(&self, status: Status) {
-        if is_written(Level::DEBUG) {
-            self.say(Level::DEBUG, Event::Refused { status });
+    /// A host retries what is refused, often without a word to its user: the first time is told at `info`.
+    pub(crate) fn log_refused(&self, refusal: &ConnectRefusal) {
+        let (status, cause) = (refusal.status, refusal.cause());
+        // That there is no such subsystem for the host was told with its name.
+        let is_told = *refusal == ConnectRefusal::UNKNOWN_SUBSYSTEM && self.is_told.get();
+        let is_news = !is_told && self.is_news(None, "Connect refused", Cow::Borrowed(cause));
+        let level = if is_news && self.may_be_said() { Level::INFO } else { Level::DEBUG };
+        if is_written(level) {
+            self.say(level, Event::Refused { status, cause });
         }
     }
 
@@ -231,6 +262,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// `host` may not open `subsystem`, for `reason`, and is told that there is none.
     pub(crate) fn log_unqualified(&self, host: Nqn, subsystem: Nqn, reason: &'static str) {
+        self.is_told.set(true);
         if self.may_be_said() {
             self.say(Level::INFO, Event::Unqualified { host, subsystem, reason });
         }
@@ -251,6 +283,9 @@ impl<W: World, D: Device> Connection<W, D> {
         let is_detail =
             by_host && !is_unfinished && holder.as_ref().is_none_or(|holder| holder.qid > 0);
         let is_known = holder.as_ref().is_some_and(|holder| holder.is_known);
+        let host = holder.as_ref().map(|holder| holder.host);
+        let is_repeated = !by_host && !self.is_news(host, "connection ended", reason.clone());
+        let is_detail = is_detail || is_repeated;
         let level = match () {
             () if is_detail => Level::DEBUG,
             () if is_unfinished => Level::WARN,

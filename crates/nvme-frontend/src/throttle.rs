@@ -3,6 +3,7 @@
 //! - B1: failures are counted per source, not per address (`strangers::source`).
 //! - B2: failures are counted per pair of source and subsystem. Guessing at one volume thus does not block other hosts of
 //!   the same address or network from other volumes, up to a larger number of failures of the source as a whole.
+//!   The queues of one controller fail together where their host has a wrong token: that counts once (`Association::is_new_attempt`).
 //! - B3: memory is bounded; a new entry evicts the one whose first failure is the oldest.
 
 use std::collections::BTreeMap;
@@ -78,6 +79,11 @@ impl Default for Throttle {
 }
 
 impl Throttle {
+    /// Counts a failure that is part of an attempt which was noted before.
+    pub(crate) fn note_further(&mut self) {
+        self.total += 1;
+    }
+
     /// Notes a failure of `address` at `subsystem`.
     pub(crate) fn note(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) {
         self.total += 1;

@@ -78,6 +78,40 @@ impl ConnectRefusal {
     }
 }
 
+impl ConnectRefusal {
+    /// The reason for the refusal, for the log of the server.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self.status.code() {
+            Status::CONNECT_INVALID_PARAMETERS => {
+                let dw0 = u32::try_from(self.result).unwrap_or(u32::MAX);
+                cause_of_invalid(ConnectInvalid::from_dw0(dw0))
+            }
+            Status::CONNECT_CONTROLLER_BUSY => {
+                "busy: too many connections, controllers or failed authentications, or an absent device"
+            }
+            _ => self.status.name(),
+        }
+    }
+}
+
+/// The fault of the field that `invalid` names.
+fn cause_of_invalid(invalid: ConnectInvalid) -> &'static str {
+    match (invalid.in_data, invalid.ipo) {
+        (false, Connect::OFFSET_SQSIZE) => "SQSIZE is zero or larger than queues may be (MQES)",
+        (false, Connect::OFFSET_QID) => "QID is that of no queue that the host may have",
+        (false, Connect::OFFSET_FLAGS) => "the command has no SGL, or reserved flags",
+        (false, _) => "reserved bytes of the command are in use",
+        (true, ConnectData::OFFSET_HOSTID) => "HOSTID is zero, or not that of the controller",
+        (true, ConnectData::OFFSET_CNTLID) => "CNTLID is that of no controller of the host",
+        (true, ConnectData::OFFSET_SUBNQN) => "SUBNQN is no name, or that of no subsystem here",
+        (true, ConnectData::OFFSET_HOSTNQN) => {
+            "HOSTNQN is no NVMe qualified name (nqn.yyyy-mm.domain...), or not that of the controller"
+        }
+        (true, _) => "reserved bytes of the data are in use",
+    }
+}
+
 impl ConnectRequest {
     /// Checks the command and its data, but for what only the subsystem can tell.
     pub fn decode(sqe: &Sqe, data: &[u8], limits: &Limits) -> Result<Self, ConnectRefusal> {

@@ -409,6 +409,43 @@ fn faults_in_pdus_get_the_term_req_that_names_them() {
     assert_eq!(term_req(&mut driver).0, FatalErrorStatus::PDU_SEQUENCE_ERROR);
 }
 
+/// C7: a common host sends its requests for events again, with the CIDs of those that wait, when it detaches.
+#[test]
+fn event_requests_that_come_again_while_they_wait_are_the_same() {
+    let mut driver = admin(ControllerKind::Io, NONE);
+    let event_request = Sqe::new(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0);
+    for _ in 0..3 {
+        for cid in 20..24 {
+            driver.feed(&capsule(event_request, cid, &[], NONE));
+        }
+    }
+    assert!(driver.out.is_empty() && driver.closed.is_none(), "all of them wait");
+    assert_eq!(driver.connection.in_flight(), 4);
+    let other = capsule(Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0), 20, &[], NONE);
+    driver.feed(&other);
+    assert_eq!(driver.completion().status().code(), Status::COMMAND_ID_CONFLICT);
+    driver.feed(&capsule(event_request, 24, &[], NONE));
+    assert_eq!(driver.completion().status().code(), Status::ASYNC_EVENT_LIMIT_EXCEEDED);
+}
+
+#[test]
+fn clients_of_other_protocols_are_named() {
+    for (bytes, name) in [
+        (&b"GET / HTTP/1.1\r\nHost: flash-1\r\n\r\n"[..], "HTTP"),
+        (&[0x16, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3], "TLS"),
+    ] {
+        let mut driver = Driver::new();
+        driver.feed(bytes);
+        assert_eq!(driver.closed, Some(CloseReason::OtherProtocol(name)));
+        let (fes, _, _) = term_req(&mut driver);
+        assert_eq!(fes, FatalErrorStatus::INVALID_PDU_HEADER_FIELD);
+        // Behind an ICReq it is a broken PDU.
+        let mut driver = io(0, NONE);
+        driver.feed(bytes);
+        assert!(matches!(driver.closed, Some(CloseReason::Protocol(_))), "{name}");
+    }
+}
+
 #[test]
 fn wrong_ic_parameters_are_named() {
     let good = IcReq::new(NONE, 1);

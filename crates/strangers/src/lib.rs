@@ -7,7 +7,9 @@
 extern crate alloc;
 
 mod quiet;
+mod repeats;
 mod source;
 
 pub use quiet::{LeftOut, Quiet, Whom};
+pub use repeats::Repeats;
 pub use source::source;

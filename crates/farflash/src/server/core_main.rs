@@ -57,6 +57,8 @@ pub(super) struct Seat {
 
 /// Where a core listens.
 pub(super) struct Bound {
+    /// The address that it listens on.
+    pub(super) local: SocketAddr,
     /// The portal as hosts reach it.
     pub(super) portal: SocketAddr,
     /// Where else it answers discovery, if it does.
@@ -95,7 +97,7 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         advertise.map_or((local.ip(), Vec::new()), |told| (told.first, told.more));
     let portal = SocketAddr::new(told, local.port());
     let discovery = listeners.get(1).map(Listener::local);
-    let _ = bound.send(Ok(Bound { portal, discovery }));
+    let _ = bound.send(Ok(Bound { local, portal, discovery }));
     let core_options = CoreOptions {
         core: seat.cpu,
         connections_max: seat.connections_max,

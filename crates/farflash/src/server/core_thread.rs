@@ -83,7 +83,12 @@ impl CoreThreads {
                 _ => preflight::not_bound("a portal", "--listen", &error),
             })?;
             cores.discovery = cores.discovery.or(bound.discovery);
-            cores.links.push(CoreLink { cpu, portal: bound.portal, mailbox: sender });
+            cores.links.push(CoreLink {
+                cpu,
+                local: bound.local,
+                portal: bound.portal,
+                mailbox: sender,
+            });
         }
         Ok(cores)
     }

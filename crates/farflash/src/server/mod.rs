@@ -294,7 +294,7 @@ fn say_ready(
     (api, volumes): (SocketAddr, usize),
 ) {
     for link in links {
-        tracing::info!(core = link.cpu, portal = %link.portal, "portal open");
+        tracing::info!(core = link.cpu, listens_on = %link.local, portal = %link.portal, "portal open");
     }
     let scheme = if guard.tls.is_some() { "https" } else { "http" };
     let device = config.device_names().join(" ");

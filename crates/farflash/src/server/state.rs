@@ -29,6 +29,8 @@ use super::tenure;
 pub(crate) struct CoreLink {
     /// The CPU.
     pub(crate) cpu: u32,
+    /// The address that it listens on.
+    pub(crate) local: SocketAddr,
     /// Where hosts are told to connect to.
     pub(crate) portal: SocketAddr,
     pub(crate) mailbox: Sender<CoreMessage>,

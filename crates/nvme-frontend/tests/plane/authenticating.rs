@@ -518,6 +518,28 @@ fn who_asks_for_much_arithmetic_waits_behind_himself() {
     });
 }
 
+/// T2: that a host with many queues has the wrong token is one failure, and keeps no other at its address from the volume.
+#[test]
+fn a_wrong_token_of_many_queues_counts_once() {
+    simulate(14, |world| async move {
+        let (core, _admin, cntlid) = enabled(&world).await;
+        let volume = nqn_of(VOLUME);
+        for attempt in 1..=2 {
+            for qid in 1..=64 {
+                let asked = RawHost::queue(&world, (qid, cntlid), &volume).await;
+                let (mut queue, answer) = asked.expect("an answer");
+                assert_eq!(answer.status(), Status::SUCCESS, "queue {qid}");
+                let outcome = queue.authenticate(&volume, secret(9)).await;
+                assert_ne!(outcome, Ok(Outcome::Authenticated));
+                queue.stream.shutdown();
+            }
+            assert_eq!(core.nvme_stats().authentication_failures, 64 * attempt);
+        }
+        works(&world, with_secret(1)).await;
+        assert_eq!(core.nvme_stats().connects_put_off, 0);
+    });
+}
+
 /// T2 holds for I/O queues, too.
 #[test]
 fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {

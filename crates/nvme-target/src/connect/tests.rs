@@ -44,6 +44,26 @@ fn reserved_flags_and_prps_are_refused() {
 }
 
 #[test]
+fn the_cause_of_a_refusal_is_said_in_words() {
+    let (good, any) = (Connect::new(0, 32, 0), connect_data(0xFFFF));
+    let cause = |connect, data: &ConnectData| decode(connect, data).expect_err("refused").cause();
+    let named = |field: &str, cause: &str| assert!(cause.starts_with(field), "{field}: {cause}");
+    named("SQSIZE", cause(Connect::new(0, 1000, 0), &any));
+    named("QID", cause(Connect::new(999, 32, 0), &connect_data(1)));
+    named("CNTLID", cause(good, &connect_data(7)));
+    named("HOSTID", cause(good, &ConnectData { hostid: [0; 16], ..any }));
+    let mut hostnqn = any.hostnqn;
+    hostnqn[..4].copy_from_slice(b"iqn.");
+    named("HOSTNQN", cause(good, &ConnectData { hostnqn, ..any }));
+    let mut subnqn = any.subnqn;
+    subnqn[..4].copy_from_slice(b"iqn.");
+    named("SUBNQN", cause(good, &ConnectData { subnqn, ..any }));
+    named("busy", ConnectRefusal::BUSY.cause());
+    let format = Connect { recfmt: 1.into(), ..good };
+    assert_eq!(cause(format, &any), Status::CONNECT_INCOMPATIBLE_FORMAT.name());
+}
+
+#[test]
 fn what_is_reserved_is_named_by_its_place() {
     let invalid = Status::CONNECT_INVALID_PARAMETERS;
     let (good, any) = (Connect::new(0, 32, 0), connect_data(0xFFFF));

@@ -14,6 +14,7 @@
 //! - C6: of a PDU that has begun, and of data that was asked for, something arrives within each
 //!   [`Limits::stall_timeout`] (`owed.rs`); ICReq and Connect are complete within [`Limits::handshake_timeout`]. The driver's
 //!   clock should stand still while it does not read: the host is not to blame then.
+//! - C7: an Asynchronous Event Request that comes again while it waits is the same one, and is not answered twice.
 //!
 //! Sending is in `reply.rs`, fused operations are in `fused.rs`, the SGL rules are in `transfer.rs`.
 
@@ -22,6 +23,7 @@ mod owed;
 mod receive;
 mod reply;
 mod slots;
+mod strange;
 mod transfer;
 
 use core::fmt;
@@ -162,6 +164,8 @@ pub enum Step<'a> {
 pub enum CloseReason {
     /// The host broke the transport's rules; a TermReq tells it so.
     Protocol(PduError),
+    /// The client speaks this protocol.
+    OtherProtocol(&'static str),
     /// The host submitted more commands than the queue has entries. The driver ends the whole association, as the
     /// specification wants (Base, clause 3.3.2.6).
     QueueOverrun,
@@ -177,6 +181,9 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Protocol(error) => write!(f, "the host broke the protocol: {error}"),
+            Self::OtherProtocol(name) => {
+                write!(f, "the client speaks {name}, and this port NVMe/TCP without TLS")
+            }
             Self::QueueOverrun => {
                 f.write_str("the host sent more commands than the queue has entries")
             }

@@ -9,6 +9,7 @@ use units::Instant;
 use zerocopy::FromBytes;
 
 use super::slots::{NoSlot, SlotState};
+use super::strange::protocol_of;
 use super::transfer::{Transfer, classify};
 use super::{
     ADMIN_IN_CAPSULE_BYTES, Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step,
@@ -32,6 +33,8 @@ enum HeaderCheck {
 enum Refusal {
     Status(Status),
     Overrun,
+    /// It is an Asynchronous Event Request that waits already.
+    Waits,
 }
 
 impl Connection {
@@ -238,6 +241,10 @@ impl Connection {
                 self.begin_body(None, 0, layout);
                 return Ok(Some(Step::Refused { status }));
             }
+            Err(Refusal::Waits) => {
+                self.begin_body(None, 0, layout);
+                return Ok(None);
+            }
             Err(Refusal::Overrun) => {
                 let error = PduError::Sequence { pdu: PduType::CapsuleCmd };
                 self.terminate(&error, CloseReason::QueueOverrun, header, out);
@@ -271,9 +278,19 @@ impl Connection {
         };
         match self.slots.take(sqe, state, len) {
             Ok(slot) => Ok((slot, transfer)),
+            Err(NoSlot::CidInUse) if self.is_event_request_that_waits(sqe) => Err(Refusal::Waits),
             Err(NoSlot::CidInUse) => Err(Refusal::Status(Status::COMMAND_ID_CONFLICT.with_dnr())),
             Err(NoSlot::Overrun) => Err(Refusal::Overrun),
         }
+    }
+
+    /// C7: some hosts send their Asynchronous Event Requests again when they detach.
+    fn is_event_request_that_waits(&self, sqe: &Sqe) -> bool {
+        let is_event_request =
+            |sqe: &Sqe| AdminOpcode(sqe.opcode) == AdminOpcode::ASYNC_EVENT_REQUEST;
+        self.state == State::Live { qid: 0 }
+            && is_event_request(sqe)
+            && self.slots.with_cid(sqe.cid.get()).is_some_and(is_event_request)
     }
 
     /// C1 for commands, then the SGL rules.
@@ -456,7 +473,11 @@ impl Connection {
         header: &[u8],
         out: &mut O,
     ) -> Option<Step<'a>> {
-        let reason = CloseReason::Protocol(*error);
+        let other = match error {
+            PduError::UnknownType { .. } if self.state == State::AwaitIcReq => protocol_of(header),
+            _ => None,
+        };
+        let reason = other.map_or(CloseReason::Protocol(*error), CloseReason::OtherProtocol);
         let pdu = PduType::from_u8(header.first().copied().unwrap_or(0xFF));
         if pdu == Some(PduType::H2cTermReq) {
             // One TermReq is not answered by another, whatever is wrong with it.

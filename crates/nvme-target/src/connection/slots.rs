@@ -166,6 +166,12 @@ impl Slots {
                 }))
     }
 
+    /// The command in flight with this identifier.
+    pub(super) fn with_cid(&self, cid: u16) -> Option<&Sqe> {
+        let is_it = |slot: &&Slot| slot.state != SlotState::Free && slot.sqe.cid.get() == cid;
+        self.slots.iter().find(is_it).map(|slot| &slot.sqe)
+    }
+
     pub(super) fn free(&mut self, id: SlotId) {
         let slot = &mut self.slots[id.index()];
         assert!(slot.state != SlotState::Free, "{id:?} is completed twice");
