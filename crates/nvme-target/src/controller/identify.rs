@@ -36,6 +36,9 @@ const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
 /// OFCS: the Disconnect command is supported.
 const OFCS_DISCONNECT: u16 = 1;
+/// Write Zeroes Size Limit, as a power of two in units of 4 KiB: as many blocks as a command can name.
+const WZSL: u8 = 16;
+const _: () = assert!(1 << WZSL == u16::MAX as usize + 1 && BLOCK_SIZE == 4096);
 const UNIT_16: u32 = 16;
 const SQE_BYTES: u32 = 64;
 /// CNTID that selects the controller which answers.
@@ -73,10 +76,14 @@ impl Controller {
                 NvmCommandSetNamespace::new_zeroed().as_bytes().to_vec()
             }
             Cns::CSI_CONTROLLER if is_nvm => {
-                // Verify reads the blocks, so it has the limit of a read. Write Zeroes and
-                // deallocation change the map only and have none.
-                let controller =
-                    NvmCommandSetController { vsl: self.mdts(), ..FromZeros::new_zeroed() };
+                // Verify reads the blocks, so it has the limit of a read. Write Zeroes and deallocation change the map only: the
+                // one may have as many blocks as a command can name, which is said, since some hosts take MDTS for the limit if
+                // nothing is; the other has no limit.
+                let controller = NvmCommandSetController {
+                    vsl: self.mdts(),
+                    wzsl: WZSL,
+                    ..FromZeros::new_zeroed()
+                };
                 controller.as_bytes().to_vec()
             }
             Cns::INDEPENDENT_NAMESPACE => independent_namespace(identify.nsid, backend)?,

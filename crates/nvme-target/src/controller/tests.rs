@@ -479,7 +479,7 @@ fn other_identify_structures_are_there_or_refused() {
     assert_eq!(harness.identify(Cns::CSI_NAMESPACE, 1), vec![0; 4096]);
     let bytes = harness.identify(Cns::CSI_CONTROLLER, 0);
     let limits = NvmCommandSetController::read_from_bytes(&bytes).expect("4096 bytes");
-    assert_eq!((limits.vsl, limits.wzsl), (8, 0));
+    assert_eq!((limits.vsl, limits.wzsl), (8, 16), "1 MiB, 256 MiB");
     assert_eq!(harness.identify(Cns::INDEPENDENT_NAMESPACE, 1)[14], 1, "ready");
     for cns in [0x04, 0x09, 0x10, 0x13, 0x7F, 0xFF] {
         assert_eq!(harness.identify_status(Cns(cns), 1), Status::INVALID_FIELD, "{cns:#x}");
