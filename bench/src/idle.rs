@@ -63,7 +63,8 @@ pub(crate) struct Idle {
 /// Connects to `volume`, and measures `server` with that.
 pub(crate) fn measure(server: &Program, volume: &VolumeAddress) -> Result<Idle> {
     let cpu = Some(cpus::client());
-    let config = CoreConfig { cpu, name: "idle".to_owned(), idle: IdlePolicy::Spin };
+    let config =
+        CoreConfig { cpu, name: "idle".to_owned(), idle: IdlePolicy::Spin, has_files: false };
     let (volume, pid) = (volume.clone(), server.pid());
     let thread = reactor::spawn_thread(config, move |handle| drive(handle, volume, pid))?;
     let ended = thread.join();

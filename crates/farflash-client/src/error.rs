@@ -163,7 +163,7 @@ pub enum Error {
     #[error("a callback cannot wait: submit the request instead, or ask on another thread")]
     WithinCallback,
     /// The background thread cannot be started.
-    #[error("the background thread cannot be started: {0}")]
+    #[error("the background thread cannot be started: {0}; {advice}", advice = .0.remedy())]
     Start(reactor::StartError),
     /// The system has no thread on which an API could be asked.
     #[error("no thread can be started to ask the API: {0}")]

@@ -101,6 +101,7 @@ impl Runtime {
                 IdlePolicy::Adaptive { .. } => IdlePolicy::Adaptive { spin_max: SPIN_MAX },
                 other => other,
             },
+            has_files: false,
         };
         reactor::spawn_thread(config, move |world| serve(world, receiver)).map_err(Error::Start)?;
         let inner = Arc::new(Inner {

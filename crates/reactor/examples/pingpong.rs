@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use io_traits::{Buffer, BufferSlice, Clock, Listener, Network, SendBatch, Spawn, Stream};
-use reactor::{CoreConfig, Handle, IdlePolicy, TcpStream, run_on_current_thread};
+use reactor::{CoreConfig, Handle, TcpStream, run_on_current_thread};
 
 const REQUEST: usize = 72;
 const HEADER: usize = 24;
@@ -145,7 +145,7 @@ where
     T: 'static,
 {
     let config =
-        CoreConfig { cpu: Some(cpu), name: format!("core {cpu}"), idle: IdlePolicy::default() };
+        CoreConfig { cpu: Some(cpu), name: format!("core {cpu}"), ..CoreConfig::default() };
     run_on_current_thread(&config, main).expect("a core")
 }
 

@@ -34,6 +34,9 @@ pub struct CoreConfig {
     pub name: String,
     /// Policy of waiting for work.
     pub idle: IdlePolicy,
+    /// Files and drives will be used: the core starts with the kernel's thread for what takes one, such as flushes, or not at
+    /// all.
+    pub has_files: bool,
 }
 
 /// Why a core did not start.
@@ -71,6 +74,18 @@ pub struct Ended<T> {
     /// True if no request of the core can change a device any more. Otherwise the kernel still has a write, a flush
     /// or a hole to make, and its completion is not reported.
     pub is_settled: bool,
+}
+
+impl StartError {
+    /// The advice that goes with the error.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Ring(error) => error.remedy(),
+            Self::NoSuchCpu { .. } => "name other CPUs",
+            Self::Thread { .. } => SetupError::Workers.remedy(),
+        }
+    }
 }
 
 impl<T> CoreThread<T> {
@@ -152,6 +167,9 @@ impl Core {
         // A hint; timers are merely less precise without it.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(TIMER_SLACK_NS));
         let ring = Ring::new()?;
+        if config.has_files {
+            ring.start_kernel_worker()?;
+        }
         let wake = ring.remote_wake();
         let executor = Executor::new(Arc::new(move || wake.wake()));
         let handle = Handle::new(ring, executor.spawner());

@@ -40,6 +40,7 @@ pub use idle::IdlePolicy;
 pub use listener::TcpListener;
 pub use mailbox::{MAILBOX_MAX, Receiver, Sender, Undelivered, mailbox};
 pub use net::TcpStream;
+pub use offload::start_offload;
 pub use open::{
     DeviceWarning, FlushPolicy, OpenError, OpenFile, OpenOptions, OwnedDevice, PathState,
     create_sparse,

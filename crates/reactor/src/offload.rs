@@ -1,20 +1,22 @@
 //! Work that would hold up a core, done on a thread of its own.
 //!
-//! One thread serves all cores. It is started when it is first needed, and lives as long as the
-//! process: most servers never need it. It keeps to CPUs that no core is bound to; where cores have
-//! them all, it gives way to them.
+//! One thread serves all cores and lives as long as the process. A server starts it in advance
+//! ([`start_offload`]), other programs when they first need it. It keeps to CPUs that no core is bound to;
+//! where cores have them all, it gives way to them. Where no thread can be made, the core does the work
+//! itself: a client that authenticates then holds up its own requests for some milliseconds.
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use io_traits::Offload;
 
-use crate::Handle;
 use crate::cpu::leave_cores;
+use crate::{Handle, StartError};
 
 /// Niceness of the thread on a CPU that a core is busy on: it gets a tenth of it. With less, unauthenticated peers
 /// that ask for the longest computations could keep other hosts from connecting.
@@ -23,7 +25,8 @@ const NICE: i32 = 10;
 type Work = Box<dyn FnOnce() + Send>;
 
 struct Slot<T> {
-    output: Option<T>,
+    /// The output, or the panic that came instead.
+    output: Option<thread::Result<T>>,
     waiting: Option<Waker>,
 }
 
@@ -35,7 +38,9 @@ impl<T> Future for Offloaded<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(output) = slot.output.take() {
-            return Poll::Ready(output);
+            drop(slot);
+            // A panic ends the core that asked, as if the core had done the work; the thread goes on.
+            return Poll::Ready(output.unwrap_or_else(|panic| resume_unwind(panic)));
         }
         slot.waiting = Some(context.waker().clone());
         Poll::Pending
@@ -50,7 +55,7 @@ impl Offload for Handle {
         let slot = Arc::new(Mutex::new(Slot { output: None, waiting: None }));
         let filled = slot.clone();
         let run = move || {
-            let output = work();
+            let output = catch_unwind(AssertUnwindSafe(work));
             let mut slot = filled.lock().unwrap_or_else(PoisonError::into_inner);
             slot.output = Some(output);
             if let Some(waker) = slot.waiting.take() {
@@ -58,24 +63,39 @@ impl Offload for Handle {
                 waker.wake();
             }
         };
-        worker().send(Box::new(run)).expect("the worker lives as long as the process");
+        match worker() {
+            Ok(worker) => {
+                let sent = worker.send(Box::new(run));
+                sent.expect("the worker lives as long as the process");
+            }
+            Err(_) => run(),
+        }
         Offloaded(slot)
     }
 }
 
-fn worker() -> &'static Sender<Work> {
-    static WORKER: OnceLock<Sender<Work>> = OnceLock::new();
-    WORKER.get_or_init(|| {
-        let (sender, receiver) = mpsc::channel::<Work>();
-        let run = move || {
-            leave_cores();
-            // A hint: the thread works without it.
-            let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
-            receiver.into_iter().for_each(|work| work());
-        };
-        thread::Builder::new().name("offload".into()).spawn(run).expect("one more thread");
-        sender
-    })
+/// Starts the thread, unless it runs: for a server, whose cores must not do such work themselves.
+pub fn start_offload() -> Result<(), StartError> {
+    worker().map(drop)
+}
+
+/// Where the thread takes its work from. One that could not be made is tried again by the next call.
+fn worker() -> Result<Sender<Work>, StartError> {
+    static WORKER: Mutex<Option<Sender<Work>>> = Mutex::new(None);
+    let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(worker) = &*worker {
+        return Ok(worker.clone());
+    }
+    let (sender, receiver) = mpsc::channel::<Work>();
+    let run = move || {
+        leave_cores();
+        // A hint: the thread works without it.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+        receiver.into_iter().for_each(|work| work());
+    };
+    let thread = thread::Builder::new().name("offload".into()).spawn(run);
+    thread.map_err(|error| StartError::Thread { errno: error.raw_os_error().unwrap_or(0) })?;
+    Ok(worker.insert(sender).clone())
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Ring {
 
     pub(crate) fn with_options(options: &Options) -> Result<Self, SetupError> {
         let ring = setup::build(options)?;
-        let wake = RemoteWake::new().map_err(|errno| SetupError::new(errno, "eventfd"))?;
+        let wake = RemoteWake::new().map_err(SetupError::no_event)?;
         let no_iowait = if ring.params().is_feature_no_iowait() { ENTER_NO_IOWAIT } else { 0 };
         let shared = Shared {
             pool: Rc::default(),
@@ -91,6 +91,13 @@ impl Ring {
             wait_flags: ENTER_GETEVENTS | ENTER_EXT_ARG | no_iowait,
         };
         Ok(Self { shared: Rc::new(shared) })
+    }
+
+    /// Has the kernel make the thread that flushes and holes of this thread's rings are left to. The kernel makes it when it is
+    /// first needed, keeps it as long as this thread lives, and fails what needed it if it can make none: asked for in
+    /// advance, a lack of threads is noticed before there is anything to lose.
+    pub fn start_kernel_worker(&self) -> Result<(), SetupError> {
+        setup::start_kernel_worker(&mut self.shared.state.borrow_mut().ring)
     }
 
     /// Lets other threads wake this one from [`Ring::wait`].

@@ -2,31 +2,47 @@
 
 use std::fs;
 
-use io_uring::{IoUring, Probe, opcode};
+use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid, getgroups};
+use rustix::system::uname;
 
 use crate::ring::Ring;
+use crate::table::NOBODY;
+
+const SETUP: &str = "io_uring_setup";
+const ENTER: &str = "io_uring_enter";
+const REGISTER: &str = "io_uring_register";
 
 /// Why there is no io_uring to be had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SetupError {
-    /// Switched off for everyone.
-    #[error("io_uring is switched off; as root: sysctl kernel.io_uring_disabled=0")]
+    /// Switched off for every process.
+    #[error("io_uring is switched off on this machine (sysctl kernel.io_uring_disabled is 2)")]
     Disabled,
     /// Switched off for this user.
     #[error(
-        "io_uring is reserved for a group (sysctl kernel.io_uring_disabled=1): run as a member of \
-         the group in sysctl kernel.io_uring_group, or set kernel.io_uring_disabled=0"
+        "io_uring is kept for a group that this process is not in (sysctl kernel.io_uring_disabled is 1)"
     )]
     Reserved,
     /// A container runtime or service manager forbids it.
-    #[error(
-        "io_uring is forbidden, most likely by a seccomp filter: allow io_uring_setup, \
-         io_uring_enter and io_uring_register (for containers: --security-opt seccomp=unconfined)"
-    )]
-    Forbidden,
+    #[error("a seccomp filter forbids {what} ({errno})")]
+    Filtered {
+        /// The system call.
+        what: &'static str,
+        /// The answer of the filter.
+        errno: Errno,
+    },
+    /// No filter forbids it, and no sysctl.
+    #[error("the kernel refuses {what} ({errno}), most likely by a security module")]
+    Refused {
+        /// The system call.
+        what: &'static str,
+        /// The answer of the kernel.
+        errno: Errno,
+    },
     /// Too old, or built without it.
-    #[error("this kernel ({release}) lacks {what}; Linux 6.1 or later is needed")]
+    #[error("this kernel ({release}) lacks {what}")]
     TooOld {
         /// What `uname -r` says.
         release: String,
@@ -34,40 +50,132 @@ pub enum SetupError {
         what: &'static str,
     },
     /// No memory may be had for the rings.
-    #[error("no memory for io_uring's queues: raise the limit on locked memory (ulimit -l)")]
+    #[error("no memory for the queues of io_uring")]
     Memory,
     /// Too many open files.
-    #[error("no file descriptor left for io_uring: raise the limit on open files (ulimit -n)")]
+    #[error("no file descriptor left for io_uring")]
     Files,
+    /// No thread of the kernel may be had.
+    #[error("the kernel can make no thread for flushes")]
+    Workers,
     /// Something else.
-    #[error("io_uring cannot be set up: {errno}")]
+    #[error("{what} fails: {errno}")]
     System {
+        /// The system call.
+        what: &'static str,
         /// The operating system's error.
         errno: Errno,
     },
 }
 
 impl SetupError {
-    pub(crate) fn new(errno: Errno, what: &'static str) -> Self {
+    /// No event by which other threads could wake a ring.
+    pub(crate) fn no_event(errno: Errno) -> Self {
+        Self::new(errno, "eventfd", "eventfd")
+    }
+
+    fn new(errno: Errno, call: &'static str, lacking: &'static str) -> Self {
+        Self::within(errno, call, lacking, &Surroundings::find())
+    }
+
+    fn within(
+        errno: Errno,
+        what: &'static str,
+        lacking: &'static str,
+        around: &Surroundings,
+    ) -> Self {
         match errno {
-            Errno::PERM | Errno::ACCESS => match sysctl("io_uring_disabled").as_str() {
-                "2" => Self::Disabled,
-                "1" => Self::Reserved,
-                _ => Self::Forbidden,
+            Errno::PERM | Errno::ACCESS => match around.disabled {
+                Some(2) => Self::Disabled,
+                Some(1) if !around.is_privileged => Self::Reserved,
+                _ if around.is_filtered => Self::Filtered { what, errno },
+                _ => Self::Refused { what, errno },
             },
+            // A filter that says so hides what the kernel has.
+            Errno::NOSYS if around.is_filtered && around.may_have_it() => {
+                Self::Filtered { what, errno }
+            }
             Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP => {
-                Self::TooOld { release: sysctl("osrelease"), what }
+                Self::TooOld { release: around.release.clone(), what: lacking }
             }
             Errno::NOMEM => Self::Memory,
             Errno::MFILE | Errno::NFILE => Self::Files,
-            errno => Self::System { errno },
+            errno => Self::System { what, errno },
+        }
+    }
+
+    /// The advice that goes with the error.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Disabled => "as root: sysctl kernel.io_uring_disabled=0",
+            Self::Reserved => {
+                "run as a member of the group in sysctl kernel.io_uring_group, or as root: sysctl kernel.io_uring_disabled=0"
+            }
+            Self::Filtered { .. } => {
+                "allow io_uring_setup, io_uring_enter and io_uring_register: of a container by \
+                 --security-opt seccomp=/usr/share/farflash/seccomp.json, of a unit by \
+                 SystemCallFilter=io_uring_setup io_uring_enter io_uring_register"
+            }
+            Self::Refused { .. } => {
+                "allow io_uring to this program; the kernel's log (dmesg) says what refused it"
+            }
+            Self::TooOld { .. } => "run Linux 6.1 or later, with io_uring (CONFIG_IO_URING)",
+            Self::Memory => "raise the limit on locked memory (ulimit -l), or free memory",
+            Self::Files => "raise the limit on open files (ulimit -n)",
+            Self::Workers => {
+                "raise the limit on processes and threads (ulimit -u, a unit's TasksMax=, a container's --pids-limit)"
+            }
+            Self::System { .. } => "the kernel's log (dmesg) may say more",
         }
     }
 }
 
-fn sysctl(name: &str) -> String {
-    let value = fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
-    value.trim().to_owned()
+/// What decides about the meaning of a refusal.
+#[derive(Debug)]
+struct Surroundings {
+    /// The sysctl `kernel.io_uring_disabled`; kernels with io_uring have it since 6.6.
+    disabled: Option<u8>,
+    /// The sysctl does not concern this process.
+    is_privileged: bool,
+    /// A seccomp filter is in force.
+    is_filtered: bool,
+    release: String,
+}
+
+impl Surroundings {
+    fn find() -> Self {
+        let sysctl = |name: &str| {
+            let value = fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?;
+            value.trim().parse::<i64>().ok()
+        };
+        let group = sysctl("io_uring_group").and_then(|group| u32::try_from(group).ok());
+        Self {
+            disabled: sysctl("io_uring_disabled").and_then(|value| u8::try_from(value).ok()),
+            is_privileged: geteuid().is_root() || group.is_some_and(is_member_of),
+            is_filtered: is_filtered(),
+            release: uname().release().to_string_lossy().into_owned(),
+        }
+    }
+
+    /// Whether the kernel is one that has io_uring, as far as can be told.
+    fn may_have_it(&self) -> bool {
+        let mut numbers = self.release.split(|it: char| !it.is_ascii_digit());
+        let mut number = || numbers.next().and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
+        // Later kernels show the sysctl, where there is /proc.
+        self.disabled.is_some() || (number(), number()) >= (5, 1)
+    }
+}
+
+fn is_member_of(group: u32) -> bool {
+    let others = getgroups().unwrap_or_default();
+    getegid().as_raw() == group || others.iter().any(|other| other.as_raw() == group)
+}
+
+/// Whether a seccomp filter is in force. Asked for without `/proc`, which a container need not have.
+fn is_filtered() -> bool {
+    // SAFETY: takes no pointer.
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) == libc::SECCOMP_MODE_FILTER as libc::c_int }
 }
 
 /// Tries out all that a core needs of io_uring, and says what is missing.
@@ -117,8 +225,8 @@ pub(crate) fn build(options: &Options) -> Result<IoUring, SetupError> {
             Mode::Cooperative => builder.setup_coop_taskrun(),
         };
         match builder.build(options.sq_entries) {
-            Ok(ring) => {
-                check(&ring)?;
+            Ok(mut ring) => {
+                check(&mut ring)?;
                 // Kernels before 5.15 do not know it, and keep their limit.
                 let _ = ring.submitter().register_iowq_max_workers(&mut [KERNEL_WORKERS_MAX, 0]);
                 return Ok(ring);
@@ -129,18 +237,46 @@ pub(crate) fn build(options: &Options) -> Result<IoUring, SetupError> {
             break;
         }
     }
-    Err(SetupError::new(last, "io_uring with cooperative completions (5.19)"))
+    Err(SetupError::new(last, SETUP, "io_uring with cooperative completions (5.19)"))
 }
 
-fn check(ring: &IoUring) -> Result<(), SetupError> {
-    let too_old = |what| SetupError::TooOld { release: sysctl("osrelease"), what };
+/// Does nothing by a thread of the kernel, which stays.
+pub(crate) fn start_kernel_worker(ring: &mut IoUring) -> Result<(), SetupError> {
+    match do_nothing(ring, squeue::Flags::ASYNC)? {
+        0.. => Ok(()),
+        _ => Err(SetupError::Workers),
+    }
+}
+
+/// Asks a ring in which nothing is under way for nothing; the result.
+fn do_nothing(ring: &mut IoUring, flags: squeue::Flags) -> Result<i32, SetupError> {
+    let nothing = opcode::Nop::new().build().flags(flags).user_data(NOBODY);
+    // SAFETY: the entry points to nothing.
+    let pushed = unsafe { ring.submission().push(&nothing) };
+    pushed.map_err(|_| SetupError::new(Errno::BUSY, ENTER, ""))?;
+    loop {
+        match ring.submit_and_wait(1).map_err(|error| errno_of(&error)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(SetupError::new(errno, ENTER, "io_uring's waits")),
+        }
+        if let Some(done) = ring.completion().next() {
+            return Ok(done.result());
+        }
+    }
+}
+
+fn check(ring: &mut IoUring) -> Result<(), SetupError> {
+    let too_old = |what| SetupError::TooOld {
+        release: uname().release().to_string_lossy().into_owned(),
+        what,
+    };
     if !ring.params().is_feature_nodrop() || !ring.params().is_feature_ext_arg() {
         return Err(too_old("io_uring's waits with a timeout (5.11)"));
     }
     let mut probe = Probe::new();
     ring.submitter()
         .register_probe(&mut probe)
-        .map_err(|error| SetupError::new(errno_of(&error), "io_uring's probe (5.6)"))?;
+        .map_err(|error| SetupError::new(errno_of(&error), REGISTER, "io_uring's probe (5.6)"))?;
     let needed = [
         (opcode::Read::CODE, "io_uring's read"),
         (opcode::Write::CODE, "io_uring's write"),
@@ -154,10 +290,67 @@ fn check(ring: &IoUring) -> Result<(), SetupError> {
     ];
     match needed.iter().find(|(code, _)| !probe.is_supported(*code)) {
         Some((_, what)) => Err(too_old(what)),
-        None => Ok(()),
+        // A filter may allow the one call and not the other.
+        None => do_nothing(ring, squeue::Flags::empty()).map(drop),
     }
 }
 
 pub(crate) fn errno_of(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(disabled: Option<u8>, is_filtered: bool) -> Surroundings {
+        Surroundings { disabled, is_privileged: false, is_filtered, release: "6.12.1-x".to_owned() }
+    }
+
+    #[test]
+    fn a_refusal_names_what_forbids_io_uring_and_how_to_allow_it() {
+        let filtered = |errno| SetupError::Filtered { what: SETUP, errno };
+        let too_old = || SetupError::TooOld { release: "6.12.1-x".to_owned(), what: "it" };
+        let refused = SetupError::Refused { what: SETUP, errno: Errno::PERM };
+        for (errno, around, expected, advice) in [
+            (Errno::PERM, around(Some(2), false), SetupError::Disabled, "io_uring_disabled=0"),
+            (Errno::PERM, around(Some(2), true), SetupError::Disabled, "io_uring_disabled=0"),
+            (Errno::PERM, around(Some(1), false), SetupError::Reserved, "io_uring_group"),
+            (Errno::PERM, around(Some(0), true), filtered(Errno::PERM), "seccomp.json"),
+            (Errno::PERM, around(None, true), filtered(Errno::PERM), "seccomp.json"),
+            (Errno::PERM, around(Some(0), false), refused, "dmesg"),
+            (Errno::NOSYS, around(Some(0), true), filtered(Errno::NOSYS), "seccomp.json"),
+            (Errno::NOSYS, around(None, true), filtered(Errno::NOSYS), "seccomp.json"),
+            (Errno::NOSYS, around(None, false), too_old(), "CONFIG_IO_URING"),
+            (Errno::INVAL, around(Some(0), true), too_old(), "6.1 or later"),
+        ] {
+            let error = SetupError::within(errno, SETUP, "it", &around);
+            assert_eq!(error, expected, "{errno} {around:?}");
+            assert!(error.remedy().contains(advice), "{error}: {}", error.remedy());
+        }
+        let old = Surroundings { release: "4.18.0".to_owned(), ..around(None, true) };
+        let error = SetupError::within(Errno::NOSYS, SETUP, "it", &old);
+        assert_eq!(error, SetupError::TooOld { release: "4.18.0".to_owned(), what: "it" });
+        let member = Surroundings { is_privileged: true, ..around(Some(1), true) };
+        let error = SetupError::within(Errno::PERM, SETUP, "it", &member);
+        assert_eq!(error, filtered(Errno::PERM), "the sysctl does not concern it");
+    }
+
+    #[test]
+    fn the_kernel_keeps_a_thread_that_was_asked_for() {
+        std::thread::spawn(move || {
+            let ring = Ring::new().expect("a ring");
+            ring.start_kernel_worker().expect("a thread");
+            let tid = rustix::thread::gettid().as_raw_nonzero();
+            let name = format!("iou-wrk-{tid}");
+            let mut tasks = fs::read_dir("/proc/self/task").expect("/proc").flatten();
+            let is_it = |task: fs::DirEntry| {
+                let comm = fs::read_to_string(task.path().join("comm"));
+                comm.is_ok_and(|comm| comm.trim() == name)
+            };
+            assert!(tasks.any(is_it), "no {name}");
+        })
+        .join()
+        .expect("the assertions hold");
+    }
 }

@@ -13,7 +13,7 @@ use crate::send::SendState;
 use crate::window::ReadWindow;
 
 /// Belongs to no operation; the completion says nothing of interest.
-const NOBODY: u64 = u64::MAX;
+pub(crate) const NOBODY: u64 = u64::MAX;
 /// Send states kept for reuse.
 const SPARE_SENDS_MAX: usize = 64;
 

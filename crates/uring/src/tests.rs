@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::ring::FILLS_MAX;
 use crate::setup::{Mode, Options};
-use crate::{Arrival, CHUNKS, Chunk, Fd, ReadWindow, Received, Ring, SetupError, Watch, self_test};
+use crate::{Arrival, CHUNKS, Chunk, Fd, ReadWindow, Received, Ring, Watch, self_test};
 
 mod operations;
 mod turns;
@@ -444,14 +444,4 @@ fn files_are_settled_when_no_write_is_under_way() {
     read.read_exact(&mut [0; 4096]).expect("reads");
     assert!(ring.settle(), "it has found room");
     assert!(!ring.with_table(|table| table.changes_files()), "it has ended");
-}
-
-#[test]
-fn refusals_name_their_cause() {
-    let too_old = SetupError::new(Errno::NOSYS, "io_uring");
-    let running = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("a release");
-    let SetupError::TooOld { release, .. } = too_old else { panic!("{too_old}") };
-    assert_eq!(release, running.trim());
-    assert_eq!(SetupError::new(Errno::NOMEM, ""), SetupError::Memory);
-    assert_eq!(SetupError::new(Errno::MFILE, ""), SetupError::Files);
 }
