@@ -224,10 +224,46 @@ pub struct Server {
     /// How it agrees with other hosts.
     #[serde(default)]
     pub directory: DirectoryStatus,
+    /// Conditions of the server itself that an operator has to know, if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notices: Vec<ServerNotice>,
+    /// Tasks of the server that failed by a fault of the program since it started.
+    #[serde(default)]
+    pub task_failures: u64,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.
     pub devices: Vec<Device>,
+}
+
+/// A condition of a server.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct ServerNotice {
+    /// Its kind.
+    pub kind: ServerNoticeKind,
+    /// The condition, and what to do about it.
+    pub text: String,
+}
+
+/// Kinds of conditions of a server.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerNoticeKind {
+    /// A task that has to live as long as the server failed by a fault of the program.
+    TaskEnded,
+}
+
+impl ServerNoticeKind {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::TaskEnded];
+
+    /// As it is called in documents and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TaskEnded => "task_ended",
+        }
+    }
 }
 
 /// A data core.

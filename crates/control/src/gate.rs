@@ -202,7 +202,7 @@ async fn record(
         }
         response
     });
-    recorded.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    recorded.await.unwrap_or_else(|_| interrupted().into_response())
 }
 
 /// What somebody is told whose change is not made because it would have no line.
@@ -210,6 +210,13 @@ fn not_recorded() -> Problem {
     let detail = "the change cannot be recorded in the audit log, so it is not made";
     let hint = "give the audit log space, or another place with --audit-log, and ask again";
     Problem::new(ProblemCode::Unavailable, detail, hint)
+}
+
+/// The answer to a change whose task panicked.
+fn interrupted() -> Problem {
+    let detail = "a fault of the server ended the change; it may have been made, in part";
+    let hint = "look at what there is, and at the server's log";
+    Problem::new(ProblemCode::Internal, detail, hint)
 }
 
 /// What somebody is told of whose changes too many were refused.

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write};
 use crate::gate::Counts;
 use crate::{
     Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, ScrubStats, Server,
-    Stats, TenantQuota, VolumeStats, WindowStats,
+    ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -92,6 +92,7 @@ pub(crate) fn text(
     let help = "Lines of the log that were left out, because nobody read those before.";
     text.family("farflash_log_lines_left_out_total", "counter", help);
     text.sample("farflash_log_lines_left_out_total", &Labels::default(), server.log_lines_left_out);
+    server_notices(&mut text, server);
     if server.directory.address.is_some() {
         let help = "1 while the directory of the service can be asked; without it nothing changes.";
         text.family("farflash_directory_connected", "gauge", help);
@@ -188,6 +189,21 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
         "Commands answered with an error, but for those of I/O queues, by NVMe status.",
     );
     errors(text, help, all.iter().map(|(labels, core)| (labels, &core.errors)));
+}
+
+/// Conditions of the server, each kind, so that an alert can rely on a value.
+fn server_notices(text: &mut Text, server: &Server) {
+    let help = "1 while a condition of the server of this kind holds, such as a task that failed.";
+    text.family("farflash_notice", "gauge", help);
+    for kind in ServerNoticeKind::ALL {
+        let holds = server.notices.iter().any(|notice| notice.kind == kind);
+        let labels = Labels::new(&[("kind", &kind.name())]);
+        text.sample("farflash_notice", &labels, u8::from(holds));
+    }
+    let help =
+        "Tasks that have to live as long as the server, and failed by a fault of the program.";
+    text.family("farflash_task_failures_total", "counter", help);
+    text.sample("farflash_task_failures_total", &Labels::default(), server.task_failures);
 }
 
 /// Conditions of devices, each kind for each device, so that an alert can rely on a value.
@@ -443,6 +459,8 @@ mod tests {
             uptime_seconds: 2,
             authentication: true,
             log_lines_left_out: 0,
+            notices: Vec::new(),
+            task_failures: 0,
             directory: crate::DirectoryStatus::default(),
             cores: Vec::new(),
             devices: Vec::new(),

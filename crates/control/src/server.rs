@@ -53,10 +53,11 @@ pub async fn serve(
     }
     let mut clients = Clients::new(router, (tls, users), limits);
     let mut stop = pin!(stop);
+    let fails = AtomicBool::new(false);
     loop {
         tokio::select! {
             () = &mut stop => break,
-            (stream, peer) = accept(&listener) => clients.arrive(stream, peer),
+            (stream, peer) = accept(&listener, &fails) => clients.arrive(stream, peer),
             Some(ended) = clients.connections.join_next_with_id(), if !clients.connections.is_empty() => {
                 clients.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }
@@ -198,12 +199,23 @@ fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
     }
 }
 
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+/// The next connection. Says that none can be accepted, and that they can again, but not at each try.
+async fn accept(listener: &TcpListener, fails: &AtomicBool) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok(accepted) => return accepted,
+            Ok(accepted) => {
+                if fails.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the API accepts connections again");
+                }
+                return accepted;
+            }
             Err(error) => {
-                tracing::warn!(%error, "the API cannot accept a connection");
+                if !fails.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %error,
+                        "the API cannot accept connections; if files are lacking, raise their limit (ulimit -n)"
+                    );
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -205,6 +205,15 @@ impl FlushMode {
 }
 
 impl DeviceSpec {
+    /// Bytes of memory that it takes of this process, if it lies there.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        match self {
+            Self::File(_) => 0,
+            Self::Mem { size } => size.0,
+            Self::Model(spec) => spec.size.0,
+        }
+    }
+
     /// The device with its options, as it can be given again. The size of a file is left out: it is there.
     pub(crate) fn with_options(&self) -> String {
         let mut text = match self {

@@ -12,6 +12,9 @@ use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
+use crate::failure::Failure;
+use crate::threads;
+
 /// Lines that wait to be written, at most: some megabytes.
 const WAITING_LINES_MAX: usize = 8192;
 
@@ -40,7 +43,9 @@ impl Drop for Log {
 }
 
 /// Starts logging. Call it once.
-pub(crate) fn start(json: bool) -> Log {
+pub(crate) fn start(json: bool) -> Result<Log, Failure> {
+    // The library panics without a thread.
+    threads::check(1)?;
     let wanted = std::env::var_os(VARIABLE).unwrap_or_default();
     let parsed = filter(&wanted.to_string_lossy());
     let (filter, refused) = match parsed {
@@ -67,7 +72,7 @@ pub(crate) fn start(json: bool) -> Log {
             "{error}; logging at `info`. Set {VARIABLE} to a level ({LEVELS}), or to `MODULE=LEVEL,…`"
         );
     }
-    Log(())
+    Ok(Log(()))
 }
 
 /// The variable that says which lines are written.

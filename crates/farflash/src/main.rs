@@ -7,6 +7,7 @@ mod address;
 mod advertised;
 mod belonging;
 mod blank;
+mod cgroup;
 mod commands;
 mod contents;
 mod core_list;
@@ -14,6 +15,7 @@ mod device_spec;
 mod failure;
 mod interval;
 mod logging;
+mod memory_bound;
 mod model;
 mod not_opened;
 mod output;
@@ -22,6 +24,7 @@ mod recorded;
 mod server;
 mod sharing_spec;
 mod storage;
+mod threads;
 
 use std::process::ExitCode;
 

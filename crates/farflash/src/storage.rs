@@ -7,8 +7,11 @@ use std::time::{Duration, Instant};
 
 use device::MemDevice;
 use io_traits::{Buffer, Device};
-use reactor::{CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice};
+use reactor::{
+    CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice, SetupError,
+};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{BLOCK_SIZE, ByteLen};
 use uuid::Uuid;
 use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
@@ -18,6 +21,7 @@ use crate::failure::Failure;
 use crate::not_opened::{NO_ANSWER, refused, remedy_of};
 use crate::output::{self, Voice};
 use crate::owner;
+use crate::threads;
 
 /// Opens the file or block device of `spec` and locks it.
 pub(crate) fn open(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Failure> {
@@ -75,9 +79,33 @@ fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevi
     sized(spec, device)
 }
 
-/// The device, if it has the size that was given.
+/// Refuses a file of `bytes` that this process may not write to its end. A limit that it may raise itself is raised.
+fn check_file_size(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Fsize);
+    let is_drive = std::fs::metadata(path).is_ok_and(|it| !it.is_file());
+    if is_drive || limit.current.is_none_or(|current| current >= bytes) {
+        return Ok(());
+    }
+    if limit.maximum.is_none_or(|maximum| maximum >= bytes)
+        && setrlimit(Resource::Fsize, Rlimit { current: limit.maximum, ..limit }).is_ok()
+    {
+        return Ok(());
+    }
+    let allowed = ByteLen(limit.maximum.unwrap_or(0));
+    Err(Failure::runtime(
+        format!(
+            "{} has {}, and this process may write files of {allowed}",
+            path.display(),
+            ByteLen(bytes)
+        ),
+        "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's --ulimit fsize=)",
+    ))
+}
+
+/// The device, if it has the size that was given, and can be written to its end.
 fn sized(spec: &FileSpec, device: OwnedDevice) -> Result<OwnedDevice, Failure> {
     let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
+    check_file_size(&spec.path, bytes)?;
     if let Some(size) = spec.size
         && size.0 != bytes
     {
@@ -180,6 +208,9 @@ pub(crate) fn to_make(spec: &FileSpec) -> Made {
 /// Does it.
 pub(crate) fn make(spec: &FileSpec, made: Made) -> Result<(), Failure> {
     let Some(size) = spec.size else { return Ok(()) };
+    if made != Made::Nothing {
+        check_file_size(&spec.path, size.0)?;
+    }
     match made {
         Made::Nothing => Ok(()),
         Made::File => {
@@ -247,7 +278,8 @@ pub(crate) fn memory(len: ByteLen) -> Result<(MemDevice, Superblock), Failure> {
 fn on_core<T: 'static, F: Future<Output = T> + 'static>(
     work: impl FnOnce(Handle) -> F,
 ) -> Result<T, Failure> {
-    let config = CoreConfig { name: "farflash".to_owned(), ..CoreConfig::default() };
+    let config =
+        CoreConfig { name: "farflash".to_owned(), has_files: true, ..CoreConfig::default() };
     reactor::run_on_current_thread(&config, work).map_err(|error| no_core(&error))
 }
 
@@ -262,11 +294,11 @@ pub(crate) fn on_device<T: 'static, F: Future<Output = T> + 'static>(
 /// What to say when the reactor does not start.
 pub(crate) fn no_core(error: &reactor::StartError) -> Failure {
     let remedy = match error {
-        reactor::StartError::NoSuchCpu { .. } => "name other cores with --cores",
-        reactor::StartError::Ring(_) => {
-            "allow io_uring (sysctl kernel.io_uring_disabled=0) and enough locked memory"
+        reactor::StartError::NoSuchCpu { .. } => "name other cores with --cores".to_owned(),
+        reactor::StartError::Thread { .. } | reactor::StartError::Ring(SetupError::Workers) => {
+            threads::remedy()
         }
-        reactor::StartError::Thread { .. } => "raise the limit on processes (ulimit -u)",
+        reactor::StartError::Ring(error) => error.remedy().to_owned(),
     };
     Failure::runtime(error.to_string(), remedy)
 }

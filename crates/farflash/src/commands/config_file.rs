@@ -75,6 +75,8 @@ pub(super) struct ConfigFile {
     pub(super) map_memory: Option<ByteLen>,
     #[serde(deserialize_with = "seconds")]
     pub(super) device_timeout: Option<u32>,
+    #[serde(deserialize_with = "seconds")]
+    pub(super) device_wait: Option<u32>,
     #[serde(deserialize_with = "interval")]
     pub(super) scrub_every: Option<Interval>,
     #[serde(deserialize_with = "flag")]

@@ -15,6 +15,7 @@ use crate::advertised::Advertised;
 use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
+use crate::memory_bound::MemoryBound;
 use crate::server::{Discovery, Host, ServeConfig};
 use crate::sharing_spec::SharedSpec;
 
@@ -86,6 +87,7 @@ Configuration file (--config), every key optional; flags win over it:
     core_memory = \"256MiB\"
     map_memory = \"1GiB\"
     device_timeout = 15
+    device_wait = 60
     scrub_every = \"30d\"
     log_json = false
 
@@ -152,17 +154,21 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
     /// Memory for the data of requests, on each core: at least 32MiB, and with all cores together no more than the machine has
-    /// [default: 256MiB, or with all cores half of what the machine has if that is less]
+    /// or its control group allows [default: 256MiB, or with all cores half of that if it is less]
     #[arg(long, value_name = "SIZE")]
     core_memory: Option<ByteLen>,
     /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
     /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data, 0.6 % where
-    /// single blocks were deallocated all over it [default: 1GiB]
+    /// single blocks were deallocated all over it [default: 1GiB, or with all cores a quarter of what the machine has or its
+    /// control group allows if that is less]
     #[arg(long, value_name = "SIZE")]
     map_memory: Option<ByteLen>,
     /// Seconds after which a request to a file or drive that is not answered fails [default: 15]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     device_timeout: Option<u32>,
+    /// Seconds that the start waits for a device that is not there, where the server cannot start without [default: 0]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    device_wait: Option<u32>,
     /// How often all that lies on each device is read and checked, such as 7d or 12h (see `farflash
     /// scrub`); the first time an hour after the start [default: never]
     #[arg(long, value_name = "INTERVAL")]
@@ -181,7 +187,7 @@ impl Serve {
             None => ConfigFile::default(),
         };
         // Dropped before anything is said of a failure.
-        let _log = crate::logging::start(self.logs_json(&file));
+        let _log = crate::logging::start(self.logs_json(&file))?;
         host.run(&self.settle(file)?)
     }
 
@@ -211,8 +217,13 @@ impl Serve {
             return Err(Failure::usage(what, "set it between 1 and 65536"));
         }
         let given = self.core_memory.or(file.core_memory);
-        let core_memory = core_memory(given, cores.len() as u64, machine_memory())?;
-        let map_memory = self.map_memory.or(file.map_memory).unwrap_or(MAP_MEMORY_DEFAULT);
+        let bound = MemoryBound::find();
+        let in_memory = devices.iter().map(|shared| shared.device.memory_bytes());
+        let in_memory = in_memory.fold(0, u64::saturating_add);
+        let core_memory = core_memory(given, cores.len() as u64, (&bound, in_memory))?;
+        let given = self.map_memory.or(file.map_memory);
+        let map_memory = map_memory(given, cores.len() as u64, devices.len() as u64, &bound);
+        bound.tell(core_memory, map_memory);
         if map_memory.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
             let what = format!("{map_memory} of memory for the maps of a core is too little");
             let remedy = match devices.len() {
@@ -226,6 +237,11 @@ impl Serve {
         if !(1..=3600).contains(&device_timeout) {
             let what = format!("device_timeout = {device_timeout} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 3600 (seconds)"));
+        }
+        let device_wait = self.device_wait.or(file.device_wait).unwrap_or(0);
+        if device_wait > 86_400 {
+            let what = format!("device_wait = {device_wait} is out of bounds");
+            return Err(Failure::usage(what, "set it to 86400 (seconds, a day) at most"));
         }
         let listen = self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT);
         let cluster = self.cluster.settle(written)?;
@@ -254,6 +270,7 @@ impl Serve {
             core_memory,
             map_memory,
             device_timeout: Duration::from_secs(device_timeout.into()),
+            device_wait: Duration::from_secs(device_wait.into()),
             scrub_every: self.scrub_every.or(file.scrub_every).map(|interval| interval.0),
         })
     }
@@ -261,16 +278,21 @@ impl Serve {
 
 /// What each of the cores has for the data of requests: what an operator gives, if it can work, or else a size of which the
 /// machine has twice as much for all of them.
-fn core_memory(given: Option<ByteLen>, cores: u64, machine: ByteLen) -> Result<ByteLen, Failure> {
-    let most = ByteLen(((machine.0 / cores) >> 20) << 20);
-    let usual = || ByteLen(most.0 / 2).clamp(CORE_MEMORY_MIN, CORE_MEMORY_DEFAULT);
+/// them besides devices that lie `in_memory`.
+fn core_memory(
+    given: Option<ByteLen>,
+    cores: u64,
+    (bound, in_memory): (&MemoryBound, u64),
+) -> Result<ByteLen, Failure> {
+    let each = |bytes: u64| ByteLen(((bytes / cores) >> 20) << 20);
+    let most = each(bound.bytes.0);
+    let left = each(bound.bytes.0.saturating_sub(in_memory));
+    let usual = || ByteLen(left.0 / 2).clamp(CORE_MEMORY_MIN, CORE_MEMORY_DEFAULT);
     let given = given.unwrap_or_else(usual);
     let what = match given {
         _ if given < CORE_MEMORY_MIN => "is too little to serve with".to_owned(),
-        _ if given > most && cores == 1 => format!("is more than the {machine} of this machine"),
-        _ if given > most => {
-            format!("on each of {cores} cores is more than the {machine} of this machine")
-        }
+        _ if given > most && cores == 1 => format!("is more than the {bound}"),
+        _ if given > most => format!("on each of {cores} cores is more than the {bound}"),
         _ => return Ok(given),
     };
     let remedy = match most {
@@ -280,9 +302,12 @@ fn core_memory(given: Option<ByteLen>, cores: u64, machine: ByteLen) -> Result<B
     Err(Failure::usage(format!("--core-memory (core_memory): {given} {what}"), remedy))
 }
 
-fn machine_memory() -> ByteLen {
-    let known = rustix::system::sysinfo();
-    ByteLen(known.totalram.saturating_mul(known.mem_unit.into()))
+/// Memory for the maps on each core: what an operator gives, or else a size of which there is four times as much for all cores.
+fn map_memory(given: Option<ByteLen>, cores: u64, devices: u64, bound: &MemoryBound) -> ByteLen {
+    given.unwrap_or_else(|| {
+        let part = ByteLen(((bound.bytes.0 / cores / 4) >> 20) << 20);
+        part.min(MAP_MEMORY_DEFAULT).max(ByteLen(MAP_MEMORY_MIN.0 * devices))
+    })
 }
 
 /// The core of a server that is given none.
@@ -339,7 +364,8 @@ mod tests {
     #[test]
     fn memory_of_cores_is_within_the_machines() {
         let gib = |count: u64| ByteLen(count << 30);
-        let bounded = |given, cores| core_memory(Some(given), cores, gib(8));
+        let bounded =
+            |given, cores| core_memory(Some(given), cores, (&MemoryBound::of_machine(gib(8)), 0));
         for (given, cores) in [(CORE_MEMORY_MIN, 1), (gib(8), 1), (gib(2), 4)] {
             assert_eq!(bounded(given, cores).expect("it works"), given);
         }
@@ -364,7 +390,8 @@ mod tests {
     #[test]
     fn memory_that_is_not_given_is_within_the_machines() {
         let mib = |count: u64| ByteLen(count << 20);
-        let usual = |cores, machine| core_memory(None, cores, machine);
+        let usual =
+            |cores, machine| core_memory(None, cores, (&MemoryBound::of_machine(machine), 0));
         for (cores, machine, each) in [
             (1, mib(8192), CORE_MEMORY_DEFAULT),
             (2, mib(1024), CORE_MEMORY_DEFAULT),
@@ -375,6 +402,28 @@ mod tests {
         }
         let failure = usual(17, mib(512)).expect_err("it cannot work").to_string();
         for part in ["32 MiB on each of 17 cores is more than the 512 MiB", "fewer cores"] {
+            assert!(failure.contains(part), "{failure}");
+        }
+    }
+
+    /// What is not given is within a limit of a container, devices in memory and maps included.
+    #[test]
+    fn memory_is_within_the_limit_of_a_control_group() {
+        let mib = |count: u64| ByteLen(count << 20);
+        let bound =
+            MemoryBound { bytes: mib(100), limited_by: Some("/sys/fs/cgroup/memory.max".into()) };
+        let usual = |in_memory: u64| core_memory(None, 1, (&bound, in_memory << 20));
+        assert_eq!(usual(0).expect("it works"), mib(50));
+        assert_eq!(usual(20).expect("it works"), mib(40));
+        assert_eq!(map_memory(None, 1, 1, &bound), mib(25));
+        assert_eq!(map_memory(None, 2, 1, &bound), mib(12));
+        assert_eq!(map_memory(None, 1, 9, &bound), mib(36), "each device has its least");
+        assert_eq!(map_memory(Some(mib(70)), 1, 1, &bound), mib(70));
+        let machine = MemoryBound::of_machine(mib(1 << 20));
+        assert_eq!(map_memory(None, 1, 1, &machine), MAP_MEMORY_DEFAULT);
+        let failure = core_memory(Some(mib(200)), 1, (&bound, 0)).expect_err("it cannot work");
+        let failure = failure.to_string();
+        for part in ["more than the 100 MiB that /sys/fs/cgroup/memory.max allows", "and 100 MiB"] {
             assert!(failure.contains(part), "{failure}");
         }
     }

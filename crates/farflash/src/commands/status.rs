@@ -47,11 +47,13 @@ impl Status {
             )
         });
         let away = fenced.into_iter().chain(away);
-        let own = away.chain(server.devices.iter().filter_map(complaint));
+        let notices = server.notices.iter().map(|notice| notice.text.clone());
+        let own = away.chain(notices).chain(server.devices.iter().filter_map(complaint));
         let own: Vec<String> = own.collect();
         let remedy = match own.is_empty() {
             true => MISSING_REMEDY,
-            false => remedy(&server.devices),
+            false if server.notices.is_empty() => remedy(&server.devices),
+            false => "do what is said there",
         };
         let wrong: Vec<String> = own.into_iter().chain(missing.complaint()).collect();
         if wrong.is_empty() {

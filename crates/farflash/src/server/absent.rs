@@ -43,18 +43,13 @@ pub(super) fn for_now(failure: Failure) -> Failure {
     }
 }
 
-fn no_thread() -> Failure {
-    Failure::runtime(
-        "there is no thread to write to it",
-        "raise the limit on processes (ulimit -u)",
-    )
-}
-
 /// Looks for absent devices, by their numbers, until they are there.
 pub(super) fn start(state: &Arc<State>, config: &ServeConfig, absent: impl Iterator<Item = usize>) {
     let config = Arc::new(config.clone());
     for device in absent {
-        tokio::spawn(look_for(state.clone(), config.clone(), device));
+        let (keeping, config) = (state.clone(), config.clone());
+        let name = format!("look for {}", state.devices[device].name);
+        state.tasks.keep(&name, move || look_for(keeping.clone(), config.clone(), device));
     }
 }
 
@@ -66,20 +61,19 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: usize) {
             return;
         }
         let (looking, cluster) = (config.clone(), state.membership.directory.cluster());
-        let looked = aside(move || device_set::open_late(&looking, device, cluster)).await;
-        let taken = match looked {
-            None => return,
-            Some(Err(failure)) => {
+        let look = move || device_set::open_late(&looking, device, cluster);
+        let taken = match aside(&state, device, look).await {
+            Err(failure) => {
                 pause = if failure.is_absence() { LOOK_EVERY } else { LOOK_AGAIN };
                 Err(failure)
             }
-            Some(Ok(opened)) => {
+            Ok(opened) => {
                 pause = LOOK_AGAIN;
                 state.take_up_late(&config, device, opened).await
             }
         };
         match taken {
-            Ok(drive) => return replug::look_after(state, device, drive).await,
+            Ok(drive) => return replug::keep_looking(&state, device, drive),
             Err(failure) => state.set_trouble(device, Some(&for_now(failure))),
         }
     }
@@ -166,11 +160,11 @@ impl State {
         let opened = devices.get_mut(&device).expect("put in above");
         let claimed = self.membership.claimed(device);
         if let Some(settling) = opened.settling(&config.devices[device].device, claimed) {
-            let settled = aside(settling).await.ok_or_else(no_thread)??;
+            let settled = aside(self, device, settling).await?;
             opened.settle(settled);
         }
         if let Some(owning) = opened.owning(&config.devices[device].device) {
-            opened.owner = aside(owning).await.ok_or_else(no_thread)??;
+            opened.owner = aside(self, device, owning).await?;
         }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;

@@ -71,7 +71,12 @@ impl CoreThreads {
                 ending: core_main::Ending(end.clone()),
             };
             let name = format!("core-{cpu}");
-            let core = CoreConfig { cpu: Some(cpu as usize), name, ..CoreConfig::default() };
+            let core = CoreConfig {
+                cpu: Some(cpu as usize),
+                name,
+                has_files: true,
+                ..CoreConfig::default()
+            };
             let thread = reactor::spawn_thread(core, move |handle| core_main::run(handle, seat))
                 .map_err(|error| storage::no_core(&error))?;
             cores.threads.push(thread);
@@ -103,7 +108,8 @@ impl CoreThreads {
     ) -> Result<(), Failure> {
         let mut devices = BTreeMap::new();
         let cluster = membership.directory.cluster();
-        for (number, device) in device_set::open(config, cluster)?.into_iter().enumerate() {
+        for (number, device) in device_set::open_patiently(config, cluster)?.into_iter().enumerate()
+        {
             match device {
                 Ok(device) => drop(devices.insert(number, device)),
                 Err(failure) => drop(self.absent.insert(number, failure)),

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use device::{MemDevice, SharedModel};
 use directory::Mark;
@@ -34,6 +34,7 @@ use crate::failure::Failure;
 use crate::output::Voice;
 use crate::owner::{self, Owner};
 use crate::storage::{self, Made, RELEASE_TIMEOUT};
+use crate::threads;
 
 /// Where a core's device comes from.
 #[derive(Clone)]
@@ -122,7 +123,7 @@ impl OpenDevice {
         let device = &config.devices[number].device;
         if let (Some(owning), DeviceSpec::File(spec)) = (self.owning(device), device) {
             let limit = config.device_timeout * 2 + owner::WATCH;
-            self.owner = in_time(limit, owning).unwrap_or_else(|| Err(storage::hangs(spec)))?;
+            self.owner = in_time(spec, limit, owning)?;
         }
         Ok(())
     }
@@ -136,8 +137,7 @@ impl OpenDevice {
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
         if let (Some(settling), DeviceSpec::File(spec)) = (self.settling(device, claimed), device) {
-            let settled = in_time(config.device_timeout * 2, settling);
-            self.settle(settled.unwrap_or_else(|| Err(storage::hangs(spec)))?);
+            self.settle(in_time(spec, config.device_timeout * 2, settling)?);
         }
         Ok(())
     }
@@ -247,6 +247,34 @@ pub(super) fn open(
     Ok(opened.collect())
 }
 
+/// Time between two looks for a device for which the start waits.
+const WAIT_STEP: Duration = Duration::from_millis(200);
+
+/// As [`open`], and waits as long as the configuration says for a device without which the server cannot start (O4).
+pub(super) fn open_patiently(
+    config: &ServeConfig,
+    cluster: Option<Uuid>,
+) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
+    let deadline = Instant::now() + config.device_wait;
+    let mut is_told = false;
+    loop {
+        match open(config, cluster) {
+            Err(failure) if failure.is_absence() && Instant::now() < deadline => {
+                if !std::mem::replace(&mut is_told, true) {
+                    let limit = config.device_wait.as_secs();
+                    tracing::warn!(
+                        limit_seconds = limit,
+                        "waiting for a device: {}",
+                        failure.in_one_line()
+                    );
+                }
+                std::thread::sleep(WAIT_STEP);
+            }
+            opened => return opened,
+        }
+    }
+}
+
 /// Opens a device that was absent so far, and checks that it is ours, and its cluster. Nothing is written to it, and a blank one
 /// is not formatted.
 pub(super) fn open_late(
@@ -334,7 +362,7 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
         let (of, limit) =
             (spec.clone(), config.device_timeout * 2 + RELEASE_TIMEOUT + owner::WATCH);
         let look = move || look_at(&of, storage::open(&of, Voice::Log)?, cores, Look::Samples);
-        return in_time(limit, look).unwrap_or_else(|| Err(storage::hangs(spec)));
+        return in_time(spec, limit, look);
     }
     // What may be going to be formatted is read to its end, which takes what it takes.
     let looked = look_at(spec, storage::open(spec, Voice::Log)?, cores, Look::Everywhere)?;
@@ -346,17 +374,19 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
 }
 
 /// What comes of a look, on a thread of its own: a device that hangs holds up who asks it, and is not to hold up the
-/// start. `None` if it takes longer than that.
+/// start.
 fn in_time<T: Send + 'static>(
+    spec: &FileSpec,
     limit: Duration,
-    look: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+    look: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let (sender, looked) = mpsc::channel();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
         // Nobody waits for it any more if it took too long.
         let _ = sender.send(look());
     });
-    looked.recv_timeout(limit).ok()
+    thread.map_err(|error| threads::none(&error))?;
+    looked.recv_timeout(limit).unwrap_or_else(|_| Err(storage::hangs(spec)))
 }
 
 /// What a file or drive that is open holds; a blank one is refused unless all of it was looked at.

@@ -34,15 +34,24 @@ const GATHER: Duration = Duration::from_millis(20);
 
 /// Follows all of it for as long as the server runs.
 pub(super) fn start(state: &Arc<State>) {
-    tokio::spawn(events(state.clone()));
-    tokio::spawn(discovery(state.clone()));
+    keep(state, "directory events", events);
+    keep(state, "discovery", discovery);
     // A task each: a device that hangs keeps no other waiting.
     for device in 0..state.devices.len() {
-        tokio::spawn(doubtful(state.clone(), device));
+        keep(state, "records of volumes", move |state| doubtful(state, device));
     }
-    tokio::spawn(health(state.clone()));
-    tokio::spawn(allowance::keep(state.clone()));
-    tokio::spawn(granting::keep(state.clone()));
+    keep(state, "health of devices", health);
+    keep(state, "quotas", allowance::keep);
+    keep(state, "shares of quotas", granting::keep);
+}
+
+fn keep<F: Future<Output = ()> + Send + 'static>(
+    state: &Arc<State>,
+    name: &str,
+    make: impl Fn(Arc<State>) -> F + Send + 'static,
+) {
+    let keeping = state.clone();
+    state.tasks.keep(name, move || make(keeping.clone()));
 }
 
 /// Acts upon events, for as long as the server runs.

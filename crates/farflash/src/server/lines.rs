@@ -12,7 +12,7 @@ use nvme_frontend::Line;
 
 use crate::failure::Failure;
 use crate::logging::GATHERED_FOR;
-use crate::storage;
+use crate::threads;
 
 /// Lines that wait, at most: some megabytes.
 const WAITING_MAX: usize = 8192;
@@ -49,10 +49,8 @@ impl Lines {
     pub(super) fn start() -> Result<Self, Failure> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let thread = std::thread::Builder::new().name("lines".to_owned());
-        let thread = thread.spawn(move || write_all(&receiver)).map_err(|error| {
-            let errno = error.raw_os_error().unwrap_or(0);
-            storage::no_core(&reactor::StartError::Thread { errno })
-        })?;
+        let thread = thread.spawn(move || write_all(&receiver));
+        let thread = thread.map_err(|error| threads::none(&error))?;
         Ok(Self { sender: LineSender(sender), thread })
     }
 

@@ -9,6 +9,7 @@ mod absent;
 mod access;
 mod allowance;
 mod any_device;
+mod aside;
 mod changes;
 mod cluster;
 mod conditions;
@@ -46,11 +47,12 @@ mod sharing;
 mod state;
 mod stats;
 mod taking;
+mod tasks;
 mod tenure;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use auth::Policy;
@@ -65,6 +67,8 @@ use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::recorded::recorded;
 use crate::sharing_spec::{SharedSpec, device_names};
+use crate::{storage, threads};
+use aside::Aside;
 use core_thread::CoreThreads;
 pub(crate) use membership::ClusterConfig;
 use membership::Membership;
@@ -119,9 +123,14 @@ pub(crate) struct ServeConfig {
     pub(crate) map_memory: ByteLen,
     /// How long a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
+    /// How long the start waits for devices that are absent.
+    pub(crate) device_wait: std::time::Duration,
     /// How often everything is read and checked, if it is by itself.
     pub(crate) scrub_every: Option<std::time::Duration>,
 }
+
+/// The signal for a write beyond the limit on the size of files. A handler stays when nothing waits for the signal any more.
+const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 /// The thread that looks after the data cores: its runtime, the signals that end the server, and the one by which it
 /// reads again what it can.
@@ -136,10 +145,14 @@ impl Host {
     pub(crate) fn new() -> Result<Self, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .thread_name("blocking")
+            .thread_keep_alive(KEPT_FOR)
             .build()
             .map_err(|error| no_runtime(&error))?;
         let (signals, hangup) = runtime.block_on(async {
             let hangup = signal(SignalKind::hangup()).map_err(|error| no_runtime(&error))?;
+            // A write beyond the limit on the size of files is to fail, and not to end the server.
+            let _ = signal(SignalKind::from_raw(SIGXFSZ)).map_err(|error| no_runtime(&error))?;
             Ok::<_, Failure>((Signals::new()?, hangup))
         })?;
         Ok(Self { runtime, signals, hangup })
@@ -148,6 +161,7 @@ impl Host {
     /// Serves until a signal ends it.
     pub(crate) fn run(self, config: &ServeConfig) -> Result<(), Failure> {
         let Self { runtime, mut signals, hangup } = self;
+        reserve_threads(config, &runtime)?;
         runtime.block_on(async {
             let starting = config.clone();
             let started = tokio::task::spawn_blocking(move || start(&starting));
@@ -167,8 +181,45 @@ impl Host {
     }
 }
 
+/// Threads of the runtime for what blocks: lines of the audit log, and the start itself. The runtime panics where it has none and
+/// cannot make one, but lets work wait for one that it has. So these are made at the start, and stay.
+const BLOCKING_THREADS: usize = 4;
+/// Longer than a server runs.
+const KEPT_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Threads of cores: their own, and the kernel's for their flushes.
+const THREADS_PER_CORE: usize = 2;
+/// Threads of which there is one: for lines of connections, for long computations, for what SIGHUP asks for, to look at a
+/// device at the start, and to record what happens to the lease.
+const SINGLE_THREADS: usize = 5;
+/// The thread of the directory, and its own for what blocks.
+const DIRECTORY_THREADS: usize = 2;
+
+/// Sees that all threads can be had that the server needs, and makes those of the runtime.
+fn reserve_threads(config: &ServeConfig, runtime: &Runtime) -> Result<(), Failure> {
+    let in_cluster = config.cluster.directory.is_some();
+    threads::check(
+        BLOCKING_THREADS
+            + SINGLE_THREADS
+            + THREADS_PER_CORE * config.cores.len()
+            + config.devices.len()
+            + usize::from(in_cluster) * DIRECTORY_THREADS,
+    )?;
+    let gate = Arc::new(RwLock::new(()));
+    let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..BLOCKING_THREADS {
+        let gate = gate.clone();
+        runtime.spawn_blocking(move || drop(gate.read()));
+    }
+    drop(closed);
+    Ok(())
+}
+
 /// A server that has all it needs.
 struct Started {
+    /// Threads for what may wait for a device, by number.
+    asides: Vec<Option<Aside>>,
+    /// Reads what SIGHUP asks for.
+    reading: Aside,
     api: std::net::TcpListener,
     guard: Guard,
     cores: CoreThreads,
@@ -180,6 +231,13 @@ struct Started {
 fn start(config: &ServeConfig) -> Result<Started, Failure> {
     let guard = guard::open(config)?;
     preflight::check_cores(&config.cores)?;
+    reactor::start_offload().map_err(|error| storage::no_core(&error))?;
+    let reading = Aside::start("reload")?;
+    let asides = config.devices.iter().map(|shared| match shared.device {
+        DeviceSpec::File(_) => Aside::start("replug").map(Some),
+        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => Ok(None),
+    });
+    let asides = asides.collect::<Result<Vec<_>, Failure>>()?;
     device_set::check_distinct(config)?;
     let portals = preflight::portals(config)?;
     preflight::raise_file_limit(config.connections_max, portals.len());
@@ -207,7 +265,7 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
         tokio::runtime::Handle::current().block_on(stop(cores, &membership));
         return Err(failure);
     }
-    Ok(Started { api, guard, cores, membership })
+    Ok(Started { asides, reading, api, guard, cores, membership })
 }
 
 /// Gives back what was claimed and is not going to be served, if no request to it is under way any more.
@@ -222,24 +280,26 @@ async fn serve(
     started: Started,
     (mut signals, hangup): (Signals, Signal),
 ) -> Result<(), Failure> {
-    let Started { api, guard, mut cores, membership } = started;
+    let Started { asides, reading, api, guard, mut cores, membership } = started;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
     let (links, quotas) = (cores.links().to_vec(), guard::quotas(&guard.users));
     let absent = cores.absent();
-    let volumes = Volumes::load(config, links, membership.clone(), quotas, &absent).await;
+    let beside = (&absent, asides);
+    let volumes = Volumes::load(config, links, membership.clone(), quotas, beside).await;
     let volumes = volumes.map_err(|_| core_ended())?;
     warn_of_risks(config, &guard, api_address);
     say_ready(config, cores.links(), &guard, (api_address, volumes.count()));
     follow::start(volumes.state());
     let recording = tenure::start(volumes.state(), guard.audit.clone());
     if let Some(returns) = cores.returns() {
-        tokio::spawn(returns::follow(volumes.clone(), returns));
+        let follow = returns::follow(volumes.clone(), returns);
+        volumes.state().tasks.keep_once("devices that come back", follow);
     }
     replug::start(volumes.state(), cores.drives());
     absent::start(volumes.state(), config, absent.into_keys());
     scrub_plan::start(&volumes, config);
-    reload::start(volumes.state(), config, guard.clone(), hangup);
+    reload::start(volumes.state(), config, (guard.clone(), reading), hangup);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let service = Arc::new(volumes.clone());
     let api = tokio::spawn(control::serve(api, service, guard, Limits::default(), async {

@@ -8,6 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::ByteLen;
 
 use super::{Discovery, ServeConfig};
+use crate::cgroup;
 use crate::failure::Failure;
 
 /// Left to the rest of the system when memory is served.
@@ -151,5 +152,6 @@ fn available_memory() -> Option<ByteLen> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(ByteLen(kib << 10))
+    let allowed = cgroup::memory().map_or(u64::MAX, |limit| limit.value);
+    Some(ByteLen((kib << 10).min(allowed)))
 }

@@ -10,6 +10,8 @@
 //! - G5: these lines are in the file that is opened then, as is what is asked from then on.
 //! - G6: the service manager knows when reading begins and when it is over, but for what happens at the end: that the server
 //!   stops is the last that it is told.
+//! - G7: a signal at which something fails or panics keeps none that come later from being followed. What is read here needs no thread
+//!   that was not made at the start.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +23,7 @@ use tokio::signal::unix::Signal;
 use tokio::task::spawn_blocking;
 
 use super::allowance::BlockQuota;
+use super::aside::Aside;
 use super::state::State;
 use super::{ServeConfig, guard, notify};
 use crate::failure::Failure;
@@ -29,12 +32,20 @@ use crate::failure::Failure;
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads it again at each `hangup`, for as long as the server runs. Clones of `guard` are in use.
-pub(super) fn start(state: &Arc<State>, config: &ServeConfig, guard: Guard, mut hangup: Signal) {
+pub(super) fn start(
+    state: &Arc<State>,
+    config: &ServeConfig,
+    (guard, reading): (Guard, Aside),
+    mut hangup: Signal,
+) {
     let (state, config) = (state.clone(), Arc::new(config.clone()));
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             tell(&state, notify::State::Reloading);
-            let parts = read_again(&state, &config, &guard).await;
+            let reader = read_again(state.clone(), config.clone(), guard.clone(), reading.clone());
+            // G7.
+            let parts = state.tasks.run("what SIGHUP asks for", false, reader).await;
+            let parts = parts.unwrap_or_else(|| vec![Err(interrupted())]);
             let kept: Vec<String> =
                 parts.into_iter().filter_map(Result::err).map(|kept| kept.in_one_line()).collect();
             for why in &kept {
@@ -54,16 +65,17 @@ fn tell(state: &State, how: notify::State) {
 }
 
 async fn read_again(
-    state: &State,
-    config: &Arc<ServeConfig>,
-    guard: &Guard,
-) -> [Result<(), Failure>; 3] {
+    state: Arc<State>,
+    config: Arc<ServeConfig>,
+    guard: Guard,
+    reading: Aside,
+) -> Vec<Result<(), Failure>> {
     // G3: before the audit log, whose disk may hang.
-    let taken = take_users(config, guard).await;
+    let taken = take_users(&config, &guard, &reading).await;
     // G5.
-    let audit = audit(guard).await;
-    let users = bound_users(state, guard, taken).await;
-    [users, certificate(state, config, guard).await, audit]
+    let audit = audit(&guard).await;
+    let users = bound_users(&state, &guard, taken).await;
+    vec![users, certificate(&state, &config, &guard, &reading).await, audit]
 }
 
 /// What a list of users says that is in force.
@@ -73,9 +85,13 @@ struct TakenUsers {
 }
 
 /// G3: has nobody ask any more who is not on the list as its file has it now.
-async fn take_users(config: &Arc<ServeConfig>, guard: &Guard) -> Result<TakenUsers, Failure> {
+async fn take_users(
+    config: &Arc<ServeConfig>,
+    guard: &Guard,
+    reading: &Aside,
+) -> Result<TakenUsers, Failure> {
     let config = config.clone();
-    let read = spawn_blocking(move || guard::users(&config)).await;
+    let read = reading.run(move || guard::users(&config)).await;
     let users = read.map_err(|_| interrupted())??;
     let taken =
         TakenUsers { changes: guard.users.changes_to(&users), quotas: guard::quotas(&users) };
@@ -111,12 +127,13 @@ async fn certificate(
     state: &State,
     config: &Arc<ServeConfig>,
     guard: &Guard,
+    reading: &Aside,
 ) -> Result<(), Failure> {
     const WHAT: &str = "api_tls";
     let (Some(shown), Some(directory)) = (&guard.tls, config.api_tls.clone()) else {
         return Ok(());
     };
-    let read = spawn_blocking(move || ApiTls::open(&directory)).await;
+    let read = reading.run(move || ApiTls::open(&directory)).await;
     let new = match read.map_err(|_| interrupted())? {
         Ok(new) => new,
         Err(error) => {

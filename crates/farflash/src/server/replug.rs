@@ -101,13 +101,19 @@ impl Drive {
 pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
     for (device, drive) in drives.into_iter().enumerate() {
         if let Some(drive) = drive {
-            tokio::spawn(look_after(state.clone(), device, drive));
+            keep_looking(state, device, drive);
         }
     }
 }
 
+/// Looks after a drive from now on.
+pub(super) fn keep_looking(state: &Arc<State>, device: usize, drive: Drive) {
+    let name = format!("care for {}", state.devices[device].name);
+    state.tasks.keep_once(&name, look_after(state.clone(), device, drive));
+}
+
 /// Looks after a drive for as long as the server runs, or the drive is this host's.
-pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
+async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
     let mut is_away = false;
     for looks in 1_u32.. {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -115,8 +121,7 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
             return;
         }
         if !is_away {
-            let Some(same) = look_at_conditions(&state, device, drive).await else { return };
-            drive = same;
+            drive = look_at_conditions(&state, device, drive).await;
             if looks.is_multiple_of(RENEWAL_LOOKS) {
                 let Some(same) = renew_mark(&state, device, drive).await else { return };
                 drive = same;
@@ -129,7 +134,7 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
             }
             continue;
         }
-        let Some((same, found)) = look_aside(drive).await else { return };
+        let (same, found) = look_aside(&state, device, drive).await;
         drive = same;
         if !matches!(found, Found::Well) {
             // They are looked at again when it is back.
@@ -166,22 +171,22 @@ pub(super) async fn look_after(state: Arc<State>, device: usize, mut drive: Driv
 
 /// The drive, unless it carries another host's claim, which is then acted upon (P4).
 async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> {
-    let (drive, mark) = aside(move || {
+    let (drive, mark) = aside(state, device, move || {
         let mark = drive.mark();
         (drive, mark)
     })
-    .await?;
+    .await;
     let is_lost = mark.is_some_and(|mark| state.membership.has_lost(device, &mark));
     (!is_lost).then_some(drive)
 }
 
 /// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
 async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
-    let (drive, renewal) = aside(move || {
+    let (drive, renewal) = aside(state, device, move || {
         let renewal = drive.owner.as_mut().map(|owner| owner.renew(&drive.opened));
         (drive, renewal)
     })
-    .await?;
+    .await;
     let Some(Renewal::Lost(mark)) = renewal else { return Some(drive) };
     drive.fence.shut();
     let what =
@@ -193,41 +198,35 @@ async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Dr
 }
 
 /// The drive, whose conditions are known then.
-async fn look_at_conditions(state: &State, device: usize, drive: Drive) -> Option<Drive> {
-    let (drive, seen) = aside(move || {
+async fn look_at_conditions(state: &State, device: usize, drive: Drive) -> Drive {
+    let (drive, seen) = aside(state, device, move || {
         let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
         (drive, seen)
     })
-    .await?;
+    .await;
     state.set_notices(device, seen);
-    Some(drive)
+    drive
 }
 
-async fn look_aside(drive: Drive) -> Option<(Drive, Found)> {
-    aside(move || {
+async fn look_aside(state: &State, device: usize, drive: Drive) -> (Drive, Found) {
+    aside(state, device, move || {
         let found = drive.look();
         (drive, found)
     })
     .await
 }
 
-/// Looks on a thread of its own, since a device that hangs holds up who asks it: also the end of the process,
+/// Looks on the thread of the device, since one that hangs holds up what asks it: also the end of the process,
 /// where the runtime waits for its threads.
 pub(super) async fn aside<T: Send + 'static>(
+    state: &State,
+    device: usize,
     look: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let (sender, found) = tokio::sync::oneshot::channel();
-    let looking = std::thread::Builder::new().name("replug".to_owned()).spawn(move || {
-        // Nobody waits for it when the server ends.
-        let _ = sender.send(look());
-    });
-    match looking {
-        Ok(_) => found.await.ok(),
-        Err(error) => {
-            tracing::error!(%error, "no thread: a drive that comes back takes a restart");
-            None
-        }
-    }
+) -> T {
+    let aside = state.devices[device].aside.as_ref();
+    let looked = aside.expect("a file or drive has a thread").run(look).await;
+    // What was looked at is gone with the panic: the task ends with it, and is told of.
+    looked.expect("looking does not panic")
 }
 
 impl State {

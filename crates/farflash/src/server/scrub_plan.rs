@@ -22,7 +22,9 @@ pub(super) struct ScrubPlan {
 pub(super) fn start(volumes: &Volumes, config: &ServeConfig) {
     if let Some(every) = config.scrub_every {
         for device in 0..config.devices.len() {
-            tokio::spawn(keep(volumes.clone(), device, every));
+            let keeping = volumes.clone();
+            let tasks = &volumes.state().tasks;
+            tasks.keep("planned scrubs", move || keep(keeping.clone(), device, every));
         }
     }
 }

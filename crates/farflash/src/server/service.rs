@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::ServeConfig;
 use super::allowance::{BlockQuota, Holdings};
+use super::aside::Aside;
 use super::directory::{Directory, Known};
 use super::granting::Granting;
 use super::in_flight::{InFlight, Turn};
@@ -33,6 +34,7 @@ use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::{SharedDevice, slo_of};
 use super::state::{CoreLink, ServedDevice, State};
+use super::tasks::Tasks;
 use super::tenure;
 use crate::failure::Failure;
 
@@ -49,13 +51,13 @@ impl Volumes {
         cores: Vec<CoreLink>,
         membership: Membership,
         quotas: Vec<BlockQuota>,
-        absent: &BTreeMap<usize, Failure>,
+        (absent, asides): (&BTreeMap<usize, Failure>, Vec<Option<Aside>>),
     ) -> Result<Self, ServiceError> {
-        let specs = config.devices.iter().zip(config.device_names());
-        let devices: Vec<ServedDevice> = specs
-            .map(|(spec, name)| SharedDevice::new(name, spec.sharing, cores.len()))
-            .map(ServedDevice::new)
-            .collect();
+        let specs = config.devices.iter().zip(config.device_names()).zip(asides);
+        let devices = specs.map(|((spec, name), aside)| {
+            ServedDevice::new(SharedDevice::new(name, spec.sharing, cores.len()), aside)
+        });
+        let devices: Vec<ServedDevice> = devices.collect();
         let mut directory = Directory::default();
         let mut restrictions = Vec::new();
         for (core, link) in cores.iter().enumerate() {
@@ -90,6 +92,7 @@ impl Volumes {
             labels: config.cluster.labels.clone(),
             membership,
             asked_for: Mutex::default(),
+            tasks: Tasks::default(),
         };
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
         restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));

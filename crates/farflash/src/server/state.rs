@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::allowance::Holdings;
+use super::aside::Aside;
 use super::directory::Directory;
 use super::granting::Granting;
 use super::in_flight::InFlight;
@@ -22,6 +23,7 @@ use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::offers::Offers;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::SharedDevice;
+use super::tasks::Tasks;
 use super::tenure;
 
 /// A data core, as the control side sees it.
@@ -41,6 +43,8 @@ pub(super) struct ServedDevice {
     pub(super) name: String,
     pub(super) shared: Mutex<SharedDevice>,
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
+    /// The thread for what may wait for it; of a file or drive.
+    pub(super) aside: Option<Aside>,
     /// What keeps it from being used, and what to do about it, if its drive is away.
     pub(super) trouble: Mutex<Option<String>>,
     /// Conditions that were seen a moment ago and that an operator has to know.
@@ -80,6 +84,8 @@ pub(super) struct State {
     pub(super) in_flight: InFlight,
     pub(super) host_name: String,
     pub(super) labels: BTreeMap<String, String>,
+    /// What has to live as long as the server.
+    pub(super) tasks: Tasks,
     /// This host in the service.
     pub(super) membership: Membership,
     /// When it was last said that another host asks for a device.
@@ -137,8 +143,9 @@ impl CoreLink {
 }
 
 impl ServedDevice {
-    pub(super) fn new(shared: SharedDevice) -> Self {
+    pub(super) fn new(shared: SharedDevice, aside: Option<Aside>) -> Self {
         Self {
+            aside,
             name: shared.name().to_owned(),
             shared: Mutex::new(shared),
             scrubs: Mutex::default(),

@@ -30,7 +30,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// said when the task ends, for which [`end`] waits.
 pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHandle<()>> {
     let term = state.membership.tenure.term()?;
-    tokio::spawn(watch(state.clone()));
+    let watching = state.clone();
+    state.tasks.keep("lease of devices", move || watch(watching.clone()));
     let (audit, changes) = (audit?, state.tenure_changes.begin());
     let state = state.clone();
     Some(tokio::task::spawn_blocking(move || {

@@ -321,6 +321,8 @@ impl VolumeService for MemoryService {
                 uptime_seconds: 7,
                 authentication: true,
                 log_lines_left_out: 0,
+                notices: Vec::new(),
+                task_failures: 0,
                 directory: DirectoryStatus::default(),
                 cores,
                 devices,

@@ -1,6 +1,7 @@
 //! The real binary: run to its end, or as a server that is killed when dropped.
 
 pub mod audit;
+pub mod cgroup;
 pub mod cluster;
 pub mod file_system;
 pub mod gate;
@@ -257,6 +258,11 @@ impl Server {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
     }
 
     /// Files and sockets that it has open.

@@ -1,0 +1,60 @@
+//! Threads that a process may not have: in containers and units their number has a limit.
+//!
+//! A server makes all threads that it needs when it starts, so that a lack of them is a refusal of the start and not of
+//! something later.
+
+use std::sync::{PoisonError, RwLock};
+use std::thread::{Builder, scope};
+
+use crate::cgroup;
+use crate::failure::Failure;
+
+/// Refuses if `count` more threads cannot be had at a time.
+pub(crate) fn check(count: usize) -> Result<(), Failure> {
+    let gate = RwLock::new(());
+    let made = scope(|scope| {
+        let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let wait = || drop(gate.read());
+        let made = (0..count).take_while(|_| Builder::new().spawn_scoped(scope, wait).is_ok());
+        let made = made.count();
+        drop(closed);
+        made
+    });
+    match made < count {
+        true => Err(Failure::runtime(
+            format!("{count} more threads are needed, and {made} can be had"),
+            remedy(),
+        )),
+        false => Ok(()),
+    }
+}
+
+/// A thread could not be had.
+pub(crate) fn none(error: &std::io::Error) -> Failure {
+    Failure::runtime(format!("a thread is needed, and none can be had: {error}"), remedy())
+}
+
+/// What to raise.
+pub(crate) fn remedy() -> String {
+    let user = "the limit on processes and threads (ulimit -u, a unit's LimitNPROC=)";
+    match cgroup::tasks() {
+        Some(limit) => format!(
+            "raise {user}, or that of the control group (a container's --pids-limit, a unit's TasksMax=): {} allows {}",
+            limit.file.display(),
+            limit.value
+        ),
+        None => format!("raise {user}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_can_be_had_are_not_kept() {
+        check(3).expect("there are threads");
+        let failure = none(&std::io::ErrorKind::WouldBlock.into()).to_string();
+        assert!(failure.contains("ulimit -u"), "{failure}");
+    }
+}
