@@ -33,8 +33,8 @@ impl<F: Fn(bool) + Send + Sync + 'static> Middleware for Awaited<F> {
         let is_change = request.method() != Method::GET;
         let (say, said) = (self.say.clone(), self.said.clone());
         let (answered, answer) = channel::<()>();
-        // Ends with the question: the channel closes.
-        thread::spawn(move || {
+        // Ends with the question: the channel closes. Where no thread can be had, nothing is said.
+        let _ = thread::Builder::new().name("awaited".to_owned()).spawn(move || {
             if answer.recv_timeout(SAID_AFTER) == Err(RecvTimeoutError::Timeout) {
                 said.call_once(|| say(is_change));
             }

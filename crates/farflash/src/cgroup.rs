@@ -110,7 +110,7 @@ impl Group {
     }
 }
 
-/// Where a hierarchy is mounted.
+/// The mount of a hierarchy.
 struct Mount {
     /// The group that is its root there.
     root: PathBuf,

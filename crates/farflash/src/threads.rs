@@ -34,7 +34,7 @@ pub(crate) fn none(error: &std::io::Error) -> Failure {
     Failure::runtime(format!("a thread is needed, and none can be had: {error}"), remedy())
 }
 
-/// What to raise.
+/// Names the limits to raise.
 pub(crate) fn remedy() -> String {
     let user = "the limit on processes and threads (ulimit -u, a unit's LimitNPROC=)";
     match cgroup::tasks() {

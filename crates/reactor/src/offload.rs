@@ -79,7 +79,7 @@ pub fn start_offload() -> Result<(), StartError> {
     worker().map(drop)
 }
 
-/// Where the thread takes its work from. One that could not be made is tried again by the next call.
+/// Starts the thread if there is none, and returns the queue of its work.
 fn worker() -> Result<Sender<Work>, StartError> {
     static WORKER: Mutex<Option<Sender<Work>>> = Mutex::new(None);
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,5 +133,15 @@ mod tests {
         let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
         let core = spawn_thread(config, main).expect("this host has io_uring");
         core.join().expect("the assertions hold");
+    }
+
+    #[test]
+    fn work_that_panics_ends_its_core_and_not_the_thread() {
+        let config = CoreConfig::default();
+        let main = |handle: Handle| async move { handle.offload(|| panic!("on purpose")).await };
+        let core = spawn_thread::<_, _, ()>(config.clone(), main).expect("this host has io_uring");
+        core.join().expect_err("it panics, too");
+        let main = |handle: Handle| async move { handle.offload(|| 7).await };
+        assert_eq!(run_on_current_thread(&config, main).expect("this host has io_uring"), 7);
     }
 }

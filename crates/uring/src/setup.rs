@@ -131,7 +131,7 @@ impl SetupError {
     }
 }
 
-/// What decides about the meaning of a refusal.
+/// The surroundings of a refusal, which decide about its meaning.
 #[derive(Debug)]
 struct Surroundings {
     /// The sysctl `kernel.io_uring_disabled`; kernels with io_uring have it since 6.6.
@@ -158,7 +158,7 @@ impl Surroundings {
         }
     }
 
-    /// Whether the kernel is one that has io_uring, as far as can be told.
+    /// Returns true if the kernel is one that has io_uring, as far as can be told.
     fn may_have_it(&self) -> bool {
         let mut numbers = self.release.split(|it: char| !it.is_ascii_digit());
         let mut number = || numbers.next().and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
@@ -172,7 +172,7 @@ fn is_member_of(group: u32) -> bool {
     getegid().as_raw() == group || others.iter().any(|other| other.as_raw() == group)
 }
 
-/// Whether a seccomp filter is in force. Asked for without `/proc`, which a container need not have.
+/// Returns true if a seccomp filter is in force. Asks without `/proc`, which a container need not have.
 fn is_filtered() -> bool {
     // SAFETY: takes no pointer.
     unsafe { libc::prctl(libc::PR_GET_SECCOMP) == libc::SECCOMP_MODE_FILTER as libc::c_int }

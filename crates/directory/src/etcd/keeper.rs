@@ -4,14 +4,19 @@
 //! encoded at once, for as many as ask for it. On one thread with that a lease would end for no other reason.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
 use super::{Shared, session};
 use crate::DirectoryError;
+
+/// Longer than a server runs.
+const KEPT_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 /// The thread. It ends when this is dropped.
 pub(super) struct Keeper {
@@ -26,6 +31,8 @@ impl Keeper {
         let (answer, joined) = oneshot::channel();
         let runtime = Builder::new_current_thread()
             .enable_all()
+            .thread_name("names")
+            .thread_keep_alive(KEPT_FOR)
             .build()
             .map_err(|error| no_thread(&error))?;
         let keep = async move {
@@ -39,13 +46,22 @@ impl Keeper {
             }
         };
         let run = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    biased;
-                    _ = stopped => {}
-                    () = keep => {}
-                }
-            });
+            // The thread that looks up names: the runtime would panic if it had none and could make none.
+            runtime.spawn_blocking(|| ());
+            let kept = catch_unwind(AssertUnwindSafe(|| {
+                runtime.block_on(async {
+                    tokio::select! {
+                        biased;
+                        _ = stopped => {}
+                        () = keep => {}
+                    }
+                });
+            }));
+            if kept.is_err() {
+                tracing::error!(
+                    "the session with the directory has ended by a fault of this program: restart the server"
+                );
+            }
             // A name that is being looked up is nothing to wait for.
             runtime.shutdown_background();
         };

@@ -40,7 +40,7 @@ impl Question {
                 // The receiver may be gone.
                 let _ = answer.send(directory.locate(&volume, Some(ANSWER_TIMEOUT)));
             });
-        asked.map(|_| Self(answered)).map_err(|_| Error::Stopped)
+        asked.map(|_| Self(answered)).map_err(|error| Error::NoThread(Arc::new(error)))
     }
 
     async fn answer(&mut self) -> Result<Found, Error> {

@@ -216,22 +216,9 @@ impl Serve {
             let what = format!("connections_max = {connections_max} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 65536"));
         }
-        let given = self.core_memory.or(file.core_memory);
-        let bound = MemoryBound::find();
-        let in_memory = devices.iter().map(|shared| shared.device.memory_bytes());
-        let in_memory = in_memory.fold(0, u64::saturating_add);
-        let core_memory = core_memory(given, cores.len() as u64, (&bound, in_memory))?;
-        let given = self.map_memory.or(file.map_memory);
-        let map_memory = map_memory(given, cores.len() as u64, devices.len() as u64, &bound);
-        bound.tell(core_memory, map_memory);
-        if map_memory.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
-            let what = format!("{map_memory} of memory for the maps of a core is too little");
-            let remedy = match devices.len() {
-                1 => "give --map-memory at least 4MiB".to_owned(),
-                count => format!("give --map-memory at least 4MiB for each of the {count} devices"),
-            };
-            return Err(Failure::usage(what, remedy));
-        }
+        let core_memory = self.core_memory.or(file.core_memory);
+        let map_memory = self.map_memory.or(file.map_memory);
+        let (core_memory, map_memory) = memory((core_memory, map_memory), &devices, cores.len())?;
         let device_timeout = self.device_timeout.or(file.device_timeout);
         let device_timeout = device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
         if !(1..=3600).contains(&device_timeout) {
@@ -239,10 +226,6 @@ impl Serve {
             return Err(Failure::usage(what, "set it between 1 and 3600 (seconds)"));
         }
         let device_wait = self.device_wait.or(file.device_wait).unwrap_or(0);
-        if device_wait > 86_400 {
-            let what = format!("device_wait = {device_wait} is out of bounds");
-            return Err(Failure::usage(what, "set it to 86400 (seconds, a day) at most"));
-        }
         let listen = self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT);
         let cluster = self.cluster.settle(written)?;
         let api_users = self.api_users.or(file.api_users);
@@ -276,9 +259,31 @@ impl Serve {
     }
 }
 
-/// What each of the cores has for the data of requests: what an operator gives, if it can work, or else a size of which the
-/// machine has twice as much for all of them.
-/// them besides devices that lie `in_memory`.
+/// Returns the memory for the data of requests and for maps on each core, as given or as the machine or a control group allows.
+fn memory(
+    (core, map): (Option<ByteLen>, Option<ByteLen>),
+    devices: &[SharedSpec],
+    cores: usize,
+) -> Result<(ByteLen, ByteLen), Failure> {
+    let (bound, cores) = (MemoryBound::find(), cores as u64);
+    let in_memory = devices.iter().map(|shared| shared.device.memory_bytes());
+    let in_memory = in_memory.fold(0, u64::saturating_add);
+    let core = core_memory(core, cores, (&bound, in_memory))?;
+    let map = map_memory(map, cores, devices.len() as u64, &bound);
+    bound.tell(core, map);
+    if map.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
+        let what = format!("{map} of memory for the maps of a core is too little");
+        let remedy = match devices.len() {
+            1 => "give --map-memory at least 4MiB".to_owned(),
+            count => format!("give --map-memory at least 4MiB for each of the {count} devices"),
+        };
+        return Err(Failure::usage(what, remedy));
+    }
+    Ok((core, map))
+}
+
+/// Returns the memory for the data of requests on each core: what an operator gives, if it can work, or else a size of which
+/// there is twice as much for all of them, besides devices that lie `in_memory`.
 fn core_memory(
     given: Option<ByteLen>,
     cores: u64,
@@ -406,7 +411,7 @@ mod tests {
         }
     }
 
-    /// What is not given is within a limit of a container, devices in memory and maps included.
+    /// Memory that is not given is within a limit of a container, devices in memory and maps included.
     #[test]
     fn memory_is_within_the_limit_of_a_control_group() {
         let mib = |count: u64| ByteLen(count << 20);

@@ -250,7 +250,7 @@ pub(super) fn open(
 /// Time between two looks for a device for which the start waits.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 
-/// As [`open`], and waits as long as the configuration says for a device without which the server cannot start (O4).
+/// Calls [`open`], and waits as long as the configuration says for a device without which the server cannot start (O4).
 pub(super) fn open_patiently(
     config: &ServeConfig,
     cluster: Option<Uuid>,

@@ -123,7 +123,7 @@ pub(crate) struct ServeConfig {
     pub(crate) map_memory: ByteLen,
     /// How long a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
-    /// How long the start waits for devices that are absent.
+    /// Longest time that the start waits for devices that are absent.
     pub(crate) device_wait: std::time::Duration,
     /// How often everything is read and checked, if it is by itself.
     pub(crate) scrub_every: Option<std::time::Duration>,
@@ -184,7 +184,7 @@ impl Host {
 /// Threads of the runtime for what blocks: lines of the audit log, and the start itself. The runtime panics where it has none and
 /// cannot make one, but lets work wait for one that it has. So these are made at the start, and stay.
 const BLOCKING_THREADS: usize = 4;
-/// Longer than a server runs.
+/// Keeps idle threads longer than a server runs.
 const KEPT_FOR: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// Threads of cores: their own, and the kernel's for their flushes.
 const THREADS_PER_CORE: usize = 2;

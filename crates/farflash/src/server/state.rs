@@ -84,7 +84,7 @@ pub(super) struct State {
     pub(super) in_flight: InFlight,
     pub(super) host_name: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// What has to live as long as the server.
+    /// Tasks that have to live as long as the server.
     pub(super) tasks: Tasks,
     /// This host in the service.
     pub(super) membership: Membership,

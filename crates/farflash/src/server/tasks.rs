@@ -12,7 +12,7 @@ use control::{ServerNotice, ServerNoticeKind};
 
 /// Pause before a task is begun again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long a task that was begun again is told of.
+/// Time for which a task that was begun again is told of.
 const TOLD_FOR: Duration = Duration::from_secs(600);
 
 /// The tasks of a server that have panicked, by name.
@@ -23,7 +23,7 @@ pub(super) struct Tasks(Arc<Mutex<BTreeMap<String, Panics>>>);
 struct Panics {
     count: u64,
     last: Instant,
-    /// It is not begun again.
+    /// The task is not begun again.
     is_over: bool,
 }
 
@@ -75,13 +75,13 @@ impl Tasks {
         *panics = Panics { count: panics.count + 1, last, is_over };
     }
 
-    /// How often one panicked.
+    /// Counts the panics.
     pub(super) fn panics(&self) -> u64 {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().map(|panics| panics.count).sum()
     }
 
-    /// What there is to say of them now (T2).
+    /// Returns the conditions that hold now (T2).
     pub(super) fn notices(&self) -> Vec<ServerNotice> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = all.iter().filter(|(_, it)| it.is_over || it.last.elapsed() < TOLD_FOR);
@@ -96,7 +96,7 @@ impl Tasks {
     }
 }
 
-/// What a panic said.
+/// Returns the text of a panic.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")

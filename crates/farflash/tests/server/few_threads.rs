@@ -23,7 +23,7 @@ fn start(group: &ControlGroup, files: &Files, users: &str) -> Server {
     Server::start_by("sh", &words, &device, &[&flags[..], &["--audit-log", &audit]].concat())
 }
 
-/// Whether a user's token is known, and how many things the last reload left as they were.
+/// Reloads; returns how many things stayed as they were.
 fn reload(server: &Server) -> u64 {
     server.signal("HUP");
     let lines = server.log_until(|line| line["message"] == "SIGHUP: read again");

@@ -19,7 +19,7 @@ fn can_filter() -> bool {
     can
 }
 
-/// What forbids io_uring is named, and how to allow it, whatever it answers and whichever call it is.
+/// The server names what forbids io_uring, and how to allow it, whatever it answers and whichever call it is.
 #[test]
 fn a_filter_that_forbids_io_uring_is_named() {
     if !can_filter() {

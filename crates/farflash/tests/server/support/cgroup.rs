@@ -9,7 +9,7 @@ use super::until;
 pub struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// One below the root of the hierarchy that has `controller`; `None` where none can be made.
+    /// Makes one below the root of the hierarchy that has `controller`; `None` where none can be made.
     pub fn new(controller: &str) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let root = hierarchy(controller)?;
@@ -43,7 +43,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Where the hierarchy that has a controller is mounted.
+/// Finds where the hierarchy that has a controller is mounted.
 fn hierarchy(controller: &str) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     let mut found = mounts.lines().filter_map(|line| {
