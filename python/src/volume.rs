@@ -440,7 +440,7 @@ pub(crate) fn domain_dict(
     said.set_item("device", domain.device)?;
     said.set_item("model", Some(domain.model).filter(|text| !text.is_empty()))?;
     said.set_item("serial", Some(domain.serial).filter(|text| !text.is_empty()))?;
-    said.set_item("health", format!("{:?}", domain.health).to_lowercase())?;
+    said.set_item("health", domain.health.name())?;
     Ok(Some(said))
 }
 

@@ -5,6 +5,7 @@
 //! - [`sizes`]: lengths of files and functions.
 //! - [`words`]: words and calls that have no place, or only some places.
 //! - [`errors`]: errors that would be told twice.
+//! - [`debug_form`]: messages in the form that Rust prints for debugging.
 //! - [`mutants`]: the page of mutants says what the runs found, and no mutant is excluded without a reason.
 //! - [`language`]: plain words, and the width of Markdown.
 //! - [`links`]: links between the Markdown files lead somewhere.
@@ -14,6 +15,7 @@
 //! `tidy: allow(function-length) one flat match over the opcodes`. For `file-length` the comment may
 //! stand anywhere in the file.
 
+mod debug_form;
 mod edges;
 mod errors;
 mod language;
@@ -70,6 +72,7 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
         let mut in_file = sizes::check(&file);
         in_file.extend(words::check(&file));
         in_file.extend(errors::check(&file));
+        in_file.extend(debug_form::check(&file));
         in_file.extend(language::check(&file));
         in_file.retain(|finding| !file.allows(finding.rule, finding.line));
         findings.extend(in_file);

@@ -144,7 +144,7 @@ pub enum ConnectError {
     },
     /// The discovery service answers, but its log was not read to the end within
     /// [`Options::discovery_timeout`](field@crate::Options::discovery_timeout).
-    #[error("{address}: the discovery log was not read within the discovery timeout of {limit:?}")]
+    #[error("{address}: the discovery log was not read within the discovery timeout of {} s", .limit.as_secs_f32())]
     DiscoveryTimeout {
         /// The address asked.
         address: SocketAddr,
@@ -182,7 +182,7 @@ pub enum ConnectError {
         csts: u32,
     },
     /// The controller does not get ready: what was sent to those before it may be under way. It may be ready later.
-    #[error("the controller does not get ready within {timeout:?}")]
+    #[error("the controller does not get ready within {} s", .timeout.as_secs_f32())]
     NotReady {
         /// The time that it states, or the command timeout if that is shorter.
         timeout: Duration,

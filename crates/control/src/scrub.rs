@@ -68,6 +68,20 @@ pub enum ScrubState {
     Running,
 }
 
+impl ScrubState {
+    /// The name in the API and in the log.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Done => "done",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+            Self::Running => "running",
+        }
+    }
+}
+
 /// A damaged block.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DamagedPlace {

@@ -207,7 +207,7 @@ impl<W: World, D: Device> Core<W, D> {
                 }
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
-                    tracing::warn!(shard = index, %error, ?pause, "is not back yet");
+                    tracing::warn!(shard = index, %error, pause_ms = pause.as_millis(), "is not back yet");
                     self.state.failed_attempts.borrow_mut().insert(number, error);
                 }
             }
@@ -224,9 +224,10 @@ impl<W: World, D: Device> Core<W, D> {
         if lost.is_empty() {
             tracing::warn!(shard = index, "is back, with all that was acknowledged");
         } else {
+            let lost: Vec<String> = lost.iter().map(ToString::to_string).collect();
             tracing::error!(
                 shard = index,
-                ?lost,
+                lost = lost.join(", "),
                 "is back, but for volumes whose descriptors are damaged: they are not served any more"
             );
         }
@@ -282,6 +283,6 @@ pub(crate) fn log_findings<D: Device>(shard: &Shard<D>) {
         let volume = found.volume.map(|(id, name)| format!("{name} ({id})"));
         let block = found.lba.map(|lba| lba.0);
         let (shard, what) = (shard.index(), found.structure);
-        tracing::error!(shard, ?what, at = %found.pba, volume, block, "damaged block");
+        tracing::error!(shard, %what, at = %found.pba, volume, block, "damaged block");
     }
 }

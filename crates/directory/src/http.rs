@@ -124,7 +124,10 @@ impl HttpRequest {
             Ok(HttpAnswer { status: head.status, headers: head.headers, body })
         };
         tokio::time::timeout(timeout, whole).await.unwrap_or_else(|_| {
-            Err(HttpError::no_answer(&authority, &format!("nothing within {timeout:?}")))
+            Err(HttpError::no_answer(
+                &authority,
+                &format!("nothing within {} s", timeout.as_secs_f32()),
+            ))
         })
     }
 
@@ -140,7 +143,10 @@ impl HttpRequest {
         let authority = self.authority.clone();
         let begun = async { self.begin(wrapped(&authority, wrap).await?).await };
         let begun = tokio::time::timeout(timeout, begun).await.unwrap_or_else(|_| {
-            Err(HttpError::no_answer(&authority, &format!("nothing within {timeout:?}")))
+            Err(HttpError::no_answer(
+                &authority,
+                &format!("nothing within {} s", timeout.as_secs_f32()),
+            ))
         });
         let (response, connection) = begun?;
         let status = response.status();
@@ -189,7 +195,7 @@ async fn connect(authority: &str) -> Result<TcpStream, HttpError> {
         |reason: String| HttpError::Unreachable { authority: authority.to_owned(), reason };
     let stream = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(authority)).await;
     let stream = stream
-        .map_err(|_| unreachable(format!("no connection within {CONNECT_TIMEOUT:?}")))?
+        .map_err(|_| unreachable(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs())))?
         .map_err(|error| unreachable(error.to_string()))?;
     let kept = (|| {
         stream.set_nodelay(true)?;

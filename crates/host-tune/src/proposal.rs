@@ -69,6 +69,18 @@ pub enum Risk {
     Network,
 }
 
+impl Risk {
+    /// The name for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::Network => "network",
+        }
+    }
+}
+
 /// One proposed setting.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Proposal {

@@ -11,7 +11,7 @@ pub enum ConnectionError {
     Protocol(PduError),
     /// The controller answered a command that is not outstanding.
     #[error(
-        "the controller broke the protocol: {pdu:?} PDU for command {cid:#06x}, which is not outstanding"
+        "the controller broke the protocol: {pdu} PDU for command {cid:#06x}, which is not outstanding"
     )]
     UnknownCommand {
         /// The PDU's type.

@@ -39,6 +39,12 @@ pub struct CoreConfig {
     pub has_files: bool,
 }
 
+/// CPUs as options have them: `0,1,4`.
+fn listed(cpus: &[usize]) -> String {
+    let cpus: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+    cpus.join(",")
+}
+
 /// Why a core did not start.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum StartError {
@@ -46,7 +52,7 @@ pub enum StartError {
     #[error(transparent)]
     Ring(#[from] SetupError),
     /// No such CPU, or not for this process.
-    #[error("CPU {cpu} is not to be had; this process may use {allowed:?}")]
+    #[error("CPU {cpu} is not to be had; this process may use {}", listed(.allowed))]
     NoSuchCpu {
         /// The CPU asked for.
         cpu: usize,

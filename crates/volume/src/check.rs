@@ -57,6 +57,19 @@ impl Owner {
     }
 }
 
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data { volume, lba } => write!(f, "block {lba} of volume {volume}"),
+            Self::Node { volume } => write!(f, "the map of volume {volume}"),
+            Self::Descriptor { volume } => write!(f, "the descriptor of volume {volume}"),
+            Self::Table => f.write_str("the extent or volume table"),
+            Self::Journal => f.write_str("the journal"),
+            Self::Bitmap => f.write_str("the bitmaps"),
+        }
+    }
+}
+
 /// Something that does not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Finding {
@@ -160,11 +173,11 @@ impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shared { pba, first, second } => {
-                write!(f, "{pba} belongs to two: {first:?} and {second:?}")
+                write!(f, "{pba} belongs to two: {first} and {second}")
             }
-            Self::NotInUse { pba, owner } => write!(f, "{pba} is free, but {owner:?} names it"),
+            Self::NotInUse { pba, owner } => write!(f, "{pba} is free, but {owner} names it"),
             Self::Outside { pba, owner } => {
-                write!(f, "{pba} is in no extent of the shard, but {owner:?} names it")
+                write!(f, "{pba} is in no extent of the shard, but {owner} names it")
             }
             Self::Leaked { pba } => write!(f, "{pba} is in use, but has no owner"),
             Self::Unaccounted { blocks } => {

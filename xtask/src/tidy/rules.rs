@@ -138,6 +138,7 @@ pub(super) const EXTERNALS: &[External] = &[
             "host-tune",
             "reactor",
             "directory",
+            "control",
             "farflash",
             "power-cut",
             "load",
@@ -425,3 +426,24 @@ pub(super) const DEBTS: &[Debt] = &[
     debt("plain-word", "crates/volume", 2),
     debt("plain-word", "crates/wire-oracle", 1),
 ];
+
+/// Macros whose text people read.
+pub(super) const TEXT_MACROS: [&str; 10] = [
+    "anyhow",
+    "bail",
+    "eprint",
+    "eprintln",
+    "format",
+    "format_args",
+    "print",
+    "println",
+    "write",
+    "writeln",
+];
+
+/// Macros that write a line of the log.
+pub(super) const LOG_MACROS: [&str; 6] = ["debug", "error", "event", "info", "trace", "warn"];
+
+/// Crates whose messages are for those who work on farflash.
+pub(super) const DEBUG_FORM_EXEMPT: [&str; 8] =
+    ["bench", "fuzz", "power-cut", "sim", "simulate", "situations", "wire-oracle", "xtask"];

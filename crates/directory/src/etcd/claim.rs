@@ -123,12 +123,12 @@ impl Shared {
                 return Ok(());
             }
             if now >= say {
-                let left = left.as_secs() + 1;
+                let (left, after) = (left.as_secs() + 1, after.as_secs());
                 tracing::info!(
                     device,
                     holder,
                     seconds_left = left,
-                    "may still serve: it is fenced after {after:?} without the directory; waiting until it has stopped"
+                    "may still serve: it is fenced after {after} s without the directory; waiting until it has stopped"
                 );
                 say = now + SAY_EVERY;
             }

@@ -62,6 +62,13 @@ enum Rw {
     Randrw,
 }
 
+impl Rw {
+    /// The name that the option takes.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum ArrivalsArg {
     /// At equal distances

@@ -305,7 +305,7 @@ fn in_words(plan: &[Proposal]) -> String {
             let _ = write!(remark, "{owner} may change it back; ");
         }
         let now = one.now.clone().unwrap_or_else(|| "-".into());
-        let risk = format!("{:?}", one.risk).to_lowercase();
+        let risk = one.risk.name().to_owned();
         let remark = remark.trim_end_matches("; ").to_owned();
         table.row([
             one.setting.to_owned(),

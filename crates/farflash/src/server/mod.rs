@@ -336,7 +336,7 @@ async fn serve(
             }
             _ if lost => {}
             Ok(Err(what)) => return Err(not_drained(&what)),
-            Err(_) => return Err(not_drained(&format!("it took longer than {DRAIN_TIMEOUT:?}"))),
+            Err(_) => return Err(not_drained(&format!("it took longer than {} s", DRAIN_TIMEOUT.as_secs()))),
         },
         name = signals.next() => {
             tracing::warn!(signal = name, "ended at once; the next start recovers from the journal");

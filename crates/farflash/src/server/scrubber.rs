@@ -123,7 +123,7 @@ impl<D: Device> Scrubber<D> {
             if outcome.is_ok() {
                 report.checked_blocks = report.total_blocks;
             }
-            let state = format!("{:?}", report.state).to_lowercase();
+            let state = report.state.name();
             tracing::info!(state, damaged = report.damaged, "scrub ended");
         });
     }

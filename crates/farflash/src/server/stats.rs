@@ -9,7 +9,6 @@ use control::{
 use dataplane::{ErrorCounts, LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
 use volume::MapMemory;
 
-use super::devices::structure_name;
 use super::message::CoreMessage;
 use super::scrubber::ScrubCounts;
 use super::sharing::slo_document;
@@ -76,7 +75,7 @@ fn add_scrubs(device: &mut DeviceStats, counts: ScrubCounts) {
     all.stopped += counts.stopped;
     all.failed += counts.failed;
     for (structure, count) in counts.damaged {
-        *all.damaged.entry(structure_name(structure)).or_default() += count;
+        *all.damaged.entry(structure.to_string()).or_default() += count;
     }
 }
 

@@ -115,7 +115,7 @@ impl State {
                  it says which still are"
             ),
             false => tracing::error!(
-                ?after,
+                after_seconds = after.as_secs(),
                 "fenced: the directory has not confirmed for so long that the devices are this host's; no \
                  volume is served until it does"
             ),

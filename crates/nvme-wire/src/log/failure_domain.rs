@@ -32,6 +32,17 @@ pub enum DeviceHealth {
 }
 
 impl DeviceHealth {
+    /// The name for people and programs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Good => "good",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+
     const fn to_byte(self) -> u8 {
         match self {
             Self::Unknown => 0,

@@ -47,7 +47,7 @@ pub enum PduError {
         pdu_type: u8,
     },
     /// A header field holds what it must not.
-    #[error("{pdu:?} PDU: the field at byte {offset} is invalid (value {value:#x})")]
+    #[error("{pdu} PDU: the field at byte {offset} is invalid (value {value:#x})")]
     InvalidField {
         /// The PDU's type.
         pdu: PduType,
@@ -57,7 +57,7 @@ pub enum PduError {
         value: u32,
     },
     /// A parameter is valid, but not supported.
-    #[error("{pdu:?} PDU: the parameter at byte {offset} is not supported (value {value:#x})")]
+    #[error("{pdu} PDU: the parameter at byte {offset} is not supported (value {value:#x})")]
     Unsupported {
         /// The PDU's type.
         pdu: PduType,
@@ -67,13 +67,13 @@ pub enum PduError {
         value: u32,
     },
     /// The PDU came where it must not.
-    #[error("{pdu:?} PDU out of sequence")]
+    #[error("{pdu} PDU out of sequence")]
     Sequence {
         /// The PDU's type.
         pdu: PduType,
     },
     /// The header digest does not match.
-    #[error("{pdu:?} PDU: header digest {received:#010x} received, {computed:#010x} computed")]
+    #[error("{pdu} PDU: header digest {received:#010x} received, {computed:#010x} computed")]
     HeaderDigest {
         /// The PDU's type.
         pdu: PduType,
@@ -83,7 +83,7 @@ pub enum PduError {
         computed: u32,
     },
     /// Data lies outside of what was asked for.
-    #[error("{pdu:?} PDU: {length} bytes at {offset} were not asked for")]
+    #[error("{pdu} PDU: {length} bytes at {offset} were not asked for")]
     DataOutOfRange {
         /// The PDU's type.
         pdu: PduType,
@@ -93,7 +93,7 @@ pub enum PduError {
         length: u32,
     },
     /// More data in a PDU, or more R2Ts, than agreed.
-    #[error("{pdu:?} PDU: {value} exceeds the limit {limit}")]
+    #[error("{pdu} PDU: {value} exceeds the limit {limit}")]
     LimitExceeded {
         /// The PDU's type.
         pdu: PduType,

@@ -1,5 +1,6 @@
 //! The first eight bytes of every PDU, and the lengths that follow from them.
 
+use core::fmt;
 use core::mem::{offset_of, size_of};
 
 use zerocopy::little_endian::U32;
@@ -32,6 +33,23 @@ pub enum PduType {
     C2hData = 0x07,
     /// Ready to Transfer, controller to host.
     R2t = 0x09,
+}
+
+impl fmt::Display for PduType {
+    /// Writes the name in the specification.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::IcReq => "ICReq",
+            Self::IcResp => "ICResp",
+            Self::H2cTermReq => "H2CTermReq",
+            Self::C2hTermReq => "C2HTermReq",
+            Self::CapsuleCmd => "CapsuleCmd",
+            Self::CapsuleResp => "CapsuleResp",
+            Self::H2cData => "H2CData",
+            Self::C2hData => "C2HData",
+            Self::R2t => "R2T",
+        })
+    }
 }
 
 impl PduType {

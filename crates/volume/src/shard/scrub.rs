@@ -14,6 +14,8 @@
 //!
 //! The engine has no clock: the caller paces the steps.
 
+use std::fmt;
+
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Mapping, NodeView, Root, Superblock};
 use local_sync::yield_now;
@@ -67,6 +69,24 @@ pub enum Structure {
     /// A count that is wrong: the free blocks of the extent that begins here, or the mapped blocks of a volume whose
     /// descriptor this is.
     Count,
+}
+
+impl fmt::Display for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Superblock => "superblock",
+            Self::Root => "root",
+            Self::Table => "table",
+            Self::Bitmap => "bitmap",
+            Self::Node => "node",
+            Self::Data => "data",
+            Self::Shared => "shared",
+            Self::Free => "free",
+            Self::Outside => "outside",
+            Self::Leaked => "leaked",
+            Self::Count => "count",
+        })
+    }
 }
 
 /// A damaged block, or one that does not fit.

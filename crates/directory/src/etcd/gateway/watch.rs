@@ -149,7 +149,7 @@ impl Gateway {
         let mut watch = Watch { gateway: self.clone(), stream, buffer: Vec::new(), first: None };
         let begun = tokio::time::timeout(timeout, watch.begin()).await;
         begun.unwrap_or_else(|_| {
-            let reason = format!("no watch within {timeout:?}");
+            let reason = format!("no watch within {} s", timeout.as_secs_f32());
             Err(HttpError::NoAnswer { authority: self.authority.clone(), reason }.into())
         })?;
         Ok(watch)

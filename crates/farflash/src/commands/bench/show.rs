@@ -66,7 +66,7 @@ pub(super) fn result(bench: &Bench, finished: &Finished) -> Result<(), Failure> 
     }
     let json = Json {
         target: bench.target.to_string(),
-        rw: format!("{:?}", bench.rw).to_lowercase(),
+        rw: bench.rw.name(),
         bs: bench.bs.0,
         qd: finished.depth,
         connections: bench.connections,
