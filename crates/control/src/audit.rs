@@ -12,28 +12,37 @@
 //! - L4: what is done past the API, by signal or command line, has two such lines, too: see `deed.rs`.
 //! - L5: a file that was removed is made again, and a line that a crash or a full disk has torn is ended, before the next
 //!   is written. A file that was moved away gets what comes until [`Audit::reopen`].
+//! - L6: that it takes no lines is told by the state of the server and by a metric, also before a change is refused for it.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 use crate::refusals::Refusals;
+use crate::{RefusalCause, Refusing};
 
 /// A request's body up to this length, as a line has it, is recorded as it is. A volume's restrictions have no more.
 const REQUEST_BYTES_MAX: usize = 2048;
 /// So is a path or a method.
 const TEXT_BYTES_MAX: usize = 512;
+
+/// Room for both lines of a change (L3), with its caller's name, for what a look reserves.
+const ROOM_BYTES: u64 = 16 << 10;
+/// The time for a look, after which its file system counts as hung.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One line.
 #[derive(Debug, Serialize)]
@@ -60,12 +69,53 @@ pub(crate) struct Line<'a> {
     pub(crate) outcome: Option<&'a str>,
 }
 
+/// The state of the file, as far as it is known.
+#[derive(Default)]
+struct Condition {
+    /// The error that was met last, unless it is over.
+    wrong: Mutex<Option<Wrong>>,
+    looking: AtomicBool,
+}
+
+struct Wrong {
+    why: String,
+    /// A look finds out when it is over; else only a line that is written does.
+    is_over_by_look: bool,
+}
+
+impl Condition {
+    /// Notes what came of a line.
+    fn wrote(&self, written: &io::Result<()>) {
+        *self.lock() = written.as_ref().err().map(|error| Wrong {
+            why: error.to_string(),
+            is_over_by_look: matches!(
+                error.kind(),
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
+            ),
+        });
+    }
+
+    /// Notes what came of a look.
+    fn looked(&self, found: &io::Result<()>) {
+        let mut wrong = self.lock();
+        match found {
+            Err(error) => *wrong = Some(Wrong { why: error.to_string(), is_over_by_look: true }),
+            Ok(()) => *wrong = wrong.take().filter(|wrong| !wrong.is_over_by_look),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Wrong>> {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// The file. Clones write to the same.
 #[derive(Clone)]
 pub struct Audit {
     path: PathBuf,
     file: Arc<Mutex<File>>,
     next_id: Arc<AtomicU64>,
+    condition: Arc<Condition>,
     pub(crate) refusals: Arc<Refusals>,
 }
 
@@ -79,6 +129,7 @@ impl Audit {
             path: path.to_owned(),
             file: Arc::new(Mutex::new(append_to(path)?)),
             next_id: Arc::new(now_unix_us().into()),
+            condition: Arc::default(),
             refusals: Arc::default(),
         })
     }
@@ -101,9 +152,54 @@ impl Audit {
 
     /// Writes a line, durably; the log says if it cannot. Waits for the device.
     pub(crate) fn record(&self, line: &Line<'_>) -> io::Result<()> {
-        self.append(&ascii(line)).inspect_err(|error| {
-            tracing::error!(%error, ?line, "the audit log cannot be written");
-        })
+        let written = self.append(&ascii(line));
+        if let Err(error) = &written {
+            let Line { id, caller, method, path, status, .. } = line;
+            tracing::error!(
+                %error, id, caller, method, path, status, "the audit log cannot be written"
+            );
+        }
+        self.condition.wrote(&written);
+        written
+    }
+
+    /// Returns what keeps lines out, if anything does, so that changes are refused (L6).
+    pub(crate) async fn trouble(&self) -> Option<Refusing> {
+        if !self.condition.looking.swap(true, Ordering::SeqCst) {
+            let audit = self.clone();
+            let looking = tokio::task::spawn_blocking(move || {
+                audit.condition.looked(&audit.make_room());
+                audit.condition.looking.store(false, Ordering::SeqCst);
+            });
+            // One that is cut off here goes on, and nothing else looks meanwhile.
+            if tokio::time::timeout(LOOK_TIMEOUT, looking).await.is_err() {
+                self.condition.looked(&Err(io::Error::other("its file system does not answer")));
+            }
+        }
+        let why = self.condition.lock().as_ref()?.why.clone();
+        let path = self.path.display();
+        let text = format!(
+            "changes are refused, since the audit log {path} takes no lines ({why}): give it space, or another place with \
+             --audit-log"
+        );
+        Some(Refusing { cause: RefusalCause::AuditLog, text })
+    }
+
+    /// Reserves room for the next lines behind the end, as far as the file system can, and so finds out whether there is any.
+    fn make_room(&self) -> io::Result<()> {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.metadata()?.nlink() == 0 {
+            *file = append_to(&self.path)?;
+        }
+        let found = file.metadata()?;
+        if !found.is_file() {
+            return Ok(());
+        }
+        match fallocate(&*file, FallocateFlags::KEEP_SIZE, found.len(), ROOM_BYTES) {
+            // What cannot be reserved may be there.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) | Ok(()) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Adds a whole line or nothing (L5).

@@ -138,9 +138,12 @@ pub struct Volume {
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent_interfaces: Vec<String>,
-    /// Until when a token that was replaced still opens it, if one does: in seconds since 1970 UTC.
+    /// Until when a token that was replaced still opens it, if one does: in seconds since 1970 UTC, by its host's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_until: Option<u64>,
+    /// For how many seconds more it does, whatever that clock says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds_left: Option<u64>,
     /// The tenant whose it is, if it is one's.
     #[serde(default)]
     pub owner: Option<String>,
@@ -230,6 +233,9 @@ pub struct Server {
     /// Tasks of the server that failed by a fault of the program since it started.
     #[serde(default)]
     pub task_failures: u64,
+    /// Conditions for which it refuses changes now, on all devices. Those of one device are among its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refusing: Vec<Refusing>,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.
@@ -262,6 +268,45 @@ impl ServerNoticeKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::TaskEnded => "task_ended",
+        }
+    }
+}
+
+/// A condition for which a server refuses changes.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct Refusing {
+    /// Its cause.
+    pub cause: RefusalCause,
+    /// The condition, and what to do about it.
+    pub text: String,
+}
+
+/// Causes for which a server refuses changes.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCause {
+    /// The audit log takes no lines.
+    AuditLog,
+    /// The directory of the cluster cannot be asked.
+    Directory,
+    /// No volume is served until the directory confirms what is this host's.
+    Fence,
+    /// It is not known yet what tenants have on this host of their quotas.
+    Quotas,
+}
+
+impl RefusalCause {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::AuditLog, Self::Directory, Self::Fence, Self::Quotas];
+
+    /// As it is called in documents and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AuditLog => "audit_log",
+            Self::Directory => "directory",
+            Self::Fence => "fence",
+            Self::Quotas => "quotas",
         }
     }
 }

@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 
 use crate::gate::Counts;
 use crate::{
-    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, ScrubStats, Server,
-    ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
+    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, RefusalCause, ScrubStats,
+    Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -104,6 +104,14 @@ pub(crate) fn text(
         text.family("farflash_fenced", "gauge", help);
         let fenced = u8::from(server.directory.is_fenced);
         text.sample("farflash_fenced", &Labels::default(), fenced);
+    }
+    let help =
+        "1 while changes are refused for this cause; those of one device are among its notices.";
+    text.family("farflash_changes_refused", "gauge", help);
+    for cause in RefusalCause::ALL {
+        let labels = Labels::new(&[("cause", &cause.name())]);
+        let holds = server.refusing.iter().any(|refusing| refusing.cause == cause);
+        text.sample("farflash_changes_refused", &labels, u8::from(holds));
     }
     let name = "farflash_api_authentication_failures_total";
     text.family(name, "counter", "Requests to the API without a known token.");
@@ -462,6 +470,10 @@ mod tests {
             notices: Vec::new(),
             task_failures: 0,
             directory: crate::DirectoryStatus::default(),
+            refusing: vec![crate::Refusing {
+                cause: RefusalCause::Fence,
+                text: "no volume is served".to_owned(),
+            }],
             cores: Vec::new(),
             devices: Vec::new(),
         };
@@ -533,6 +545,8 @@ mod tests {
         for sample in [
             "farflash_api_authentication_failures_total 8\n",
             "farflash_api_put_off_total 3\n",
+            "farflash_changes_refused{cause=\"fence\"} 1\n",
+            "farflash_changes_refused{cause=\"audit_log\"} 0\n",
             "farflash_tenant_allocated_bytes{tenant=\"b\"} 4\n",
             "farflash_tenant_allocated_bytes_limit{tenant=\"b\"} 5\n",
             "farflash_tenant_provisioned_bytes{tenant=\"acme\"} 3\n",

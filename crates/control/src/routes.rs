@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
 use axum::{Extension, Json, Router};
 
+use crate::audit::Audit;
 use crate::caller::{Caller, Observer, Operator};
 use crate::gate::{self, Counts, Guard};
 use crate::limits::Limits;
@@ -28,8 +29,13 @@ use crate::{
 
 type Service = State<Arc<dyn VolumeService>>;
 
+/// The audit log, if there is one.
+#[derive(Clone)]
+struct Audited(Option<Audit>);
+
 pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limits) -> Router {
     let (users, counts) = (guard.users.clone(), Arc::new(Counts::default()));
+    let audited = Audited(guard.audit.clone());
     let (guard, counting) = (Arc::new(guard), counts.clone());
     let (relaying, encrypts) = (service.clone(), Encrypts(guard.tls.is_some()));
     Router::new()
@@ -63,6 +69,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         }))
         .layer(Extension(users))
         .layer(Extension(counts))
+        .layer(Extension(audited))
         .layer(middleware::from_fn(move |request, next| {
             bounded(limits.request_timeout, request, next)
         }))
@@ -439,8 +446,24 @@ async fn delete_volume_with_data(
         Problem,
     )
 )]
-async fn show_server(_: Operator, State(service): Service) -> Result<Json<Server>, Problem> {
-    Ok(Json(service.server().await?))
+async fn show_server(
+    _: Operator,
+    State(service): Service,
+    Extension(audit): Extension<Audited>,
+) -> Result<Json<Server>, Problem> {
+    Ok(Json(state_of(&service, &audit).await?))
+}
+
+/// The state of the server, with what the API itself refuses changes for.
+async fn state_of(
+    service: &Arc<dyn VolumeService>,
+    Audited(audit): &Audited,
+) -> Result<Server, Problem> {
+    let mut server = service.server().await?;
+    if let Some(audit) = audit {
+        server.refusing.extend(audit.trouble().await);
+    }
+    Ok(server)
 }
 
 /// The same figures, and those of `/v1/server`, for Prometheus.
@@ -456,8 +479,9 @@ async fn show_metrics(
     State(service): Service,
     Extension(users): Extension<Users>,
     Extension(counts): Extension<Arc<Counts>>,
+    Extension(audit): Extension<Audited>,
 ) -> Result<Response, Problem> {
-    let (server, stats) = (service.server().await?, service.stats().await?);
+    let (server, stats) = (state_of(&service, &audit).await?, service.stats().await?);
     let tenants = users.tenants();
     let volumes = match tenants.is_empty() {
         true => Vec::new(),

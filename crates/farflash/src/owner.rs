@@ -11,9 +11,12 @@
 //!   the owner was of another boot or machine and is gone, or this is a copy of the device that it serves.
 //! - U4: a server that finds another owner's mark stops serving the device at once.
 //! - U5: an owner that is stopped renews nothing, and would go on; it is refused as one that lives.
+//! - U6: a renewal keeps the time of day with the device, so that a grace that is over is not reopened by a clock that is set back
+//!   while no server runs (`reactor::not_before`). In a cluster the mark is written for that alone, and refuses nothing.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use io_traits::Buffer;
@@ -40,6 +43,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub(crate) struct Owner {
     mark: OwnerMark,
+    /// Claims say which host serves the device (U6).
+    is_in_cluster: bool,
 }
 
 /// The outcome of a renewal.
@@ -59,11 +64,18 @@ impl Owner {
         device: &OwnedDevice,
         superblock: &Superblock,
     ) -> Result<Option<Self>, Failure> {
-        refuse_if_owned(path, device)?;
-        if let Some(before) = read(device) {
+        let is_in_cluster = superblock.cluster.is_some();
+        if !is_in_cluster {
+            refuse_if_owned(path, device)?;
+        }
+        if let Some(before) = read_any(device).filter(|before| before.device == superblock.uuid) {
             tell_of_clock(reactor::not_before(Duration::from_secs(before.seconds)));
         }
-        let own = Self { mark: own_mark(superblock.uuid) };
+        let own = Self { mark: own_mark(superblock.uuid), is_in_cluster };
+        if is_in_cluster {
+            // Nothing relies on it: the first renewal that succeeds is early enough.
+            return Ok(Some(own));
+        }
         match own.write(device) {
             Err(Errno::NOSPC | Errno::DQUOT) => {
                 tracing::warn!(
@@ -85,9 +97,10 @@ impl Owner {
         }
     }
 
-    /// Says once more that this process serves the device.
+    /// Says once more that this process serves the device, and that it did so until now.
     pub(crate) fn renew(&mut self, device: &OwnedDevice) -> Renewal {
-        if let Some(found) = read(device)
+        if !self.is_in_cluster
+            && let Some(found) = read(device)
             && found.device == self.mark.device
             && found.instance != self.mark.instance
             // An old state of the device was copied over it: that is no owner.
@@ -141,15 +154,19 @@ fn is_renewed(device: &OwnedDevice, first: &OwnerMark) -> bool {
     false
 }
 
+fn read_any(device: &OwnedDevice) -> Option<OwnerMark> {
+    let block = device.read_block(Superblock::OWNER_MARK).ok()?;
+    OwnerMark::decode(block.as_bytes()).ok()
+}
+
 /// The mark of the device, if it has one that is of this device.
 fn read(device: &OwnedDevice) -> Option<OwnerMark> {
-    let block = device.read_block(Superblock::OWNER_MARK).ok()?;
-    let mark = OwnerMark::decode(block.as_bytes()).ok()?;
+    let mark = read_any(device)?;
     let start = device.read_block(Superblock::places(1)[0]).ok();
     let superblock = start.and_then(|start| Superblock::decode(start.as_bytes()).ok());
     // Of a device whose start is damaged the mark speaks all the same.
     let is_of_this = superblock.is_none_or(|superblock| superblock.uuid == mark.device);
-    // In a cluster claims count, and no mark is renewed (U1).
+    // In a cluster claims count (U6).
     let is_in_cluster = superblock.is_some_and(|superblock| superblock.cluster.is_some());
     (is_of_this && !is_in_cluster).then_some(mark)
 }
@@ -165,9 +182,19 @@ enum Process {
     Unknown,
 }
 
+/// The boot of this machine, and the namespace of this process's number: neither changes while the process lives.
+fn here() -> (Uuid, u64) {
+    static HERE: OnceLock<(Uuid, u64)> = OnceLock::new();
+    *HERE.get_or_init(|| {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+        (boot.trim().parse().unwrap_or_default(), namespace)
+    })
+}
+
 fn state_of(mark: &OwnerMark) -> Process {
-    let own = own_mark(mark.device);
-    if (mark.boot, mark.namespace) != (own.boot, own.namespace) || own.boot.is_nil() {
+    let own = here();
+    if (mark.boot, mark.namespace) != own || mark.boot.is_nil() {
         return Process::Unknown;
     }
     let Some(pid) = i32::try_from(mark.pid).ok().and_then(Pid::from_raw) else {
@@ -197,8 +224,7 @@ fn stat_of(pid: &str) -> Option<(char, u64)> {
 
 /// The mark of this process.
 fn own_mark(device: Uuid) -> OwnerMark {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let namespace = std::fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino());
+    let (boot, namespace) = here();
     let mut host_name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     while host_name.len() > HOST_NAME_BYTES_MAX {
         host_name.pop();
@@ -207,7 +233,7 @@ fn own_mark(device: Uuid) -> OwnerMark {
         device,
         instance: Uuid::new_v4(),
         renewals: 0,
-        boot: boot.trim().parse().unwrap_or_default(),
+        boot,
         pid: std::process::id().into(),
         began: stat_of("self").map_or(0, |(_, began)| began),
         namespace,

@@ -46,7 +46,7 @@ pub use open::{
     create_sparse,
 };
 pub use storage::FileDevice;
-pub use time_of_day::{not_before, unix_time};
+pub use time_of_day::{clock_behind, not_before, unix_time};
 pub use uring::{RingCounters, SetupError, self_test};
 
 #[cfg(test)]

@@ -37,6 +37,13 @@ pub fn unix_time() -> Duration {
     later(OFFSET.get_or_init(AtomicU64::default), wall, since_boot())
 }
 
+/// Returns how far [`unix_time`] is ahead of the clock of the machine, which was set back.
+#[must_use]
+pub fn clock_behind() -> Duration {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    unix_time().saturating_sub(wall)
+}
+
 /// Has [`unix_time`] be at least `time` from now on: an earlier process has seen it. Returns how far the clock of the
 /// machine is behind that.
 pub fn not_before(time: Duration) -> Duration {

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::support::{Answer, Api, HOST, code, user};
-use control::{ApiClient, ApiToken, Audit, Guard, Limits, OtherHost, ProblemCode, Users};
+use control::{
+    ApiClient, ApiToken, Audit, Guard, Limits, OtherHost, ProblemCode, RefusalCause, Users,
+};
 use serde_json::Value;
 
 /// An API that records, and its log.
@@ -135,6 +137,31 @@ fn a_log_that_was_removed_is_made_again() {
     assert_eq!(lines.len(), 2);
     std::fs::remove_dir_all(recorded.files.path()).unwrap();
     assert_eq!(code(&ops.delete("three").unwrap_err()), ProblemCode::Unavailable);
+}
+
+/// L6: a log that takes no lines is told before a change is refused for it, and no more when there is room again.
+#[test]
+fn a_log_that_takes_no_lines_is_told_by_the_state() {
+    let recorded = Recorded::start();
+    let told = || {
+        let refusing = recorded.client(0).server().unwrap().refusing;
+        let metrics = recorded.ask("GET", "/metrics", "").body;
+        let holds = metrics.contains("farflash_changes_refused{cause=\"audit_log\"} 1\n");
+        assert!(holds != metrics.contains("farflash_changes_refused{cause=\"audit_log\"} 0\n"));
+        assert_eq!(!refusing.is_empty(), holds, "{refusing:?}");
+        refusing.first().map(|refusing| (refusing.cause, refusing.text.clone()))
+    };
+    assert_eq!(told(), None);
+    std::fs::remove_dir_all(recorded.files.path()).unwrap();
+    let (cause, text) = told().expect("there is no place for it");
+    assert_eq!(cause, RefusalCause::AuditLog);
+    assert!(text.contains("audit.jsonl takes no lines") && text.contains("--audit-log"), "{text}");
+    recorded.client(0).delete("one").unwrap_err();
+    assert!(told().is_some());
+    std::fs::create_dir(recorded.files.path()).unwrap();
+    recorded.client(0).delete("one").unwrap_err();
+    assert_eq!(told(), None);
+    assert_eq!(lines(&recorded.path()).len(), 2);
 }
 
 /// L1: what was changed is answered, also when that cannot be recorded any more, since a new token is shown once; and the next

@@ -37,19 +37,10 @@ impl Status {
         let missing = Missing::of(&client, &server)?;
         let report = Report { server: &server, missing: &missing };
         self.output.print(&report, |out| show(out, &server))?;
-        let away = server.directory.cut_off.iter();
-        let away =
-            away.map(|why| format!("the directory is away, and nothing can be changed: {why}"));
-        let fence = server.directory.fence_after_seconds.filter(|_| server.directory.is_fenced);
-        let fenced = fence.map(|after| {
-            format!(
-                "no volume is served until the directory confirms what is this host's (--fence-after {after}s)"
-            )
-        });
-        let away = fenced.into_iter().chain(away);
+        let refusing = server.refusing.iter().map(|condition| condition.text.clone());
         let notices = server.notices.iter().map(|notice| notice.text.clone());
-        let own = away.chain(notices).chain(server.devices.iter().filter_map(complaint));
-        let own: Vec<String> = own.collect();
+        let complaints = server.devices.iter().filter_map(complaint);
+        let own: Vec<String> = refusing.chain(notices).chain(complaints).collect();
         let remedy = match own.is_empty() {
             true => MISSING_REMEDY,
             false if server.notices.is_empty() => remedy(&server.devices),
@@ -128,7 +119,7 @@ fn remedy(devices: &[Device]) -> &'static str {
             "see the server's log, and `farflash scrub` for what is damaged"
         }
         Some(DeviceHealth::Good) => "delete or trim something",
-        None => "bring etcd back, and the way to it",
+        None => "do what is said there; changes are made again by themselves when it is done",
     }
 }
 
@@ -247,7 +238,7 @@ mod tests {
         let trouble = Some("it is not there (plug it in)".to_owned());
         let away = Device { trouble, ..device("failed", 0) };
         for (devices, part) in [
-            (vec![good.clone()], "etcd"),
+            (vec![good.clone()], "do what is said there"),
             (vec![device("good", 0)], "trim"),
             (vec![good, device("degraded", 4)], "farflash scrub"),
             (vec![device("degraded", 4), unwritable.clone()], "dmesg"),

@@ -467,13 +467,10 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     if !volume.absent_interfaces.is_empty() {
         writeln!(out, "absent     interfaces {}", volume.absent_interfaces.join(", "))?;
     }
-    if let Some(until) = volume.grace_until {
-        let left = until.saturating_sub(reactor::unix_time().as_secs());
+    if let (Some(until), Some(left)) = (volume.grace_until, volume.grace_seconds_left) {
         let left = super::status::spoken(std::time::Duration::from_secs(left));
-        writeln!(
-            out,
-            "grace      the token before opens it for another {left} (until {until}, seconds since 1970)"
-        )?;
+        let until = crate::output::utc(until);
+        writeln!(out, "grace      the token before opens it for another {left}, until {until}")?;
     }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)

@@ -21,9 +21,26 @@ pub(super) fn now() -> UnixSeconds {
     UnixSeconds(reactor::unix_time().as_secs())
 }
 
-/// Until when a token that was replaced still opens the volume, if one does.
-pub(super) fn grace_until(access: &Access) -> Option<u64> {
-    access.tokens_at(now()).filter_map(|token| token.until).map(|until| until.0).max()
+/// How long a token that was replaced still opens a volume.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Grace {
+    pub(super) seconds_left: u64,
+    /// In seconds since 1970 UTC, by the clock of the machine as it is set now.
+    pub(super) until: u64,
+}
+
+/// The grace that runs, if one does.
+pub(super) fn grace(access: &Access) -> Option<Grace> {
+    grace_at(access, now(), reactor::clock_behind().as_secs())
+}
+
+/// The same at a time, which is ahead of the machine's clock by so many seconds.
+fn grace_at(access: &Access, now: UnixSeconds, ahead: u64) -> Option<Grace> {
+    let until = access.tokens_at(now).filter_map(|token| token.until).max()?;
+    Some(Grace {
+        seconds_left: until.0.saturating_sub(now.0),
+        until: until.0.saturating_sub(ahead),
+    })
 }
 
 /// Access to a new volume, and the tokens that give it.
@@ -160,6 +177,18 @@ mod tests {
         let (access, _) = rotated(access, None, Hash::Sha256).expect("random numbers");
         assert_eq!(access.tokens_at(now()).count(), 1);
         assert!(rotated(access, Some(control::GRACE_SECONDS_MAX + 1), Hash::Sha256).is_err());
+    }
+
+    /// A grace is told as it runs, also on a machine whose clock was set back by an hour.
+    #[test]
+    fn a_grace_is_told_by_the_time_that_is_left() {
+        let (access, _) = create(None, None, Hash::Sha256).expect("random numbers");
+        let (mut access, _) = rotated(access, Some(60), Hash::Sha256).expect("random numbers");
+        access.tokens[1].until = Some(UnixSeconds(100_060));
+        let at = |now| grace_at(&access, UnixSeconds(now), 3600);
+        assert_eq!(at(100_000), Some(Grace { seconds_left: 60, until: 96_460 }));
+        assert_eq!(at(100_045), Some(Grace { seconds_left: 15, until: 96_460 }));
+        assert_eq!(at(100_060), None);
     }
 
     /// What is of no use any more does not lie on a device longer than it has to.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use control::{
     Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
-    Portal, ServiceError, Serving, Volume, VolumeKey, VolumeName, VolumeState, connect_line, nqn,
+    Portal, RefusalCause, Refusing, ServiceError, Serving, Volume, VolumeKey, VolumeName,
+    VolumeState, connect_line, nqn,
 };
 use dataplane::VolumeStatus;
 use directory::{
@@ -294,6 +295,7 @@ impl State {
             },
             absent_interfaces: Vec::new(),
             grace_until: None,
+            grace_seconds_left: None,
             owner: record.owner.clone(),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,
@@ -322,6 +324,38 @@ impl State {
             fence_after_seconds: self.membership.tenure.term().map(|t| t.ends_after().as_secs()),
             is_fenced: self.is_fenced(),
         }
+    }
+
+    /// Returns the conditions for which this host refuses changes.
+    pub(super) fn refusing(&self) -> Vec<Refusing> {
+        let mut all = Vec::new();
+        let mut add = |cause, text| all.push(Refusing { cause, text });
+        if self.is_fenced() {
+            let after = self.membership.tenure.term().map_or(0, |term| term.ends_after().as_secs());
+            add(
+                RefusalCause::Fence,
+                format!(
+                    "no volume is served until the directory confirms what is this host's (--fence-after {after}s): bring \
+                     etcd back, and the way to it"
+                ),
+            );
+        }
+        match self.view().cut_off.as_deref() {
+            Some(why) => add(
+                RefusalCause::Directory,
+                format!(
+                    "the directory is away, and nothing can be changed: {why}: bring etcd back, and the way to it"
+                ),
+            ),
+            None if !self.is_accounted() => add(
+                RefusalCause::Quotas,
+                "what tenants have on this host of their quotas is being counted, and nothing of tenants can be changed until \
+                 it is: wait"
+                    .to_owned(),
+            ),
+            None => {}
+        }
+        all
     }
 
     fn host(&self, view: &View, id: Uuid) -> Host {

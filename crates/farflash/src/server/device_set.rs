@@ -104,10 +104,7 @@ impl OpenDevice {
                 let (opened, spec, superblock) = (opened.clone(), spec.clone(), self.superblock);
                 Some(move || {
                     hold_space(&spec, &opened);
-                    match superblock.cluster {
-                        None => Owner::take(&spec.path, &opened, &superblock),
-                        Some(_) => Ok(None),
-                    }
+                    Owner::take(&spec.path, &opened, &superblock)
                 })
             }
             _ => None,

@@ -9,7 +9,7 @@ use control::{
 };
 use dataplane::{CoreStats, DeviceStats, ShardFailure};
 use units::BLOCK_SIZE;
-use volume::{Damaged, Structure};
+use volume::Damaged;
 
 use super::lines;
 use super::message::CoreMessage;
@@ -63,6 +63,7 @@ impl State {
             directory: self.directory_status(),
             notices: self.tasks.notices(),
             task_failures: self.tasks.panics(),
+            refusing: self.refusing(),
             cores,
             devices: (0..self.devices.len())
                 .map(|device| self.device_document(device, &all))
@@ -169,14 +170,9 @@ impl Space {
     }
 }
 
-/// What the API calls it.
-pub(super) fn structure_name(structure: Structure) -> String {
-    format!("{structure:?}").to_lowercase()
-}
-
 fn place_document(place: &Damaged) -> DamagedPlace {
     DamagedPlace {
-        what: structure_name(place.structure),
+        what: place.structure.to_string(),
         at_byte: place.pba.0 * BLOCK_SIZE as u64,
         volume: place.volume.as_ref().map(|(id, _)| *id),
         volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),

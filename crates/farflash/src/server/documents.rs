@@ -48,6 +48,7 @@ impl State {
         let nqn = nqn(volume.uuid);
         let access = volume.access.as_ref();
         let (restrictions, trouble) = access::shown(access);
+        let grace = access.and_then(access::grace);
         Volume {
             id: volume.uuid,
             name: volume.name.clone(),
@@ -61,7 +62,8 @@ impl State {
             slo: slo_document(volume.slo),
             absent_interfaces: interfaces::absent(&restrictions.interfaces),
             restrictions,
-            grace_until: access.and_then(access::grace_until),
+            grace_until: grace.map(|grace| grace.until),
+            grace_seconds_left: grace.map(|grace| grace.seconds_left),
             owner: access.and_then(|access| access.owner.clone()),
             connect: connect_line(&nqn, portal.address, self.authenticates),
             nqn,

@@ -51,6 +51,11 @@ impl Fence {
         self.gate.passes.load(Ordering::Relaxed) == SHUT
     }
 
+    /// Returns whether a request by the newest way may begin now.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_shut() && !self.tenure.has_ended(BootTime::now)
+    }
+
     /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (F2).
     pub(super) fn renew(&self) -> Option<u32> {
         let next = |way: u32| way.checked_add(1).filter(|way| *way != SHUT);

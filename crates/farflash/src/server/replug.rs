@@ -183,7 +183,9 @@ async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> 
 /// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
 async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
     let (drive, renewal) = aside(state, device, move || {
-        let renewal = drive.owner.as_mut().map(|owner| owner.renew(&drive.opened));
+        // A mark is a write as any other (F1, F3 of `fence.rs`).
+        let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
+        let renewal = owner.map(|owner| owner.renew(&drive.opened));
         (drive, renewal)
     })
     .await;

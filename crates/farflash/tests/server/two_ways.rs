@@ -3,6 +3,8 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::etcd::EtcdProcesses;
+use crate::support::cluster::{host, url};
 use crate::support::host::on_core;
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
@@ -124,14 +126,37 @@ fn put_mark(image: &Path, mark: &OwnerMark) {
 }
 
 /// A replaced token opens its volume for as long as was said, though the clock was set back and the server started again.
-///
-/// Method: instead of the clock going back, the device was last served two hours later than the clock says.
 #[test]
 fn a_clock_that_was_set_back_reopens_no_grace() {
     let files = Files::new();
     let path = image(&files);
     succeed(&["format", "--device", &device(&path)]);
-    let mut server = Server::start(&device(&path));
+    reopens_no_grace(&path, || Server::start(&device(&path)));
+}
+
+/// The same in a cluster, where claims say which host serves a device, and the mark is written for its time alone.
+#[test]
+fn a_clock_that_was_set_back_reopens_no_grace_in_a_cluster() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let path = image(&files);
+    succeed(&["format", "--device", &device(&path)]);
+    let directory = url(etcd.address(0), "graces");
+    reopens_no_grace(&path, || {
+        let server = host(&directory, "a", &device(&path));
+        // Renewed a moment after the start.
+        until("the mark is there", || {
+            let mut block = [0; 4096];
+            let file = std::fs::File::open(&path).unwrap();
+            file.read_exact_at(&mut block, Superblock::OWNER_MARK.0 * 4096).unwrap();
+            OwnerMark::decode(&block).is_ok_and(|mark| mark.pid == u64::from(server.pid()))
+        });
+        server
+    });
+}
+
+/// Method: instead of the clock going back, the device was last served two hours later than the clock says.
+fn reopens_no_grace(path: &Path, start: impl Fn() -> Server) {
+    let mut server = start();
     server.volume_json(&["create", "v", "--size", "64MiB"]);
     // Not kept: hosts go on with the token before.
     let changed = server.volume(&["change-auth", "v", "--grace", "1h"]);
@@ -146,14 +171,18 @@ fn a_clock_that_was_set_back_reopens_no_grace() {
             client::Client::connect(handle.clone(), address, &nqn, options).await.is_ok()
         })
     };
-    assert!(opens(&server) && server.volume(&["show", "v"]).stdout.contains("grace "));
+    let shown = server.volume(&["show", "v"]).stdout;
+    assert!(opens(&server) && shown.contains("grace      ") && shown.contains("Z\n"), "{shown}");
     for (seconds, is_open) in [(0, true), (7200, false), (0, false)] {
         server.signal("TERM");
         assert_eq!(server.wait(), Some(0));
-        let mark = mark_of(&path);
-        put_mark(&path, &OwnerMark { seconds: mark.seconds + seconds, ..mark });
-        server = Server::start(&device(&path));
-        assert_eq!(server.volume_json(&["show", "v"]).get("grace_until").is_some(), is_open);
+        let mark = mark_of(path);
+        put_mark(path, &OwnerMark { seconds: mark.seconds + seconds, ..mark });
+        server = start();
+        let volume = server.volume_json(&["show", "v"]);
+        for field in ["grace_until", "grace_seconds_left"] {
+            assert_eq!(volume.get(field).is_some(), is_open, "{field}");
+        }
         assert_eq!(opens(&server), is_open, "served {seconds} s later");
     }
 }

@@ -2,8 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::JoinHandle;
 
+use crate::support::skipped::skipped;
 use crate::support::{Files, Outcome, Server, run};
 use farflash_client::{Cluster, NewVolume};
 use serde_json::Value;
@@ -82,6 +85,47 @@ fn a_change_without_a_whole_record_is_done_with_a_warning() {
             assert_eq!(outcome.stderr.contains(WARNING), warns, "{words:?}: {outcome:?}");
             assert!(!outcome.stdout.contains(WARNING), "{outcome:?}");
         }
+    }
+}
+
+/// Method: the log lies in a file system that is full; then there is room again.
+#[test]
+fn a_full_file_system_below_the_log_is_in_the_status() {
+    let files = Files::new();
+    let mount = files.path("small");
+    std::fs::create_dir(&mount).unwrap();
+    let Some(mounted) = SmallFileSystem::at(&mount) else {
+        return skipped("nothing can be mounted");
+    };
+    let log = mount.join("audit.jsonl");
+    let server = Server::start_with("mem:256MiB", &["--audit-log", log.to_str().unwrap()]);
+    let status = || run(&["status", "--api", &server.api]);
+    std::fs::write(mount.join("other"), vec![1; 1 << 20]).unwrap_err();
+    let full = status();
+    assert_eq!(full.code, Some(1), "{full:?}");
+    assert!(full.stderr.contains("takes no lines (No space left on device"), "{full:?}");
+    assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(1));
+    assert_eq!(status().code, Some(1));
+    std::fs::remove_file(mount.join("other")).unwrap();
+    assert_eq!(status().code, Some(0));
+    assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(0));
+    drop(mounted);
+}
+
+/// A file system of 64 KiB in memory, which takes root.
+struct SmallFileSystem(PathBuf);
+
+impl SmallFileSystem {
+    fn at(mount: &Path) -> Option<Self> {
+        let mut command = Command::new("mount");
+        let status = command.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(mount).status();
+        status.is_ok_and(|status| status.success()).then(|| Self(mount.to_owned()))
+    }
+}
+
+impl Drop for SmallFileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
     }
 }
 

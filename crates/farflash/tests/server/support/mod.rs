@@ -291,6 +291,11 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Stops it as it is: it answers nothing any more.
     pub fn pause(&self) {
         let pid = Pid::from_child(&self.child);
