@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from . import _farflash
+from ._errors import InvalidArgument
 from ._farflash import Volume
 
 __all__ = [
@@ -100,6 +101,10 @@ class VolumeRecord:
     owner: str | None
     #: Who may open it besides knowing its token: hosts, networks, interfaces.
     restrictions: dict[str, list[str]]
+    #: Until when a token that was replaced still opens it, in seconds since 1970 by its host's clock, and for how many
+    #: seconds more, whatever that clock says; None if none does.
+    grace_until: int | None
+    grace_seconds_left: int | None
     #: What a smaller size cut off, in what resize_volume returns, and nowhere else.
     cut_off: CutOff | None
 
@@ -135,6 +140,8 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "slo": record["slo"],
         "owner": record.get("owner"),
         "restrictions": record.get("restrictions", {}),
+        "grace_until": record.get("grace_until"),
+        "grace_seconds_left": record.get("grace_seconds_left"),
         "cut_off": CutOff(cut_off["bytes"], cut_off["at_least"]) if cut_off else None,
     }
 
@@ -229,6 +236,7 @@ class Cluster:
         written a second that it can count on. hosts (NQNs), networks (CIDR) and interfaces restrict who may
         open it, besides knowing its token. owner is the tenant whose it is to be; operators say so.
         """
+        _text("name", name, "what the volume is to be called")
         _check("size", size, _U64)
         for what, given in (("metadata", metadata), ("core", core)):
             _check(what, given, _U32)
@@ -243,7 +251,7 @@ class Cluster:
 
     def show_volume(self, volume: str) -> VolumeRecord:
         """What is known of a volume, given by name or id."""
-        return VolumeRecord._of(json.loads(self._native.show(volume)))
+        return VolumeRecord._of(json.loads(self._native.show(_volume(volume))))
 
     def resize_volume(
         self, volume: str, size: int, *, lose_data: bool = False, if_size: int | None = None
@@ -254,7 +262,7 @@ class Cluster:
         """
         _check("size", size, _U64)
         _check("if_size", if_size, _U64)
-        resized = self._change(self._native.resize, volume, size, lose_data, if_size)
+        resized = self._change(self._native.resize, _volume(volume), size, lose_data, if_size)
         return VolumeRecord._of(json.loads(resized))
 
     def set_slo(
@@ -263,14 +271,14 @@ class Cluster:
         """Changes what a volume is promised of its device: share or rates, as for create_volume."""
         if share is None and rates is None:
             raise ValueError("either share or rates is to be given")
-        return VolumeRecord._of(json.loads(self._change(self._native.set_slo, volume, *_slo(share, rates))))
+        return VolumeRecord._of(json.loads(self._change(self._native.set_slo, _volume(volume), *_slo(share, rates))))
 
     def change_auth(
         self, volume: str, *, cut: bool = False, grace_seconds: int | None = None
     ) -> Tokens:
         """Makes new tokens. The old ones open the volume for grace_seconds more; cut ends open connections."""
         _check("grace_seconds", grace_seconds, _U32)
-        return _tokens(json.loads(self._change(self._native.change_auth, volume, cut, grace_seconds)))
+        return _tokens(json.loads(self._change(self._native.change_auth, _volume(volume), cut, grace_seconds)))
 
     def restrict_volume(
         self,
@@ -282,11 +290,11 @@ class Cluster:
     ) -> VolumeRecord:
         """Changes who may open a volume. A list that is not given stays; an empty one restricts nothing."""
         lists = [None if given is None else list(given) for given in (hosts, networks, interfaces)]
-        return VolumeRecord._of(json.loads(self._change(self._native.restrict, volume, *lists)))
+        return VolumeRecord._of(json.loads(self._change(self._native.restrict, _volume(volume), *lists)))
 
     def delete_volume(self, volume: str, *, lose_data: bool = False) -> None:
         """Deletes a volume; one that holds data, or that a host has open, only with lose_data."""
-        self._change(self._native.delete, volume, lose_data)
+        self._change(self._native.delete, _volume(volume), lose_data)
 
     def open_volume(
         self,
@@ -308,6 +316,7 @@ class Cluster:
         requests each at a time; digests are checksums on the way. Requests wait recovery_timeout seconds
         for a server that went away.
         """
+        _text("volume", volume, "the volume's name or id, or its place (tcp://IP:PORT/NQN)")
         options = _Options(
             _secret(token, token_file, "FARFLASH_TOKEN"),
             _secret(controller_token, None, "FARFLASH_CONTROLLER_TOKEN"),
@@ -320,6 +329,19 @@ class Cluster:
         if "://" in volume:
             return _farflash.open_place(volume, options)
         return self._native.open(volume, options)
+
+
+def _text(what: str, given: str, means: str) -> str:
+    """Refuses what names nothing."""
+    if not isinstance(given, str):
+        raise TypeError(f"{what} is {means}, in a str, not {type(given).__name__}")
+    if not given.strip():
+        raise InvalidArgument._of(f"{what} is empty: give {means}")
+    return given
+
+
+def _volume(volume: str) -> str:
+    return _text("volume", volume, "the volume's name or id")
 
 
 def _check(what: str, number: int | None, most: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import io
 import os
@@ -20,6 +21,19 @@ __all__ = ["VolumeFile", "open_file"]
 _PARTS_MAX = 1 << 20
 #: Times that a part of a block is tried to be changed while others change the same block.
 _SWAPS_MAX = 10_000
+
+
+def _bytes_of(buffer: ReadableBuffer) -> memoryview | None:
+    """The bytes of a contiguous buffer; None if its elements are of a type that memoryview cannot take apart."""
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise BufferError("the buffer is not contiguous")
+    if view.nbytes == 0:
+        return memoryview(b"")
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError, NotImplementedError):
+        return None
 
 
 class VolumeFile(io.RawIOBase):
@@ -73,7 +87,9 @@ class VolumeFile(io.RawIOBase):
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Reads up to the end of the buffer or of the volume, or less. 0 at the volume's end."""
         self._check_open()
-        view = memoryview(buffer).cast("B")
+        view = _bytes_of(buffer)
+        if view is None:
+            return self._readinto_elsewhere(buffer)
         here, block = self._position, self._block
         length = min(len(view), max(0, self.volume.size - here))
         if length == 0:
@@ -87,6 +103,14 @@ class VolumeFile(io.RawIOBase):
             data = memoryview(self.volume.read(start, end - start))
             view[:length] = data[here - start : here - start + length]
         self._position += length
+        return length
+
+    def _readinto_elsewhere(self, buffer: WriteableBuffer) -> int:
+        """Fills a buffer whose bytes memoryview does not show, as it does not those of ctypes."""
+        data = bytearray(memoryview(buffer).nbytes)
+        length = self.readinto(data)
+        target = (ctypes.c_char * len(data)).from_buffer(buffer)
+        ctypes.memmove(target, bytes(data[:length]), length)
         return length
 
     def readall(self) -> bytes:
@@ -106,7 +130,9 @@ class VolumeFile(io.RawIOBase):
         nothing fits. The position moves only when this returns.
         """
         self._check_open()
-        view, here = memoryview(data).cast("B"), self._position
+        view, here = _bytes_of(data), self._position
+        if view is None:
+            view = memoryview(memoryview(data).tobytes())
         length = min(len(view), max(0, self.volume.size - here))
         if length == 0 and len(view) > 0:
             raise OSError(errno.ENOSPC, "the volume ends here")
@@ -173,6 +199,6 @@ def open_file(volume: str | Volume, *, buffer_size: int = 1 << 16, **options: An
     """Opens a volume as a buffered file that can be read, written and sought. Options are those of
     open_volume; an open volume is taken, too, and closed with the file.
     """
-    if isinstance(volume, str):
+    if not isinstance(volume, Volume):
         volume = open_volume(volume, **options)
     return io.BufferedRandom(VolumeFile(volume), buffer_size)

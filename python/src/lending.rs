@@ -13,9 +13,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use farflash_client::{Data, Landing};
-use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+
+use crate::buffers::Bytes;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -66,7 +67,7 @@ impl Drop for Lent {
 
 /// A buffer of Python's whose bytes are written from where they are.
 pub(crate) struct Loan {
-    buffer: Option<PyBuffer<u8>>,
+    buffer: Option<Bytes>,
     uses: Arc<Uses>,
 }
 
@@ -75,7 +76,7 @@ static KEPT: Mutex<Vec<Loan>> = Mutex::new(Vec::new());
 
 impl Loan {
     /// `buffer` is contiguous.
-    pub(crate) fn new(_py: Python<'_>, buffer: PyBuffer<u8>) -> Self {
+    pub(crate) fn new(_py: Python<'_>, buffer: Bytes) -> Self {
         let over = {
             let mut kept = lock(&KEPT);
             let all = std::mem::take(&mut *kept);
@@ -103,12 +104,11 @@ impl Loan {
     }
 
     fn len(&self) -> usize {
-        self.buffer.as_ref().map_or(0, |buffer| buffer.len_bytes())
+        self.buffer.as_ref().map_or(0, Bytes::len_bytes)
     }
 
     fn lend_until(&self, at: usize, len: usize, behind: Option<Arc<dyn Send + Sync>>) -> Data {
-        let memory = self.buffer.as_ref().and_then(PyBuffer::as_slice_ptr);
-        let memory = memory.expect("a contiguous buffer");
+        let memory = self.buffer.as_ref().expect("kept until this is dropped").memory();
         assert!(at.checked_add(len).is_some_and(|end| end <= memory.len()), "within the buffer");
         *lock(&self.uses.count) += 1;
         // SAFETY: within the buffer, as was just seen.
@@ -205,9 +205,9 @@ impl<'a> Rooms<'a> {
     }
 
     /// In a writable buffer, which is kept as long.
-    pub(crate) fn of_buffer(buffer: &'a PyBuffer<u8>) -> Self {
+    pub(crate) fn of_buffer(buffer: &'a Bytes) -> Self {
         assert!(!buffer.readonly(), "a writable buffer");
-        let memory = buffer.as_slice_ptr().expect("a contiguous buffer");
+        let memory = buffer.memory();
         Self {
             start: memory.cast(),
             len: memory.len(),
@@ -232,12 +232,12 @@ impl<'a> Rooms<'a> {
 pub(crate) struct Filling {
     // Closed before the buffer goes.
     room: OpenRoom,
-    buffer: PyBuffer<u8>,
+    buffer: Bytes,
 }
 
 impl Filling {
     /// `buffer` is contiguous and writable.
-    pub(crate) fn new(buffer: PyBuffer<u8>) -> Self {
+    pub(crate) fn new(buffer: Bytes) -> Self {
         let room = {
             let Rooms { start, len, .. } = Rooms::of_buffer(&buffer);
             // SAFETY: a buffer keeps its memory where it is, and is dropped behind the room.

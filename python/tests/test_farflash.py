@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import ast
 import asyncio
+import ctypes
 import errno
 import io
 import os
@@ -76,6 +77,35 @@ class Basics(unittest.TestCase):
             volume.write(0, "text")
         self.assertEqual(volume.read(0, 0), b"")
 
+    def test_elements_of_any_type_are_bytes(self) -> None:
+        volume = self.volume()
+        words = array.array("I", range(BLOCK // 4))
+        kinds: list[Any] = [
+            words,
+            array.array("d", [1.5] * (BLOCK // 8)),
+            memoryview(words).cast("B").cast("H", (BLOCK // 64, 32)),
+            (ctypes.c_uint16 * (BLOCK // 2))(*range(BLOCK // 2)),
+        ]
+        for data in kinds:
+            with self.subTest(memoryview(data).format):
+                expected = memoryview(data).tobytes()
+                self.assertEqual(volume.write(0, data), BLOCK)
+                self.assertEqual(volume.read(0, BLOCK), expected)
+                self.assertTrue(volume.compare(0, data))
+                ctypes.memset((ctypes.c_char * BLOCK).from_buffer(data), 0, BLOCK)
+                self.assertEqual(volume.readinto(0, data), BLOCK)
+                self.assertEqual(memoryview(data).tobytes(), expected)
+                file = farflash.VolumeFile(volume, closes_volume=False)
+                self.assertEqual(file.write(data), BLOCK)
+                ctypes.memset((ctypes.c_char * BLOCK).from_buffer(data), 0, BLOCK)
+                file.seek(0)
+                self.assertEqual(file.readinto(data), BLOCK)
+                self.assertEqual(memoryview(data).tobytes(), expected)
+        objects = (ctypes.py_object * (BLOCK // 8))()
+        for call in (volume.write, volume.readinto):
+            with self.assertRaisesRegex(BufferError, "Python objects"):
+                call(0, objects)
+
     def test_each_mistake_has_its_exception(self) -> None:
         volume = self.volume()
         cases = [
@@ -92,6 +122,12 @@ class Basics(unittest.TestCase):
             (farflash.InvalidArgument, "no API address", lambda: farflash.open_volume("w")),
             (farflash.InvalidArgument, "no API address", lambda: farflash.Cluster("ftp://x")),
             (farflash.Unreachable, "cannot be reached", farflash.Cluster("http://127.0.0.1:1").list_volumes),
+            (farflash.InvalidArgument, "volume is empty: give", lambda: self.cluster.open_volume("")),
+            (farflash.InvalidArgument, "volume is empty: give", lambda: self.cluster.delete_volume(" ")),
+            (farflash.InvalidArgument, "name is empty: give", lambda: self.cluster.create_volume("", MIB)),
+            (TypeError, "name or id, or its place.*, not NoneType", lambda: self.cluster.open_volume(None)),
+            (TypeError, "name or id.*, not NoneType", lambda: farflash.open_file(None)),
+            (TypeError, "name or id.*, not int", lambda: self.cluster.show_volume(7)),
             (ValueError, "depth", lambda: self.cluster.open_volume("w", depth=0)),
             (ValueError, "size is from 0", lambda: self.cluster.create_volume("w", -1)),
             (ValueError, "core is from 0", lambda: self.cluster.create_volume("w", MIB, core=2**32)),

@@ -46,6 +46,7 @@ mod scrub;
 mod server;
 mod service;
 mod sharing;
+mod shell;
 mod stranger_lines;
 mod tls;
 
@@ -81,4 +82,5 @@ pub use sharing::{
     Ceiling, ChangeDevice, CoreStats, DeviceStats, FlowStats, Latency, MapStats, ScrubStats,
     Sharing, Slo, Stats, VolumeStats, Window, WindowStats,
 };
+pub use shell::shell_word;
 pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};

@@ -9,6 +9,7 @@ use utoipa::openapi::{self, ContentBuilder, Ref, RefOr, ResponseBuilder};
 use utoipa::{IntoResponses, ToSchema};
 
 use crate::ServiceError;
+use crate::shell::shell_word;
 
 /// The media type of a refusal.
 const CONTENT_TYPE: &str = "application/problem+json";
@@ -214,8 +215,9 @@ fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
             ProblemCode::DeviceInUse,
             format!(
                 "see that {holder} is down: powered off, or cut off from all who use its volumes; then ask by \
-                 DELETE /v1/lost-devices/ID/down/{holder} (`farflash device forget ID --confirm-down {holder}`), by which you \
-                 assert that"
+                 DELETE /v1/lost-devices/ID/down/{holder} (`farflash device forget ID --confirm-down {}`), by which you \
+                 assert that",
+                shell_word(holder)
             ),
         ),
         ServiceError::DeviceLost { .. } => (
@@ -307,8 +309,9 @@ impl From<ServiceError> for Problem {
             ServiceError::NoCeiling { device } => (
                 ProblemCode::NoCeiling,
                 format!(
-                    "give it one with `farflash device set {device} --reads-per-second N \
-                     --writes-per-second M`; `farflash calibrate` proposes the numbers"
+                    "give it one with `farflash device set {} --reads-per-second N \
+                     --writes-per-second M`; `farflash calibrate` proposes the numbers",
+                    shell_word(&device)
                 ),
             ),
             ServiceError::UnknownDevice { devices, .. } => {

@@ -11,6 +11,7 @@ use volume::{ClaimMark, HOST_NAME_BYTES_MAX, Superblock};
 
 use crate::failure::Failure;
 use crate::not_opened::{failing, is_failing};
+use crate::shell;
 use crate::storage::on_device;
 
 /// Refuses the device at `path` unless a host of `cluster` may serve it; without one, a host that is a service by itself.
@@ -22,7 +23,7 @@ pub(crate) fn check(
     let Some(owner) = superblock.cluster.filter(|owner| Some(*owner) != cluster) else {
         return Ok(());
     };
-    let path = path.display();
+    let (device, path) = (shell::device(path), path.display());
     let what = match cluster {
         None => format!("{path} belongs to the cluster {owner}, whose hosts may be serving it"),
         Some(other) => format!(
@@ -33,7 +34,7 @@ pub(crate) fn check(
         what,
         format!(
             "give the --directory of its own cluster (in etcd, /farflash/NAME/cluster has the id of each); or, if \
-             that is gone for good, `farflash leave-cluster --device file:{path}`: by it you assert that none \
+             that is gone for good, `farflash leave-cluster --device {device}`: by it you assert that none \
              of its hosts serves this device or a copy of it"
         ),
     ))

@@ -11,6 +11,7 @@ use crate::device_spec::FileSpec;
 use crate::failure::Failure;
 use crate::not_opened::{away, failing, is_failing};
 use crate::output::{self, Voice};
+use crate::shell;
 use crate::storage::{on_device, open_now};
 
 /// What lies on a device.
@@ -27,19 +28,19 @@ pub(crate) enum Contents {
 
 /// How else to have the use of a device that holds something.
 pub(crate) fn or_lose(path: &Path) -> String {
-    let path = path.display();
+    let device = shell::device(path);
     format!(
-        "name another --device, or lose what is there with `farflash format --device file:{path} --force`"
+        "name another --device, or lose what is there with `farflash format --device {device} --force`"
     )
 }
 
 /// Of a format whose start someone else has taken: what the device holds, and what to do.
 fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
-    let (id, path) = (superblock.uuid, path.display());
+    let (id, device) = (superblock.uuid, shell::device(path));
     let what = format!("something else ({by}), and before that held the farflash device {id}");
     let remedy = format!(
         "name another --device; or, if what is at its start now may go and the farflash device is wanted, \
-         `farflash fsck --device file:{path} --force` tells what is left of it, and --repair as well makes it one again"
+         `farflash fsck --device {device} --force` tells what is left of it, and --repair as well makes it one again"
     );
     (what, remedy)
 }
@@ -76,7 +77,9 @@ pub(crate) fn find_superblock(
         )
     };
     let Some(superblock) = found.map_err(failed)? else { return Ok(()) };
-    let (at, path) = (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, path.display());
+    let (at, device) =
+        (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, shell::device(path));
+    let path = path.display();
     let what = format!("the first superblock of {path} is damaged; the last one lies at byte {at}");
     if mends {
         output::note(&format!("{what}: the first one was rebuilt from it"));
@@ -84,7 +87,7 @@ pub(crate) fn find_superblock(
     }
     Err(Failure::runtime(
         format!("{what}, since the device has grown"),
-        format!("rebuild the first one from it with `farflash fsck --device file:{path} --repair`"),
+        format!("rebuild the first one from it with `farflash fsck --device {device} --repair`"),
     ))
 }
 
@@ -140,9 +143,9 @@ pub(crate) fn look_at(
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),
             remedy: format!(
-                "see what `farflash fsck --device file:{}` finds of it; restore it from a copy if that is nothing, or name \
+                "see what `farflash fsck --device {}` finds of it; restore it from a copy if that is nothing, or name \
                  another --device",
-                path.display()
+                shell::device(path)
             ),
         },
         Probe::Overwritten { by, superblock } => {

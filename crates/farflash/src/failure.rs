@@ -66,8 +66,12 @@ impl fmt::Display for Failure {
 impl From<control::ApiError> for Failure {
     fn from(error: control::ApiError) -> Self {
         let remedy = error.hint();
-        match error {
+        match &error {
             control::ApiError::BadUrl(_) => Self::usage(error.to_string(), remedy),
+            control::ApiError::Refused(problem) => {
+                let (what, remedy) = crate::flags::in_options(problem);
+                Self::runtime(what, remedy)
+            }
             _ => Self::runtime(error.to_string(), remedy),
         }
     }

@@ -13,6 +13,7 @@ mod contents;
 mod core_list;
 mod device_spec;
 mod failure;
+mod flags;
 mod interval;
 mod logging;
 mod memory_bound;
@@ -23,6 +24,7 @@ mod owner;
 mod recorded;
 mod server;
 mod sharing_spec;
+mod shell;
 mod storage;
 mod threads;
 

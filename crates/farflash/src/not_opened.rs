@@ -10,6 +10,7 @@ use units::ByteLen;
 
 use crate::device_spec::written_size;
 use crate::failure::Failure;
+use crate::shell;
 
 /// Why a device that was open cannot be opened again.
 pub(crate) fn away(error: &OpenError) -> Failure {
@@ -62,7 +63,7 @@ const SIZE_EXAMPLE: ByteLen = ByteLen(8 << 30);
 /// The command that makes a file of the `size` that was given.
 fn format_command(path: &Path, size: Option<ByteLen>) -> String {
     let size = written_size(size.unwrap_or(SIZE_EXAMPLE));
-    format!("`farflash format --device file:{},size={size}`", path.display())
+    format!("`farflash format --device {},size={size}`", shell::device(path))
 }
 
 /// What to do about a device without room. Only a file can be made anew.
@@ -126,10 +127,10 @@ pub(crate) fn refused(error: &OpenError, size: Option<ByteLen>) -> Failure {
         && !directory.as_os_str().is_empty()
         && !directory.exists()
     {
-        let directory = directory.display();
+        let word = shell::path(directory);
         return new(
-            format!("there is no directory {directory}"),
-            format!("make it (`mkdir -p {directory}`), or name another --device"),
+            format!("there is no directory {}", directory.display()),
+            format!("make it (`mkdir -p {word}`), or name another --device"),
         );
     }
     let remedy = match error {

@@ -19,6 +19,7 @@ use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
 use crate::output::{self, Voice};
 use crate::sharing_spec::parse_latency;
+use crate::shell;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -111,9 +112,9 @@ impl Calibrate {
             match &proposal {
                 Some(proposal) => writeln!(
                     out,
-                    "within {} for 95 % of requests:\n  --device {},{proposal}",
+                    "within {} for 95 % of requests:\n  --device {}",
                     self.latency_target,
-                    self.device.with_options()
+                    shell::word(&format!("{},{proposal}", self.device.with_options()))
                 ),
                 None if self.reads.len() == 1 => {
                     writeln!(out, "a ceiling needs reads and writes to be measured, or a mix")

@@ -9,6 +9,7 @@ use crate::contents::{self, Contents, Look};
 use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::{self, Voice};
+use crate::shell;
 use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
@@ -41,7 +42,7 @@ impl Format {
             let what = format!("{} needs no format: memory begins empty", self.device);
             let remedy = format!(
                 "serve it as it is: `farflash serve --device {}`",
-                self.device.with_options()
+                shell::word(&self.device.with_options().to_string())
             );
             return Err(Failure::usage(what, remedy));
         };
@@ -62,7 +63,7 @@ impl Format {
             writeln!(
                 out,
                 "serve it with:\n  farflash serve --device {}",
-                self.device.with_options()
+                shell::word(&self.device.with_options().to_string())
             )
         })
     }
@@ -93,22 +94,24 @@ impl Format {
             Contents::NotServed { what, .. } => return Err(keep(path, &what)),
             Contents::Other(occupant) => occupant,
         };
-        let path = path.display();
         Err(Failure::runtime(
-            format!("{path} holds {occupant}"),
-            format!("to lose all of it: `farflash format --device file:{path} --force`"),
+            format!("{} holds {occupant}", path.display()),
+            format!(
+                "to lose all of it: `farflash format --device {} --force`",
+                shell::device(path)
+            ),
         ))
     }
 }
 
 /// Refuses a device that holds what may be volumes. The way to destroy them is not said in passing.
 fn keep(path: &std::path::Path, what: &str) -> Failure {
-    let path = path.display();
+    let device = shell::device(path);
     Failure::runtime(
-        format!("{path} holds {what}"),
+        format!("{} holds {what}", path.display()),
         format!(
             "name another --device; what is there is served by `farflash serve`, or looked at by `farflash fsck --device \
-             file:{path}`. How to give it up is in `farflash format --help`"
+             {device}`. How to give it up is in `farflash format --help`"
         ),
     )
 }

@@ -112,6 +112,10 @@ fn remedy(devices: &[Device]) -> &'static str {
     if wrong().any(|device| device.notices.iter().any(|notice| notice.kind.is_wrong())) {
         return "do what is said there; the server notices by itself when it is done";
     }
+    if wrong().any(|device| device.is_abandoned) {
+        return "leave the device to the server that has it now; to have it back here, stop that one, and start this server \
+                again";
+    }
     let worst = |one: &DeviceHealth| *one as u8;
     match wrong().map(|device| device.health).max_by_key(worst) {
         Some(DeviceHealth::Failed) => "it is used again by itself as soon as that is mended",
@@ -243,6 +247,7 @@ mod tests {
             (vec![good, device("degraded", 4)], "farflash scrub"),
             (vec![device("degraded", 4), unwritable.clone()], "dmesg"),
             (vec![away.clone()], "by itself as soon as that is mended"),
+            (vec![Device { is_abandoned: true, ..away.clone() }], "start this server again"),
         ] {
             assert!(remedy(&devices).contains(part), "{devices:?}");
         }

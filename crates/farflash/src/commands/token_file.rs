@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::output;
+use crate::shell;
 
 /// A token, and comments about it.
 const FILE_BYTES_MAX: u64 = 4096;
@@ -17,9 +18,9 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && metadata.permissions().mode() & OTHERS_READ != 0 {
-        let shown = path.display();
+        let (shown, word) = (path.display(), shell::path(path));
         output::note(&format!(
-            "warning: every user of this machine can read the token in {shown}: `chmod 600 {shown}`"
+            "warning: every user of this machine can read the token in {shown}: `chmod 600 {word}`"
         ));
     }
     let mut text = String::new();

@@ -17,6 +17,7 @@ use super::tokens::NewTokenArgs;
 use crate::failure::Failure;
 use crate::interval::Interval;
 use crate::output;
+use crate::shell;
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
@@ -290,7 +291,8 @@ impl VolumeCommand {
                 let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
                 let look = format!(
-                    "nobody saw the new tokens then; `farflash volume change-auth {volume}` makes others"
+                    "nobody saw the new tokens then; `farflash volume change-auth {}` makes others",
+                    shell::word(&volume)
                 );
                 let made = output.change(&look, |api| api.change_auth(&volume, &request))?;
                 tokens.keep(&made)?;
@@ -400,7 +402,7 @@ impl Output {
 
 /// Where to see whether a volume was changed.
 fn look(volume: &str) -> String {
-    format!("see `farflash volume show {volume}`")
+    format!("see `farflash volume show {}`", shell::word(volume))
 }
 
 /// What a smaller size cost.

@@ -13,6 +13,7 @@ use units::{BLOCK_SIZE, ByteLen};
 use volume::Superblock;
 
 use super::state::State;
+use crate::shell;
 
 /// Looks at a device; may wait for its file system.
 pub(super) fn look(
@@ -66,20 +67,24 @@ fn size(
 ) {
     let Some(bytes) = device.bytes_now() else { return };
     let (used, shown) = (superblock.blocks * BLOCK_SIZE as u64, path.display());
+    let argument = shell::device(path);
     if bytes < used {
         let lost = ByteLen(used - bytes);
         add(
             NoticeKind::Shortened,
             format!(
                 "{shown} was cut off by {lost} while it is served: what lay there is lost, and reads of it fail; stop \
-                 the server, make the file {used} bytes long again, and run `farflash fsck --device file:{shown}`"
+                 the server, make the file {used} bytes long again, and run `farflash fsck --device {argument}`"
             ),
         );
     } else if let Some(unused) = superblock.room_to_grow(bytes / BLOCK_SIZE as u64) {
         let unused = ByteLen(unused * BLOCK_SIZE as u64);
         add(
             NoticeKind::UnusedSpace,
-            format!("{unused} of {shown} are unused: it has grown since it was formatted"),
+            format!(
+                "{unused} of {shown} are unused: it has grown since it was formatted; to use all of it, stop the server and \
+                 run `farflash grow --device {argument}`"
+            ),
         );
     }
 }

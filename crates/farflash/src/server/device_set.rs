@@ -33,6 +33,7 @@ use crate::device_spec::{DeviceSpec, FileSpec};
 use crate::failure::Failure;
 use crate::output::Voice;
 use crate::owner::{self, Owner};
+use crate::shell;
 use crate::storage::{self, Made, RELEASE_TIMEOUT};
 use crate::threads;
 
@@ -408,7 +409,10 @@ fn look_at(
         }
         Contents::Blank => Err(Failure::runtime(
             format!("{path} is not formatted"),
-            format!("run `farflash format --device file:{path}`, or add --format-if-blank"),
+            format!(
+                "run `farflash format --device {}`, or add --format-if-blank",
+                shell::device(&spec.path)
+            ),
         )),
         Contents::NotServed { what, remedy } => {
             Err(Failure::runtime(format!("{path} holds {what}"), remedy))

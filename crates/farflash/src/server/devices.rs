@@ -127,6 +127,7 @@ impl State {
             free_bytes: space.free_blocks * block,
             health,
             trouble,
+            is_abandoned: self.is_abandoned(number),
             failure: failure.map(ToString::to_string),
             notices: self.notices(number),
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),

@@ -224,7 +224,7 @@ fn serves_and_mends(what: &str, device: &str, nqn: Nqn) {
     let is_said = |line: &&Value| line["message"] == "damaged block";
     let said = server.starting.iter().map(|line| &line["fields"]).find(is_said).cloned();
     let said = said.unwrap_or_else(|| server.log_until(|line| is_said(&line)).pop().unwrap());
-    assert_eq!(said["what"], "Superblock", "{what}");
+    assert_eq!(said["what"], "superblock", "{what}");
     assert_eq!(health(&server), "degraded", "{what}");
     assert_eq!(media_errors(&server, &nqn), 1, "{what}");
     let read_all = |server: &Server| {
@@ -376,7 +376,7 @@ fn damage_of_any_structure_shows_in_health() {
     for (at, place) in named.iter().enumerate() {
         assert!(place.1.is_string() && !named[..at].contains(place), "{named:?}");
     }
-    for what in ["Superblock", "Root", "Table", "Bitmap", "Node", "Data"] {
+    for what in ["superblock", "root", "table", "bitmap", "node", "data"] {
         assert!(named.iter().any(|place| place.0 == what), "{what}: {named:?}");
     }
     assert_eq!(server.wait(), Some(0));

@@ -213,11 +213,11 @@ fn bad_restrictions_are_refused_with_their_place() {
         refused(&[&["volume"], arguments, &api].concat(), code, what, "");
     };
     let create = ["create", "v", "--size", "64MiB", "--network", "10.0.0.1/8"];
-    refused(&create, 1, "`networks[0]`: `10.0.0.1/8`");
+    refused(&create, 1, "--network: `10.0.0.1/8`");
     server.volume_json(&["create", "v", "--size", "64MiB"]);
     refused(&["restrict", "v"], 2, "who may open");
-    refused(&["restrict", "v", "--host", "me"], 1, "`hosts[0]`");
-    refused(&["restrict", "v", "--interface", "a/b"], 1, "`interfaces[0]`");
+    refused(&["restrict", "v", "--host", "me"], 1, "--host: `me`");
+    refused(&["restrict", "v", "--interface", "a/b"], 1, "--interface: `a/b`");
     let named = server.volume_json(&["restrict", "v", "--interface", "lo", "--network", "::1"]);
     assert_eq!(named["restrictions"]["networks"][0], "::1/128");
     let wider = server.volume_json(&["restrict", "v", "--any-network"]);

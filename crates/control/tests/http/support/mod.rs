@@ -271,6 +271,7 @@ impl VolumeService for MemoryService {
                 free_bytes,
                 health,
                 trouble,
+                is_abandoned: false,
                 failure,
                 notices: Vec::new(),
                 volatile_write_cache,
