@@ -288,7 +288,7 @@ impl ApiClient {
 
     /// Deletes a volume with all that is on it, also if a host has it open.
     pub fn delete_with_data(&self, volume: &str) -> Result<(), ApiError> {
-        let path = format!("{}/with-data", self.volume_path(volume));
+        let path = format!("{}?lose_data=true", self.volume_path(volume));
         self.answer(self.known(self.agent.delete(path)).call(), ANSWER_BYTES_MAX).map(drop)
     }
 

@@ -339,7 +339,7 @@ pub struct Device {
     /// is used again by itself when it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
-    /// Whether another process or host has it now: this server is done with it until it is started again.
+    /// True if another process or host has it now: this server is done with it until it is started again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_abandoned: bool,
     /// Why a part of it takes no changes, and why it could not be read back so far. It is tried again and again.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, Request};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -181,7 +182,7 @@ async fn record(
         caller: caller.clone(),
         peer: parts.extensions.get::<Peer>().map(|peer| peer.0),
         method: audit::shown_text(parts.method.as_str()),
-        path: audit::shown_text(parts.uri.path()),
+        path: audit::shown_text(parts.uri.path_and_query().map_or("", PathAndQuery::as_str)),
         request: audit::shown(&body),
         left_out,
     };

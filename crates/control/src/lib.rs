@@ -18,10 +18,12 @@ mod awaited;
 mod caller;
 mod client;
 mod cluster;
+mod compress;
 mod connecting;
 mod crowd;
 mod deed;
 mod documents;
+mod doubts;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gate;
@@ -49,6 +51,7 @@ mod sharing;
 mod shell;
 mod stranger_lines;
 mod tls;
+mod utc;
 
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
@@ -84,3 +87,4 @@ pub use sharing::{
 };
 pub use shell::shell_word;
 pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};
+pub use utc::utc;

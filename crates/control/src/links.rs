@@ -6,14 +6,8 @@
 use serde_json::{Value, json};
 
 /// What takes a volume.
-const OF_A_VOLUME: &[&str] = &[
-    "showVolume",
-    "changeVolume",
-    "changeAuth",
-    "restrictVolume",
-    "deleteVolume",
-    "deleteVolumeWithData",
-];
+const OF_A_VOLUME: &[&str] =
+    &["showVolume", "changeVolume", "changeAuth", "restrictVolume", "deleteVolume"];
 /// What takes a device's name.
 const OF_A_DEVICE: &[&str] = &["changeDevice", "showScrub", "startScrub", "stopScrub"];
 /// What takes a device's id.

@@ -232,6 +232,16 @@ fn notices(text: &mut Text, devices: &[Device]) {
     text.each(help, &all, |holds| u8::from(*holds));
 }
 
+/// The sizes of the volumes on each device.
+fn provisioned(devices: &[Device], volumes: &[VolumeStats]) -> Vec<u64> {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for volume in volumes {
+        let sum = sums.entry(&volume.device).or_default();
+        *sum = sum.saturating_add(volume.size_bytes);
+    }
+    devices.iter().map(|device| sums.get(&*device.name).copied().unwrap_or(0)).collect()
+}
+
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     let all: Vec<_> =
         devices.iter().map(|device| (Labels::new(&[("device", &device.name)]), device)).collect();
@@ -239,6 +249,15 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &all, |device| device.capacity_bytes);
     let help = ("farflash_device_free_bytes", "gauge", "Bytes that no volume holds.");
     text.each(help, &all, |device| device.free_bytes);
+    let provisioned = provisioned(devices, &stats.volumes);
+    let sums: Vec<_> =
+        all.iter().zip(&provisioned).map(|((labels, _), sum)| (labels.clone(), sum)).collect();
+    let help = (
+        "farflash_device_provisioned_bytes",
+        "gauge",
+        "The sizes of all volumes on the device together.",
+    );
+    text.each(help, &sums, |sum| *sum);
     let help = (
         "farflash_device_volatile_write_cache",
         "gauge",
@@ -358,6 +377,11 @@ fn labels_of(volume: &VolumeStats) -> Labels {
 
 fn volumes(text: &mut Text, volumes: &[VolumeStats]) {
     let all: Vec<_> = volumes.iter().map(|volume| (labels_of(volume), volume)).collect();
+    let help = ("farflash_volume_size_bytes", "gauge", "Bytes of the volume as hosts see it.");
+    text.each(help, &all, |volume| volume.size_bytes);
+    let help =
+        ("farflash_volume_allocated_bytes", "gauge", "Bytes of the device that the volume holds.");
+    text.each(help, &all, |volume| volume.allocated_bytes);
     let help = ("farflash_volume_requests_total", "counter", "Requests done.");
     text.each(help, &all, |volume| volume.flow.requests);
     let help = ("farflash_volume_read_bytes_total", "counter", READ_BYTES);
@@ -482,6 +506,8 @@ mod tests {
             name: format!("v{number}"),
             device: "mem:1GiB".to_owned(),
             core: 3,
+            size_bytes: 8192,
+            allocated_bytes: 4096,
             slo: crate::Slo::Share(1),
             promised_reads_per_second: None,
             promised_writes_per_second: None,
@@ -532,6 +558,8 @@ mod tests {
         let labels = format!("{{volume=\"v2\",id=\"{id}\",device=\"mem:1GiB\",core=\"3\"}}");
         assert!(text.contains(&format!("farflash_volume_read_bytes_total{labels} 16384\n")));
         assert!(text.contains(&format!("farflash_volume_served_seconds_total{labels} 1.5\n")));
+        assert!(text.contains(&format!("farflash_volume_size_bytes{labels} 8192\n")));
+        assert!(text.contains(&format!("farflash_volume_allocated_bytes{labels} 4096\n")));
         let labels = labels.replace('}', ",direction=\"read\"");
         for (le, below) in [("0.00005", 1), ("1", 3), ("+Inf", 7)] {
             let sample =

@@ -259,7 +259,7 @@ fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
         ),
         _ => (
             ProblemCode::VolumeInUse,
-            "if that may be lost: --lose-data (DELETE /v1/volumes/NAME/with-data; `lose_data` for a smaller size)"
+            "if that may be lost: --lose-data (DELETE /v1/volumes/NAME?lose_data=true; `lose_data` for a smaller size)"
                 .to_owned(),
         ),
     }

@@ -3,8 +3,8 @@
 //! - R1: a request is passed on with the caller's own credentials, and the host that it is passed on to
 //!   decides by itself whether to answer. A host lends nobody its own rights.
 //! - R2: a request that was passed on is answered where it arrives, and never passed on again.
-//! - R3: a host that does not answer costs a list no more than [`LIST_TIMEOUT`], and none of its volumes:
-//!   they are listed as unreachable.
+//! - R3: a host that does not answer costs no request more than [`ANSWER_TIMEOUT`]. Of its volumes is told what is known; a change is
+//!   not sent there, so that its outcome is known. One that answers has [`CHANGE_TIMEOUT`] for a change.
 //! - R4: what came encrypted goes on encrypted, or not at all. A host with TLS asks none without: that is to its callers
 //!   as one that does not answer.
 
@@ -15,6 +15,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -33,8 +34,8 @@ use crate::{
 /// Says that a request was passed on (R2).
 const PASSED_ON: HeaderName = HeaderName::from_static("farflash-passed-on");
 /// Below the other host's own limit, lest an answer be lost that says more.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(25);
-const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(25);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer that is passed back: a list of some hundred thousand volumes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -69,6 +70,9 @@ enum Silence {
     /// R4.
     #[error("its API is not encrypted, as this one is: it is told nothing")]
     Plain,
+    /// R3: it was asked for nothing.
+    #[error("{0}")]
+    Hung(HttpError),
     #[error(transparent)]
     Http(#[from] HttpError),
 }
@@ -104,13 +108,17 @@ pub(crate) async fn pass_on(
         Location::Lost(volume) => unreachable_host(&volume.host),
         Location::There { host, known } => {
             let (parts, body) = request.into_parts();
-            let path = parts.uri.path().to_owned();
+            let path = parts.uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned();
             let whole = Request::from_parts(parts.clone(), body);
             let body = match Bytes::from_request(whole, &()).await {
                 Ok(body) => body,
                 Err(error) => return unreadable(&error).into_response(),
             };
-            match ask(&host, parts.method, path, origin, body, REQUEST_TIMEOUT).await {
+            let answer = match reads {
+                true => ask(&host, parts.method, path, origin, body, ANSWER_TIMEOUT).await,
+                false => change(&host, parts.method, path, origin, body).await,
+            };
+            match answer {
                 Ok(answer) => passed_back(answer),
                 Err(error) => match known.filter(|_| reads) {
                     Some(volume) => axum::Json(*volume).into_response(),
@@ -124,7 +132,7 @@ pub(crate) async fn pass_on(
 /// Asks another host to make a volume.
 pub(crate) async fn create_there(host: &OtherHost, origin: Origin, body: Bytes) -> Response {
     let path = "/v1/volumes".to_owned();
-    match ask(host, Method::POST, path, origin, body, REQUEST_TIMEOUT).await {
+    match change(host, Method::POST, path, origin, body).await {
         Ok(answer) => passed_back(answer),
         Err(error) => no_answer(host, &error, false),
     }
@@ -145,7 +153,7 @@ pub(crate) async fn list_all(
         let origin = origin.clone();
         asked.spawn(async move {
             let path = "/v1/volumes".to_owned();
-            let answer = ask(&host, Method::GET, path, origin, Bytes::new(), LIST_TIMEOUT).await;
+            let answer = ask(&host, Method::GET, path, origin, Bytes::new(), ANSWER_TIMEOUT).await;
             if let Err(error @ Silence::Plain) = &answer {
                 tracing::warn!(host = host.name, %error, "its volumes are listed as unreachable");
             }
@@ -168,6 +176,24 @@ pub(crate) async fn list_all(
     volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
     volumes.dedup_by_key(|volume| volume.id);
     Ok(volumes)
+}
+
+/// Asks for a change, if the host answers at all (R3).
+async fn change(
+    host: &OtherHost,
+    method: Method,
+    path: String,
+    origin: Origin,
+    body: Bytes,
+) -> Result<HttpAnswer, Silence> {
+    let lives = "/healthz".to_owned();
+    ask(host, Method::GET, lives, origin.clone(), Bytes::new(), ANSWER_TIMEOUT).await.map_err(
+        |error| match error {
+            Silence::Http(error) => Silence::Hung(error),
+            other => other,
+        },
+    )?;
+    ask(host, method, path, origin, body, CHANGE_TIMEOUT).await
 }
 
 async fn ask(

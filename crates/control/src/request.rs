@@ -118,6 +118,25 @@ pub(crate) fn volume_key(part: &str) -> Option<VolumeKey> {
     }
 }
 
+/// The one query parameter that there is, `lose_data`.
+pub(crate) struct LoseData(pub(crate) bool);
+
+impl<S: Send + Sync> FromRequestParts<S> for LoseData {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match parts.uri.query().unwrap_or_default() {
+            "" | "lose_data=false" => Ok(Self(false)),
+            "lose_data=true" => Ok(Self(true)),
+            _ => Err(Problem::new(
+                ProblemCode::UnknownParameter,
+                "the query is neither `lose_data=true` nor `lose_data=false`",
+                "send one of them behind the `?`, or nothing",
+            )),
+        }
+    }
+}
+
 /// A device's name in a path.
 pub(crate) struct DeviceName(pub(crate) String);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, patch, post};
@@ -13,13 +13,14 @@ use axum::{Extension, Json, Router};
 
 use crate::audit::Audit;
 use crate::caller::{Caller, Observer, Operator};
+use crate::compress;
 use crate::gate::{self, Counts, Guard};
 use crate::limits::Limits;
 use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::quota;
 use crate::relay::{self, Encrypts, Origin};
-use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody};
+use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody, LoseData};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
@@ -41,7 +42,6 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
     Router::new()
         .route("/v1/volumes", get(list_volumes).post(create_volume))
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
-        .route("/v1/volumes/{volume}/with-data", delete(delete_volume_with_data))
         .route("/v1/volumes/{volume}/tokens", post(change_auth))
         .route("/v1/volumes/{volume}/restrictions", patch(restrict_volume))
         .route("/v1/hosts", get(list_hosts))
@@ -80,7 +80,8 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
 
 /// Bounds a request's time, and refuses what no resource knows. No answer may be cached.
 async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
-    let mut response = if request.uri().query().is_some_and(|query| !query.is_empty()) {
+    let query = request.uri().query().filter(|query| !query.is_empty());
+    let mut response = if query.is_some() && !takes_parameters(&request) {
         let detail = "this resource takes no query parameters";
         Problem::new(ProblemCode::UnknownParameter, detail, "leave out what follows the `?`")
             .into_response()
@@ -97,6 +98,12 @@ async fn bounded(timeout: Duration, request: Request, next: Next) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
     response
+}
+
+/// Returns whether the handler looks at the query ([`LoseData`]).
+fn takes_parameters(request: &Request) -> bool {
+    let volume = request.uri().path().strip_prefix("/v1/volumes/");
+    request.method() == Method::DELETE && volume.is_some_and(|volume| !volume.contains('/'))
 }
 
 /// Makes a volume. It is thin: only what is written takes space.
@@ -402,10 +409,14 @@ async fn show_stats(_: Observer, State(service): Service) -> Result<Json<Stats>,
     Ok(Json(service.stats().await?))
 }
 
-/// Deletes a volume that holds nothing and that no host has open. Any other is refused (`volume_in_use`).
+/// Deletes a volume. One that holds data, or that a host has open, is refused (`volume_in_use`) without `lose_data=true`; with
+/// it all that is on the volume is gone, and hosts that have it connected lose it at once.
 #[utoipa::path(
     delete, path = "/v1/volumes/{volume}", tag = "volumes", operation_id = "deleteVolume",
-    params(("volume" = String, Path, description = "Its name or id")),
+    params(
+        ("volume" = String, Path, description = "Its name or id"),
+        ("lose_data" = Option<bool>, Query, description = "Data may be lost, and hosts may have it open"),
+    ),
     responses(
         (status = 204, description = "It is gone, durably"),
         Problem,
@@ -415,26 +426,9 @@ async fn delete_volume(
     State(service): Service,
     caller: Caller,
     key: VolumeKey,
+    LoseData(lose_data): LoseData,
 ) -> Result<StatusCode, Problem> {
-    service.delete(caller, key, false).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Deletes a volume with all that is on it. Hosts that have it connected lose it at once.
-#[utoipa::path(
-    delete, path = "/v1/volumes/{volume}/with-data", tag = "volumes", operation_id = "deleteVolumeWithData",
-    params(("volume" = String, Path, description = "Its name or id")),
-    responses(
-        (status = 204, description = "It is gone, durably"),
-        Problem,
-    )
-)]
-async fn delete_volume_with_data(
-    State(service): Service,
-    caller: Caller,
-    key: VolumeKey,
-) -> Result<StatusCode, Problem> {
-    service.delete(caller, key, true).await?;
+    service.delete(caller, key, lose_data).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -480,6 +474,7 @@ async fn show_metrics(
     Extension(users): Extension<Users>,
     Extension(counts): Extension<Arc<Counts>>,
     Extension(audit): Extension<Audited>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let (server, stats) = (state_of(&service, &audit).await?, service.stats().await?);
     let tenants = users.tenants();
@@ -490,8 +485,7 @@ async fn show_metrics(
     };
     let quotas = quota::of(&tenants, &volumes);
     let text = metrics::text(&server, &stats, &quotas, &counts);
-    let kind = HeaderValue::from_static(metrics::CONTENT_TYPE);
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(compress::answer(&headers, metrics::CONTENT_TYPE, text).await)
 }
 
 /// This description.
@@ -549,10 +543,10 @@ pub(crate) mod paths {
     //! What `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_delete_volume_with_data, __path_forget_device,
-        __path_forget_device_of, __path_healthz, __path_list_devices, __path_list_hosts,
-        __path_list_volumes, __path_readyz, __path_restrict_volume, __path_show_metrics,
-        __path_show_openapi, __path_show_scrub, __path_show_server, __path_show_serving,
-        __path_show_stats, __path_show_volume, __path_start_scrub, __path_stop_scrub,
+        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_healthz,
+        __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
+        __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
+        __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
+        __path_start_scrub, __path_stop_scrub,
     };
 }

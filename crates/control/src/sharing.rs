@@ -289,6 +289,12 @@ pub struct VolumeStats {
     pub device: String,
     /// The CPU that serves it.
     pub core: u32,
+    /// Its size as hosts see it.
+    #[serde(default)]
+    pub size_bytes: u64,
+    /// Bytes of the device that it holds.
+    #[serde(default)]
+    pub allocated_bytes: u64,
     /// What it is promised.
     pub slo: Slo,
     /// Blocks read a second that follow from that; nothing without a ceiling.

@@ -23,6 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::doubts::doubts;
 use crate::hex::hex;
 
 /// The certificate, and those that vouch for it, in PEM.
@@ -69,7 +70,14 @@ pub struct ApiTls(Arc<RwLock<Shown>>);
 #[derive(Clone)]
 struct Shown {
     acceptor: TlsAcceptor,
-    certificate: CertificateDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+}
+
+impl Shown {
+    fn certificate(&self) -> &CertificateDer<'static> {
+        // There is one: an empty chain is refused.
+        &self.chain[0]
+    }
 }
 
 impl ApiTls {
@@ -97,18 +105,15 @@ impl ApiTls {
     pub fn open(directory: &Path) -> Result<Self, TlsError> {
         let (certificate, key) = (&directory.join(CERTIFICATE_FILE), &directory.join(KEY_FILE));
         let chain = certificates(certificate, &read(certificate)?)?;
-        let private = PrivateKeyDer::from_pem_slice(&read(key)?)
-            .map_err(|error| content(key, format!("no private key in PEM ({error})")))?;
-        // There is one: an empty chain was refused.
-        let certificate = chain[0].clone();
+        let private = private_key(key, &read(key)?)?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("the provider has the default versions")
             .with_no_client_auth()
-            .with_single_cert(chain, private)
+            .with_single_cert(chain.clone(), private)
             .map_err(|error| content(key, format!("no key of {CERTIFICATE_FILE} ({error})")))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let shown = Shown { acceptor: TlsAcceptor::from(Arc::new(config)), certificate };
+        let shown = Shown { acceptor: TlsAcceptor::from(Arc::new(config)), chain };
         Ok(Self(Arc::new(RwLock::new(shown))))
     }
 
@@ -126,18 +131,46 @@ impl ApiTls {
     /// The certificate that is shown to clients: DER in Base64.
     #[must_use]
     pub fn certificate(&self) -> String {
-        Base64::encode_string(&self.shown().certificate)
+        Base64::encode_string(self.shown().certificate())
     }
 
     /// The SHA-256 of it, by which operators know it.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        hex(&Sha256::digest(&self.shown().certificate))
+        hex(&Sha256::digest(self.shown().certificate()))
+    }
+
+    /// Returns why clients will refuse the certificate now, each with what to do; nothing if they will not. `names` are those
+    /// by which they may know the server.
+    #[must_use]
+    pub fn doubts(&self, names: &[String]) -> Vec<String> {
+        doubts(&self.shown().chain, names, UnixTime::now())
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
         self.shown().acceptor
     }
+}
+
+/// The object identifier of the curve P-521, in DER.
+const P521: [u8; 7] = [0x06, 0x05, 0x2B, 0x81, 0x04, 0x00, 0x23];
+
+/// The key in a file, if this server can use it.
+fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let has = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+    if has(pem, b"BEGIN ENCRYPTED PRIVATE KEY") || has(pem, b"Proc-Type: 4,ENCRYPTED") {
+        let why = "an encrypted key, for which this server has no passphrase: decrypt it with `openssl pkey -in key.pem -out \
+                   NEW`, where its owner alone can read it";
+        return Err(content(path, why.to_owned()));
+    }
+    let key = PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| content(path, format!("no private key in PEM ({error})")))?;
+    if has(key.secret_der(), &P521) {
+        let why = "a key on the curve P-521, which neither this server nor its clients use: make one on P-256 or P-384 \
+                   (`openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`), and a certificate for it";
+        return Err(content(path, why.to_owned()));
+    }
+    Ok(key)
 }
 
 /// Makes a key, and a certificate signed by it. It has no end: who trusts it trusts this file.

@@ -1,4 +1,4 @@
-//! What the API says of a request, in the words of the command line that made it: names of fields are those of options, and
+//! Refusals of the API in the words of the command line that asked: names of fields are those of options, and
 //! paths of the API are left out.
 
 use control::{Problem, ProblemCode};

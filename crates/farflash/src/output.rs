@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::fs::{Access, access};
-use time::format_description::well_known::Rfc3339;
 
 use crate::failure::Failure;
 
@@ -48,13 +47,6 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A time since 1970 as people and programs read it, such as `2026-11-28T13:42:41Z`.
-pub(crate) fn utc(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().map(time::OffsetDateTime::from_unix_timestamp);
-    let text = time.and_then(Result::ok).map(|time| time.format(&Rfc3339));
-    text.and_then(Result::ok).unwrap_or_else(|| format!("{seconds} s after 1970"))
-}
-
 /// How a command speaks while it works.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Voice {
@@ -86,12 +78,6 @@ impl Voice {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_told_in_utc() {
-        assert_eq!(utc(1_795_873_361), "2026-11-28T13:42:41Z");
-        assert_eq!(utc(u64::MAX), format!("{} s after 1970", u64::MAX));
-    }
 
     #[test]
     fn one_thing_is_no_several() {

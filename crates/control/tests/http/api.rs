@@ -535,6 +535,27 @@ fn prometheus_gets_its_text() {
     assert!(answer.body.contains("farflash_build_info{version=\"1.2.3\"} 1\n"), "{}", answer.body);
 }
 
+/// Long metrics are compressed for a scraper that takes them so, and for no other.
+#[test]
+fn metrics_are_compressed_for_who_takes_them_so() {
+    let api = Api::start();
+    let plain = api.request("GET", "/metrics", "");
+    assert!(plain.body.len() > 1024 && plain.head.contains("vary: accept-encoding"), "{plain:?}");
+    assert!(!plain.head.contains("content-encoding"), "{}", plain.head);
+    let mut stream = TcpStream::connect(api.address).unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nhost: api\r\naccept-encoding: gzip;q=1.0\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut all = Vec::new();
+    stream.read_to_end(&mut all).unwrap();
+    let at = all.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
+    let (head, packed) = (String::from_utf8_lossy(&all[..at]).to_lowercase(), &all[at + 4..]);
+    assert!(head.contains("content-encoding: gzip") && head.contains("version=0.0.4"), "{head}");
+    assert!(packed.len() < plain.body.len() / 2, "{} bytes", packed.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    assert_eq!(text, plain.body);
+}
+
 #[test]
 fn health_and_description_are_served() {
     let api = Api::start();

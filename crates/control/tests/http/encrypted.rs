@@ -9,6 +9,17 @@ use std::time::Duration;
 
 use crate::support::Api;
 use control::{ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, Guard, KEY_FILE, Limits, TlsError};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
+
+/// A key that nothing else uses.
+const P521_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
+     MIHuAgEAMBAGByqGSM49AgEGBSuBBAAjBIHWMIHTAgEBBEIA8vI+BKpJUj1GXEZ5\n\
+     yFDgbzvTubAsKe4hONaZMK//GCIDjZYjiBZomzIZY/lTGXsjhD2TDzpRs/7PkuEx\n\
+     daoy2z6hgYkDgYYABAEyfmFks86YcoX2XokrtPBkTp0RshjbZkHOlG3flWiVUk3x\n\
+     Z/yqQeDM4erwxllbnyBgop7uhL95eGO67U6iA57j1gBtrz1krsh7olnvYQzBO8Yf\n\
+     60CGr1MnymAJbBAFXz0moeG3DqjpG4szk18foVJQdT1kvxjI/DO37Fd49B0/Udmp\n\
+     vw==\n\
+     -----END PRIVATE KEY-----\n";
 
 fn names() -> Vec<String> {
     vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
@@ -42,6 +53,76 @@ fn whoever_has_the_certificate_is_served() {
     let api = encrypted(directory.path(), Limits::default());
     assert_eq!(fs::read(&certificate).unwrap(), before);
     assert!(ApiClient::trusting(&url(&api), Some(&certificate)).unwrap().list().is_ok());
+}
+
+/// A certificate as others make it, and its key.
+fn put_there(directory: &Path, change: impl FnOnce(&mut CertificateParams)) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(names()).unwrap();
+    change(&mut params);
+    let made = params.self_signed(&key).unwrap();
+    fs::write(directory.join(CERTIFICATE_FILE), made.pem()).unwrap();
+    fs::write(directory.join(KEY_FILE), key.serialize_pem()).unwrap();
+}
+
+/// What clients refuse is said where the server reads it. Method: certificates of each kind; a client is given each and refuses
+/// those of which there are doubts, and no others.
+#[test]
+fn what_clients_refuse_is_said_at_the_start() {
+    type Change = fn(&mut CertificateParams);
+    let cases: [(&str, Change); 5] = [
+        ("", |_| {}),
+        ("CA:TRUE", |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
+        ("expired on 2021-01-01T00:00:00Z", |params| {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        }),
+        ("valid from 4000-01-01T00:00:00Z on", |params| {
+            params.not_before = rcgen::date_time_ymd(4000, 1, 1);
+            params.not_after = rcgen::date_time_ymd(4001, 1, 1);
+        }),
+        ("for none of the names of this server (127.0.0.1, localhost)", |params| {
+            params.subject_alt_names = vec![SanType::IpAddress([192, 0, 2, 1].into())];
+        }),
+    ];
+    for (doubt, change) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        put_there(directory.path(), change);
+        let tls = ApiTls::open(directory.path()).unwrap();
+        let doubts = tls.doubts(&["127.0.0.1".to_owned(), "localhost".to_owned()]);
+        match doubt {
+            "" => assert!(doubts.is_empty(), "{doubts:?}"),
+            _ => assert!(doubts.len() == 1 && doubts[0].contains(doubt), "{doubt}: {doubts:?}"),
+        }
+        let guard = Guard { tls: Some(tls), ..Guard::default() };
+        let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
+        let certificate = directory.path().join(CERTIFICATE_FILE);
+        let client = ApiClient::trusting(&url(&api), Some(&certificate)).unwrap();
+        assert_eq!(client.list().is_ok(), doubt.is_empty(), "{doubt}");
+    }
+}
+
+/// Keys that cannot be used are named. Method: as `openssl genpkey` makes them.
+#[test]
+fn a_key_that_cannot_be_used_is_named() {
+    for (says, key) in [
+        (
+            "an encrypted key",
+            "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGj\n-----END ENCRYPTED PRIVATE KEY-----\n",
+        ),
+        (
+            "an encrypted key",
+            "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIGj\n-----END EC PRIVATE KEY-----\n",
+        ),
+        ("P-521", P521_KEY),
+        ("no private key", "nothing"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        put_there(directory.path(), |_| {});
+        fs::write(directory.path().join(KEY_FILE), key).unwrap();
+        let error = ApiTls::open(directory.path()).err().unwrap().to_string();
+        assert!(error.contains(says) && error.contains(KEY_FILE), "{error}");
+    }
 }
 
 #[test]

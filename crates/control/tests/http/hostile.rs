@@ -303,6 +303,62 @@ fn what_is_passed_on_is_declared_as_it_came() {
     }
 }
 
+/// R3 of `relay.rs`. Method: a host whose kernel takes connections and whose process answers nothing. What it is sent is looked at:
+/// of a change it has seen nothing, and so the answer says that nothing was done.
+#[test]
+fn a_host_that_hangs_is_sent_no_change() {
+    let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = Api::start();
+    let (name, api) = ("other".to_owned(), hung.local_addr().unwrap());
+    first.service.have_elsewhere(OtherHost { id: HOST, name, api, api_certificate: None });
+    for (method, path) in [
+        ("GET", "/v1/volumes/a"),
+        ("DELETE", "/v1/volumes/a?lose_data=true"),
+        ("POST", "/v1/volumes/a/tokens"),
+    ] {
+        let answer = first.request(method, path, if method == "POST" { "{}" } else { "" });
+        assert_eq!(
+            (answer.status, &*answer.json()["code"].to_string()),
+            (503, "\"host_unreachable\""),
+            "{method}"
+        );
+    }
+    hung.set_nonblocking(true).unwrap();
+    let mut sent = String::new();
+    for mut asked in hung.incoming().map_while(Result::ok) {
+        asked.set_nonblocking(true).unwrap();
+        let _ = asked.read_to_string(&mut sent);
+    }
+    assert!(sent.contains("GET /v1/volumes/a ") && sent.contains("GET /healthz "), "{sent}");
+    assert!(!sent.contains("DELETE") && !sent.contains("POST"), "{sent}");
+}
+
+/// The query of a change is passed on and recorded with it. Method: a volume with data, deleted by another host.
+#[test]
+fn what_may_be_lost_is_said_by_a_parameter() {
+    let (first, second) = (Api::start(), Api::start());
+    let (name, api) = ("second".to_owned(), second.address);
+    first.service.have_elsewhere(OtherHost { id: HOST, name, api, api_certificate: None });
+    for (query, status) in [
+        ("?lose_data=1", 400),
+        ("?lose_data=true&lose_data=true", 400),
+        ("?lose_data", 400),
+        ("?force=true", 400),
+        ("?lose_data=true", 204),
+        ("?lose_data=false", 404),
+    ] {
+        if status == 204 {
+            let made = second.request("POST", "/v1/volumes", r#"{"name":"a","size_bytes":4096}"#);
+            assert_eq!(made.status, 201);
+        }
+        let answer = first.request("DELETE", &format!("/v1/volumes/a{query}"), "");
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+    }
+    assert_eq!(second.service.lost_data(), 1, "it was passed on");
+    assert_eq!(first.request("GET", "/v1/volumes/a?lose_data=true", "").status, 400);
+    assert_eq!(first.request("DELETE", "/v1/volumes/a/tokens?lose_data=true", "").status, 400);
+}
+
 /// Whoever asks for the head alone is told what whoever asks for all is told. Method: a host that is gone, and one that takes
 /// requests and hangs up; of a volume there that is known here, and of one that is not.
 #[test]

@@ -308,6 +308,8 @@ mod tests {
             name: "a".to_owned(),
             device: "mem:".to_owned(),
             core: 0,
+            size_bytes: 8192,
+            allocated_bytes: 4096,
             slo: Slo::Share(100),
             promised_reads_per_second: Some(1000.0),
             promised_writes_per_second: Some(500.0),

@@ -471,7 +471,7 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     }
     if let (Some(until), Some(left)) = (volume.grace_until, volume.grace_seconds_left) {
         let left = super::status::spoken(std::time::Duration::from_secs(left));
-        let until = crate::output::utc(until);
+        let until = control::utc(until);
         writeln!(out, "grace      the token before opens it for another {left}, until {until}")?;
     }
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;

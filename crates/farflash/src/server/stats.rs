@@ -125,6 +125,8 @@ fn volume_stats(
         name: state.name.clone(),
         device: device.name.clone(),
         core: link.cpu,
+        size_bytes: state.blocks * BLOCK_SIZE as u64,
+        allocated_bytes: state.mapped_blocks * BLOCK_SIZE as u64,
         slo: slo_document(state.slo),
         promised_reads_per_second: promised(0),
         promised_writes_per_second: promised(1),

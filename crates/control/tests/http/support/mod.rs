@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub struct MemoryService {
     known: Mutex<Option<Volume>>,
     /// What happens while tokens are changed.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// Deletions for which data may be lost.
+    lost_data: AtomicUsize,
 }
 
 impl MemoryService {
@@ -64,11 +66,16 @@ impl MemoryService {
             elsewhere: Mutex::default(),
             known: Mutex::default(),
             meanwhile: Mutex::default(),
+            lost_data: AtomicUsize::default(),
         }
     }
 
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    pub fn lost_data(&self) -> usize {
+        self.lost_data.load(Ordering::Relaxed)
     }
 
     /// From now on `host` has all volumes.
@@ -310,7 +317,8 @@ impl VolumeService for MemoryService {
         })
     }
 
-    fn delete(&self, _: Caller, key: VolumeKey, _: bool) -> Reply<'_, ()> {
+    fn delete(&self, _: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()> {
+        self.lost_data.fetch_add(usize::from(lose_data), Ordering::Relaxed);
         Box::pin(async move { self.with_volume(&key, |volumes, id| drop(volumes.remove(&id))) })
     }
 
