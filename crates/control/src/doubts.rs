@@ -1,4 +1,4 @@
-//! What clients will refuse of the API's certificate, found out where the server reads it.
+//! Doubts about the API's certificate: what clients will refuse of it, found where the server reads it.
 
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring::default_provider;
@@ -8,7 +8,7 @@ use rustls::{CertificateError, Error, RootCertStore};
 
 use crate::utc::utc;
 
-/// What to do about most of it.
+/// The remedy for most of it.
 const ANOTHER: &str =
     "have another one made, or remove certificate.pem and key.pem, and the server makes both";
 

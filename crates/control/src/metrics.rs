@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 
 use crate::gate::Counts;
 use crate::{
-    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, RefusalCause, ScrubStats,
-    Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
+    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, RefusalCause,
+    ScrubStats, Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -232,14 +232,19 @@ fn notices(text: &mut Text, devices: &[Device]) {
     text.each(help, &all, |holds| u8::from(*holds));
 }
 
-/// The sizes of the volumes on each device.
-fn provisioned(devices: &[Device], volumes: &[VolumeStats]) -> Vec<u64> {
+/// The sizes of the volumes on each device, together.
+fn provisioned(text: &mut Text, devices: &[(Labels, &Device)], volumes: &[VolumeStats]) {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for volume in volumes {
         let sum = sums.entry(&volume.device).or_default();
         *sum = sum.saturating_add(volume.size_bytes);
     }
-    devices.iter().map(|device| sums.get(&*device.name).copied().unwrap_or(0)).collect()
+    let help = (
+        "farflash_device_provisioned_bytes",
+        "gauge",
+        "The sizes of all volumes on the device together.",
+    );
+    text.each(help, devices, |device| sums.get(&*device.name).copied().unwrap_or(0));
 }
 
 fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
@@ -249,15 +254,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     text.each(help, &all, |device| device.capacity_bytes);
     let help = ("farflash_device_free_bytes", "gauge", "Bytes that no volume holds.");
     text.each(help, &all, |device| device.free_bytes);
-    let provisioned = provisioned(devices, &stats.volumes);
-    let sums: Vec<_> =
-        all.iter().zip(&provisioned).map(|((labels, _), sum)| (labels.clone(), sum)).collect();
-    let help = (
-        "farflash_device_provisioned_bytes",
-        "gauge",
-        "The sizes of all volumes on the device together.",
-    );
-    text.each(help, &sums, |sum| *sum);
+    provisioned(text, &all, &stats.volumes);
     let help = (
         "farflash_device_volatile_write_cache",
         "gauge",
