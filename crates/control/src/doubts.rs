@@ -63,7 +63,7 @@ fn of_chain(error: &Error) -> Option<String> {
         return Some(format!("clients will refuse the certificate ({error}): {ANOTHER}"));
     };
     Some(match why {
-        // Who vouches for it is the clients' matter.
+        // Its authority is the clients' matter.
         CertificateError::UnknownIssuer => return None,
         CertificateError::ExpiredContext { not_after, .. } => format!(
             "the certificate has expired on {}: put a new one there and send SIGHUP",

@@ -537,7 +537,7 @@ fn prometheus_gets_its_text() {
 
 /// Long metrics are compressed for a scraper that takes them so, and for no other.
 #[test]
-fn metrics_are_compressed_for_who_takes_them_so() {
+fn metrics_are_compressed_where_that_is_accepted() {
     let api = Api::start();
     let plain = api.request("GET", "/metrics", "");
     assert!(plain.body.len() > 1024 && plain.head.contains("vary: accept-encoding"), "{plain:?}");

@@ -65,7 +65,7 @@ fn put_there(directory: &Path, change: impl FnOnce(&mut CertificateParams)) {
     fs::write(directory.join(KEY_FILE), key.serialize_pem()).unwrap();
 }
 
-/// What clients refuse is said where the server reads it. Method: certificates of each kind; a client is given each and refuses
+/// The server says of its certificate what clients will refuse. Method: certificates of each kind; a client is given each and refuses
 /// those of which there are doubts, and no others.
 #[test]
 fn what_clients_refuse_is_said_at_the_start() {

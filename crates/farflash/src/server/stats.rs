@@ -7,6 +7,7 @@ use control::{
     VolumeStats, Window, WindowStats,
 };
 use dataplane::{ErrorCounts, LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
+use units::BLOCK_SIZE;
 use volume::MapMemory;
 
 use super::message::CoreMessage;
