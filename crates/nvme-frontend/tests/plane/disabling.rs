@@ -156,7 +156,9 @@ fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {
                 .await
                 .expect("an answer");
             assert!(cqe.status().is_success());
-            half_written(&mut io).await;
+            io.send(&capsule(20, write_command(FREE, 256), &[])).await.expect("sent");
+            let asked = r2t(&mut io, 20).await;
+            io.send(&first_data(&asked, 65_536)).await.expect("sent");
             let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
             admin.command(keep_alive, &[]).await.expect("kept alive");
             siege.sleep(Duration::from_millis(spent_ms)).await;
@@ -165,6 +167,12 @@ fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {
             assert!(answer.is_ok_and(|cqe| cqe.status().is_success()), "behind {spent_ms} ms");
             siege.sleep(Duration::from_millis(1500)).await;
             assert!(admin.command(keep_alive, &[]).await.is_ok(), "behind {spent_ms} ms");
+            // The rest of what the server had waited for.
+            let (ids, rest) = ((20, asked.ttag.get()), (1 << 20) - 65_536);
+            let header = H2cData::new(ids, (65_536, rest), true, Digests::default(), 4);
+            let data = [header.as_bytes(), &vec![0xD7; rest as usize]].concat();
+            io.send(&data).await.expect("sent");
+            assert!(io.receive(24).await.is_ok(), "behind {spent_ms} ms");
             io.stream.shutdown();
             admin.stream.shutdown();
         });
