@@ -160,6 +160,8 @@ fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {
             let asked = r2t(&mut io, 20).await;
             io.send(&first_data(&asked, 65_536)).await.expect("sent");
             let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);
+            // Between two ticks of the server.
+            siege.sleep(Duration::from_millis(100)).await;
             admin.command(keep_alive, &[]).await.expect("kept alive");
             siege.sleep(Duration::from_millis(spent_ms)).await;
             siege.world.stand_still(Duration::from_secs(100));
