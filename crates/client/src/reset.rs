@@ -6,7 +6,7 @@
 //! - E2: a target is told once. If it has begun then, and is not done, its log page says how far it is; that is read
 //!   more and more slowly.
 //! - E3: what holds it up are requests at a device, which may take as long as any command. So it has the command timeout,
-//! and the connect timeout stands still meanwhile: doing it again gains nothing.
+//!   and the connect timeout stands still meanwhile: doing it again gains nothing.
 //! - E4: meanwhile the new controller is kept alive. A target that does not answer that within the connect timeout is gone.
 
 use io_traits::World;
