@@ -5,7 +5,8 @@
 //! - S2: a file holds space back behind its end, which no reader sees, for exactly these writes. It is given up when
 //!   one of them fails for want of space, and taken again before data is taken again.
 //! - S3: the device is full until the space to be held back can be taken again, with a margin. Otherwise it
-//!   would go back and forth between the two states.
+//!   would go back and forth between the two states. It is tried at once, and once more whenever the file system has some
+//!   more free than when it refused: what it says to be free may be of no use.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use units::BLOCK_SIZE;
 const HELD_PART: u64 = 128;
 /// The least and the most that is held back.
 const HELD_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
-/// Such a part of what is held back, and so many bytes, have to be free besides before data is taken again (S3).
+/// Such a part of what is held back, and so many bytes at least, are taken besides before data is taken again (S3).
 const MARGIN_PART: u64 = 16;
 const MARGIN_BYTES_MIN: u64 = 1 << 20;
 
@@ -33,16 +34,16 @@ pub(crate) struct SpaceBelow {
     needed: AtomicBool,
     /// True while space is held back.
     holds: AtomicBool,
-    /// Bytes that the file system said to be free when it had no space; the largest number while it has.
-    free_when_full: AtomicU64,
+    /// The least that the file system said to be free since it last refused the space; the largest number if it did not.
+    free_when_refused: AtomicU64,
 }
 
 impl SpaceBelow {
     pub(crate) fn new(is_file: bool, blocks: u64) -> Self {
         let len_bytes = blocks * BLOCK_SIZE as u64;
         let [full, needed, holds] = [const { AtomicBool::new(false) }; 3];
-        let free_when_full = AtomicU64::new(u64::MAX);
-        Self { is_file, len_bytes, full, needed, holds, free_when_full }
+        let free_when_refused = AtomicU64::new(u64::MAX);
+        Self { is_file, len_bytes, full, needed, holds, free_when_refused }
     }
 
     /// Returns whether space can be taken ahead of use.
@@ -66,60 +67,55 @@ impl SpaceBelow {
     /// Gives up what is held back if that is needed (S2), and else takes it again; returns whether the device is full.
     /// May wait for the file system.
     pub(crate) fn look(&self, fd: BorrowedFd<'_>) -> bool {
-        self.note_free(fd);
         if self.needed.swap(false, Ordering::Relaxed) {
             self.give_up(fd);
-        } else if self.hold(fd) {
+        } else if self.may_have_room(fd) && self.hold(fd) {
             self.full.store(false, Ordering::Relaxed);
-            self.free_when_full.store(u64::MAX, Ordering::Relaxed);
+            self.free_when_refused.store(u64::MAX, Ordering::Relaxed);
         }
         self.is_full()
     }
 
-    /// Remembers what is free at the first look that finds no space.
-    fn note_free(&self, fd: BorrowedFd<'_>) {
-        if self.free_when_full.load(Ordering::Relaxed) == u64::MAX
-            && let Ok(found) = fstatvfs(fd)
-        {
-            let free = found.f_bfree.saturating_mul(found.f_frsize);
-            self.free_when_full.store(free, Ordering::Relaxed);
-        }
+    /// Bytes to be held back, and the margin.
+    fn wanted(&self) -> (u64, u64) {
+        let usual = (self.len_bytes / HELD_PART).clamp(*HELD_BYTES.start(), *HELD_BYTES.end());
+        (usual, (usual / MARGIN_PART).max(MARGIN_BYTES_MIN))
     }
 
-    /// Takes the space to be held back, of a full device if the file system has a margin besides (S3). A thin pool
-    /// is tried by the next write.
+    /// Returns whether more is free than when the file system refused (S3).
+    fn may_have_room(&self, fd: BorrowedFd<'_>) -> bool {
+        if self.free_when_refused.load(Ordering::Relaxed) == u64::MAX {
+            return true;
+        }
+        let Some(free) = free_bytes(fd) else { return true };
+        let lowest = self.free_when_refused.fetch_min(free, Ordering::Relaxed).min(free);
+        free - lowest >= self.wanted().1
+    }
+
+    /// Takes the space to be held back, of a full device with a margin behind it (S3). A thin pool is tried by the next write.
     pub(crate) fn hold(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.is_file {
             return true;
         }
-        let usual = (self.len_bytes / HELD_PART).clamp(*HELD_BYTES.start(), *HELD_BYTES.end());
-        let Some(held) = self.held_now(fd, usual) else { return false };
-        let taken = fallocate(fd, FallocateFlags::KEEP_SIZE, self.end(fd), held);
-        let is_refused = matches!(taken, Err(Errno::NOSPC | Errno::DQUOT));
-        if is_refused {
+        let (usual, margin) = self.wanted();
+        let (end, holds) = (self.end(fd), self.holds.load(Ordering::Relaxed));
+        let (start, len) = match (self.is_full(), holds) {
+            (false, _) => (end, usual),
+            (true, false) => (end, usual + margin),
+            (true, true) => (end + usual, margin),
+        };
+        let free = free_bytes(fd);
+        let taken = fallocate(fd, FallocateFlags::KEEP_SIZE, start, len);
+        if !matches!(taken, Err(Errno::NOSPC | Errno::DQUOT)) {
+            self.holds.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.free_when_refused.store(free.unwrap_or(u64::MAX), Ordering::Relaxed);
+        if !holds {
             // Of what was taken in part.
             self.give_up(fd);
         }
-        self.holds.store(!is_refused, Ordering::Relaxed);
-        !is_refused
-    }
-
-    /// Bytes to be held back now; `None` while a full device stays full (S3). What a file system says to be free is compared
-    /// with what it said when it had nothing: a part of that may be of no use.
-    fn held_now(&self, fd: BorrowedFd<'_>, usual: u64) -> Option<u64> {
-        if !self.is_full() {
-            return Some(usual);
-        }
-        let Ok(found) = fstatvfs(fd) else { return Some(usual) };
-        let free = found.f_bfree.saturating_mul(found.f_frsize);
-        let holds = self.holds.load(Ordering::Relaxed);
-        let lowest = match holds {
-            true => self.free_when_full.fetch_min(free, Ordering::Relaxed).min(free),
-            false => self.free_when_full.load(Ordering::Relaxed).min(free),
-        };
-        let margin = (usual / MARGIN_PART).max(MARGIN_BYTES_MIN);
-        let wanted = if holds { margin } else { usual + margin };
-        (free - lowest >= wanted).then_some(usual)
+        false
     }
 
     /// Returns the end of the file: nothing that it holds, also of one that has grown, is touched.
@@ -135,4 +131,10 @@ impl SpaceBelow {
             let _ = ftruncate(fd.as_fd(), self.end(fd));
         }
     }
+}
+
+/// Bytes that the file system says to be free.
+fn free_bytes(fd: BorrowedFd<'_>) -> Option<u64> {
+    let found = fstatvfs(fd).ok()?;
+    Some(found.f_bfree.saturating_mul(found.f_frsize))
 }

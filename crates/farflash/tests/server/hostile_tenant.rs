@@ -334,7 +334,7 @@ fn keeps_nothing_of_a_name(service: &Rc<Service>) {
         let client = Client::connect(handle.clone(), portal, &old_nqn, with(old_token.clone()));
         let held = client.await.expect("its own volume").volume().await.expect("a namespace");
         held.write(Lba(0), filled(0xE71)).await.expect("written");
-        let path = format!("/v1/volumes/{}/with-data", text(&old, "id"));
+        let path = format!("/v1/volumes/{}?lose_data=true", text(&old, "id"));
         let (status, answer) = service.ask(&service.operator, "DELETE", &path, b"");
         assert_eq!(status, 204, "{answer}");
         let new = service.create(&service.good, "contested");

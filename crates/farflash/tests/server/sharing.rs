@@ -39,7 +39,7 @@ fn promises_are_made_kept_and_refused() {
     refusal(&["volume", "set-slo", "b"], 2, "not said", "--share");
     let lower = ["device", "set", "--writes-per-second", "19999"];
     refusal(&lower, 1, "19999", "ask for less");
-    refusal(&["device", "set", "--policy", "best"], 1, "there is no policy", "openapi");
+    refusal(&["device", "set", "--policy", "best"], 1, "there is no policy", "--help");
     refusal(&["device", "set", "mem:7GiB", "--policy", "drr"], 1, "no device", &device_text);
     let listed = device_json(&server, &["list"]);
     let sharing = &listed["devices"][0]["sharing"];

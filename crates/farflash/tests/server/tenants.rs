@@ -303,7 +303,7 @@ fn tenants_manage_their_own_volumes_within_their_quota() {
     let listed = ask(&server, other, &["list"]);
     assert!(!listed.stdout.contains(id), "{listed:?}");
     let theirs = ["create", "b", "--size", "1MiB", "--owner", "acme"];
-    is_refused(&ask(&server, other, &theirs), "`owner` must be yourself");
+    is_refused(&ask(&server, other, &theirs), "--owner must be yourself");
     // Its own, and no more than its quota.
     is_refused(&ask(&server, acme, &["resize", "a", "--size", "101MiB"]), "the quota of acme");
     is_refused(&ask(&server, acme, &["create", "b", "--size", "64MiB"]), "provisioned; this makes");
