@@ -253,14 +253,8 @@ fn inner_nodes_become_one_if_one_is_nearly_empty_and_a_quarter_of_it_stays_free(
         let mut map = Map::new(1, Rc::default());
         (0..4 * 16).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
         assert_eq!(children(&map), [8, 8], "what is filled in order is full");
-        let mut remove = |keys: std::ops::Range<u64>| {
-            let mut at = keys.start;
-            while at < keys.end {
-                at = map.remove_some(at, keys.end, &mut Vec::new()).expect("in memory");
-            }
-        };
-        remove(4 * (8 + second)..4 * 16);
-        remove(4..4 * 8);
+        remove(&mut map, 4 * (8 + second)..4 * 16);
+        remove(&mut map, 4..4 * 8);
         assert_eq!(children(&map), expected);
         assert_eq!(map.height(), 1 + expected.len() as u64);
         check(map.root().expect("filled"), 0, u64::MAX, None);
@@ -285,13 +279,18 @@ fn a_sweep_ends_after_a_while_without_success() {
     let _small = SmallNodes::new(4, 8);
     let mut map = Map::new(1, Rc::default());
     (0..4 * 30_000).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
-    let mut sweep = Sweep::new(1);
-    let stopped = map.sweep(0, &mut sweep, &|_, _| false).expect("not at the end");
-    // Every eighth step is an inner node, and some are of those above.
-    assert!((14_000..15_000).contains(&(stopped / 4)), "{stopped}");
-    assert!(sweep.is_over() && sweep.nodes == 0);
-    let mut sweep = Sweep::new(1);
     let mut empty = Map::new(2, Rc::default());
+    for steps_before in 0..10 {
+        let mut sweep = Sweep::new(1);
+        for _ in 0..steps_before {
+            assert_eq!(empty.sweep(0, &mut sweep, &|_, _| false), None);
+        }
+        let stopped = map.sweep(0, &mut sweep, &|_, _| false).expect("not at the end");
+        // Every eighth step is an inner node, and some are of those above.
+        assert!((14_000..15_000).contains(&(stopped / 4)), "{stopped}");
+        assert!(sweep.is_over() && sweep.nodes == 0);
+    }
+    let mut sweep = Sweep::new(1);
     let laps = (0..100_000).find(|_| {
         assert_eq!(empty.sweep(0, &mut sweep, &|_, _| false), None);
         sweep.is_over()
@@ -382,4 +381,85 @@ fn a_removal_makes_one_leaf_beside_its_own_dirty_at_most() {
             assert!(dirty <= levels + 1, "seed {seed}: {dirty} nodes of {levels} levels");
         }
     }
+}
+
+fn remove(map: &mut Map, keys: std::ops::Range<u64>) {
+    let mut at = keys.start;
+    while at < keys.end {
+        at = map.remove_some(at, keys.end, &mut Vec::new()).expect("in memory");
+    }
+}
+
+/// Leaves of eight entries: what two of seven can hold is not left in three, if one of those is all that becomes dirty by it.
+#[test]
+fn leaves_become_fewer_if_one_clean_one_has_to_be_changed() {
+    let _small = SmallNodes::new(8, 8);
+    for (kept, expected) in [(6, 2), (7, 3)] {
+        let mut disk = Disk { blocks: BTreeMap::new(), next: 1 };
+        let mut map = Map::new(1, Rc::default());
+        (0..24).for_each(|key| assert_eq!(map.insert(key, mapping(key)), None));
+        remove(&mut map, 16 + kept..24);
+        let mut map = disk.reopen(map);
+        disk.prepare(&mut map, 0, u64::MAX);
+        remove(&mut map, 0..4);
+        assert_eq!(children(&map), [3]);
+        (8..12).for_each(|key| remove(&mut map, key..key + 1));
+        assert_eq!(children(&map), [expected], "the last leaf has {kept}");
+        check(map.root().expect("filled"), 0, u64::MAX, None);
+    }
+}
+
+/// A key at either end of a full leaf begins a leaf, whatever room its neighbour has: more may follow in order.
+#[test]
+fn what_goes_in_in_order_is_not_spread() {
+    let _small = SmallNodes::new(8, 8);
+    let fill = || {
+        let mut map = Map::new(1, Rc::default());
+        (0..11).for_each(|n| assert_eq!(map.insert(10 * n, mapping(n)), None));
+        assert_eq!(children(&map), [2]);
+        map
+    };
+    let mut map = fill();
+    map.insert(75, mapping(1));
+    assert_eq!(children(&map), [3], "behind the first, which is full; the second has room");
+    let mut map = fill();
+    map.insert(45, mapping(1));
+    assert_eq!(children(&map), [2], "within the first: the second takes some");
+    let mut map = fill();
+    (11..16).for_each(|n| assert_eq!(map.insert(10 * n, mapping(n)), None));
+    remove(&mut map, 80..81);
+    remove(&mut map, 10..11);
+    map.insert(155, mapping(1));
+    map.insert(85, mapping(1));
+    assert_eq!(children(&map), [3], "before the second, which is full; the first has room");
+}
+
+/// D4: a leaf that goes between one that is not in memory and the absent one that went before leaves one absent child, and
+/// both give their places back.
+#[test]
+fn of_two_absent_children_side_by_side_one_is_left() {
+    let (mut disk, map) = loaded(4);
+    let mut map = disk.reopen(map);
+    for leaf in [2, 1] {
+        let keys = 369 * leaf..369 * (leaf + 1);
+        disk.prepare(&mut map, keys.start, keys.end);
+        remove(&mut map, keys);
+    }
+    assert_eq!(children(&map), [3]);
+    let Body::Inner(root) = &map.root().and_then(Child::node).expect("here").body else {
+        panic!("it has children")
+    };
+    let absent: Vec<bool> = root.children.borrow().iter().map(Child::is_absent).collect();
+    assert_eq!(absent, [false, true, false]);
+    let mut places = Vec::new();
+    map.take_old_places(|place| places.push(place));
+    assert_eq!(places.len(), 3, "of both leaves and of the root");
+}
+
+#[test]
+fn nodes_that_a_checkpoint_has_yet_to_write_are_counted_with_the_dirty_ones() {
+    let counters = NodeCounters::default();
+    counters.live.set(3);
+    counters.snapshot.set(2);
+    assert_eq!(counters.total(), 5);
 }
