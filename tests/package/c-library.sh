@@ -20,7 +20,9 @@ check_c_library() {
     inside sh -c 'cd /root && cc -Wall -Werror -o volume /usr/share/doc/libfarflash-dev/examples/volume.c $(pkg-config --cflags --libs farflash)' \
         >"$work/log" 2>&1 || wrong "the example is not built by what pkg-config says"
     [ "$(inside pkg-config --modversion farflash)" = "$version" ] || wrong "pkg-config says another version"
-    inside ldd /root/volume | grep -q ' => /.*/libfarflash\.so\.0 ' || wrong "the program does not find the library"
+    # Into a file: a `grep -q` that has found it ends the other side of a pipe.
+    inside ldd /root/volume >"$work/log" 2>&1
+    grep -q ' => /.*/libfarflash\.so\.0 ' "$work/log" || wrong "the program does not find the library"
     use_volume || wrong "the example does not work against the service"
     ok "a C program is built by pkg-config, and uses a volume"
 
