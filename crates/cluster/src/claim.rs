@@ -9,31 +9,31 @@ pub struct Claim {
     pub device: Uuid,
     /// Its name here.
     pub name: String,
-    /// Whether what is on it ends with the host.
+    /// True if its contents end with the host.
     pub volatile: bool,
-    /// What the maker calls it, if it is a drive that says so.
+    /// Its model, if it is a drive that reports one.
     pub model: Option<String>,
-    /// Its serial number, if it is a drive that says so.
+    /// Its serial number, if it is a drive that reports one.
     pub serial: Option<String>,
-    /// Whether it says that it belongs to the cluster (F6): then it was claimed before (F8).
+    /// True if it carries the id of the cluster (F6): then it was claimed before (F8).
     pub belongs: bool,
-    /// What it carries of the last claim, if it does (F9).
+    /// The mark of the last claim, if it carries one (F9).
     pub mark: Option<Mark>,
 }
 
-/// What a device carries of the last claim under which it was served (F9).
+/// The mark that a device carries of the last claim under which it was served (F9).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Mark {
     /// Counts the claims of the device.
     pub number: u64,
-    /// Whose claim it was.
+    /// The host that made the claim.
     pub host: Uuid,
     /// That host's name.
     pub host_name: String,
 }
 
 impl Mark {
-    /// Whether a device that carries this was claimed later than by `known`, and by another host.
+    /// Returns whether a device that carries this was claimed later than by `known`, and by another host.
     #[must_use]
     pub fn is_later_than(&self, known: &Self) -> bool {
         self.host != known.host && self.number >= known.number

@@ -10,6 +10,7 @@
 
 use uuid::Uuid;
 
+use crate::sabotage::{Sabotage, broken};
 use crate::store::{Compare, KeyValue, Op, TxnReply, document};
 use crate::{BootTime, Claim, ClaimRecord, HostRecord, Keys, Mark, Word};
 
@@ -198,9 +199,7 @@ impl Claiming {
     pub fn transaction(&self, lease: i64) -> (Vec<Compare>, [Op; 2], [Op; 1]) {
         let mut compare = self.compare.clone();
         // E5.
-        if !broken!(SessionNotCompared) {
-            compare.push(Compare::Lease(self.keys.host(self.record.host), lease));
-        }
+        compare.push(Compare::Lease(self.keys.host(self.record.host), lease));
         let then = put_claim(&self.keys, self.claim.device, &self.record);
         (compare, then, [Op::Get(self.keys.device(self.claim.device))])
     }
@@ -239,12 +238,11 @@ impl Claiming {
         self.revision = revision_of(claim);
         self.is_noted = note.is_some();
         let [device, claimed] = self.claim_keys();
-        self.compare = Vec::new();
-        if !broken!(ClaimNotCompared) {
-            // Two claims with one given back between them have numbers of their own.
-            self.compare.push(Compare::ModRevision(device, self.revision));
-            self.compare.push(Compare::ModRevision(claimed, revision_of(note)));
-        }
+        // Two claims with one given back between them have numbers of their own.
+        self.compare = vec![
+            Compare::ModRevision(device, self.revision),
+            Compare::ModRevision(claimed, revision_of(note)),
+        ];
         let known = last([claim, note]);
         self.before = claim.as_ref().map(decode).transpose()?;
         let carried = self.claim.mark.as_ref().map_or(0, |mark| mark.number);
@@ -252,7 +250,7 @@ impl Claiming {
         let own = self.record.host;
         let later = self.claim.mark.as_ref();
         let later = later.filter(|mark| mark.host != own && mark.is_later_than(&known));
-        match later.filter(|_| !broken!(IgnoreMark)) {
+        match later {
             None => self.pass_on(),
             Some(later) if self.word.is_none() => {
                 Err(Refusal::ClaimedLater { holder: later.host_name.clone() })
@@ -294,10 +292,9 @@ impl Claiming {
     /// F8.
     fn forgotten_may_be_taken(&self) -> Result<(), Refusal> {
         match &self.word {
-            None if broken!(TakeForgotten) => Ok(()),
             None => Err(Refusal::Forgotten),
-            Some(word) if word.is_down(Word::WHOEVER) => Ok(()),
-            Some(_) => Err(Refusal::HolderMayServe { holder: Word::WHOEVER.to_owned() }),
+            Some(word) if word.is_down(Word::UNKNOWN_HOST) => Ok(()),
+            Some(_) => Err(Refusal::HolderMayServe { holder: Word::UNKNOWN_HOST.to_owned() }),
         }
     }
 
@@ -310,7 +307,7 @@ impl Claiming {
     ) -> Result<(), Refusal> {
         let [registration, noted] = two(read)?;
         let holder = before.host_name.clone();
-        if registration.is_some() && !broken!(TakeFromLiving) {
+        if registration.is_some() && !broken(Sabotage::TakeFromLiving) {
             return Err(Refusal::HolderLives { holder });
         }
         let fence = before.fence();
@@ -319,16 +316,13 @@ impl Claiming {
         }
         let [host, registered] = self.holder_keys(&before);
         // F7: it was not back meanwhile either.
-        let is_compared = [broken!(HolderNotCompared), broken!(TakeFromLiving)] == [false; 2];
-        if is_compared {
+        if !broken(Sabotage::TakeFromLiving) {
             self.compare.push(Compare::ModRevision(host, 0));
         }
-        if !broken!(RegistrationNotCompared) {
-            self.compare.push(Compare::ModRevision(registered, revision_of(noted)));
-        }
+        self.compare.push(Compare::ModRevision(registered, revision_of(noted)));
         self.phase = match fence {
             // N3 of `tenure.rs`.
-            Some(term) if !broken!(NoWaitForFence) => {
+            Some(term) if !broken(Sabotage::NoWaitForFence) => {
                 Phase::Wait { until: now + term.safe_after(), before }
             }
             _ => Phase::Seek(before),
@@ -368,3 +362,6 @@ fn decode(kv: &KeyValue) -> Result<ClaimRecord, Refusal> {
         what: format!("the key {} in etcd: {error}", kv.key),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! What the directory holds. Never a secret: everybody who reaches etcd may read it.
+//! Records of the directory. They hold no secret: any client of etcd may read them.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -18,25 +18,25 @@ pub struct HostRecord {
     pub name: String,
     /// The process: another after a restart.
     pub session: Uuid,
-    /// Where the process runs (`Identity::boot` of crate `directory`): elsewhere after a reboot.
+    /// The boot of the machine that the process runs in (`Identity::boot` of crate `directory`): another after a reboot.
     pub boot: String,
     /// The release that runs.
     pub version: String,
-    /// Where its API is reached by the other hosts.
+    /// The address at which other hosts reach its API.
     pub api: SocketAddr,
     /// The certificate that its API shows (DER in Base64); with none the API is not encrypted. Other hosts
     /// take no other for it.
     #[serde(default)]
     pub api_certificate: Option<String>,
-    /// Where it answers NVMe discovery apart from its portals, if it does.
+    /// The address at which it answers NVMe discovery apart from its portals, if it does.
     pub discovery: Option<SocketAddr>,
-    /// What it shares with others and may fail with them, such as `rack` = `r1`.
+    /// Its labels: parts that it shares with other hosts and may fail with, such as `rack` = `r1`.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Further addresses at which clients reach its portals, beside that of each.
     #[serde(default)]
     pub portals_also: Vec<IpAddr>,
-    /// After how long without the directory it stops to serve, in milliseconds; nothing if it never does.
+    /// Time without the directory after which it stops serving, in milliseconds; nothing if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence_after_ms: Option<u64>,
     /// Its data cores.
@@ -48,7 +48,7 @@ pub struct HostRecord {
 }
 
 impl HostRecord {
-    /// Where clients reach `portal`, which is one of its cores'.
+    /// Returns the addresses at which clients reach `portal`, which is one of its cores'.
     #[must_use]
     pub fn addresses_of(&self, portal: SocketAddr) -> Vec<SocketAddr> {
         let also = self.portals_also.iter().map(|&address| SocketAddr::new(address, portal.port()));
@@ -61,7 +61,7 @@ impl HostRecord {
 pub struct CoreRecord {
     /// The CPU.
     pub core: u32,
-    /// Where clients connect to.
+    /// The address that clients connect to.
     pub portal: SocketAddr,
 }
 
@@ -72,18 +72,18 @@ pub struct DeviceRecord {
     pub id: Uuid,
     /// Its name at the host.
     pub name: String,
-    /// What the maker calls it, if it is a drive that says so.
+    /// Its model, if it is a drive that reports one.
     #[serde(default)]
     pub model: Option<String>,
-    /// Its serial number, if it is a drive that says so.
+    /// Its serial number, if it is a drive that reports one.
     #[serde(default)]
     pub serial: Option<String>,
-    /// Whether it works: `good`, `degraded` or `failed`.
+    /// Its health: `good`, `degraded` or `failed`.
     #[serde(default)]
     pub health: Option<String>,
 }
 
-/// Who serves a device. It outlives the host: no lapse of time makes a device somebody else's.
+/// The claim of the host that serves a device. It outlives the host: no lapse of time passes a device to another host.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct ClaimRecord {
     /// The host.
@@ -97,29 +97,29 @@ pub struct ClaimRecord {
     pub labels: BTreeMap<String, String>,
     /// The device's name at the host.
     pub device_name: String,
-    /// Whether what is on the device ends with the host.
+    /// True if the contents of the device end with the host.
     #[serde(default)]
     pub volatile: bool,
-    /// What the maker calls the device, if it is a drive that says so: known also when the host is gone.
+    /// The device's model, if it is a drive that reports one: known also when the host is gone.
     #[serde(default)]
     pub model: Option<String>,
     /// Its serial number, likewise.
     #[serde(default)]
     pub serial: Option<String>,
-    /// Where the process runs (`Identity::boot` of crate `directory`); empty in claims of releases that did not say it, as are the
-    /// addresses below.
+    /// The boot of the machine that the process runs in (`Identity::boot` of crate `directory`). Empty in claims of older
+    /// releases, as are the addresses below.
     #[serde(default)]
     pub boot: String,
-    /// Where it can be asked whether it serves the device: its API.
+    /// The address of its API, which tells whether it serves the device.
     #[serde(default)]
     pub api: Option<SocketAddr>,
     /// The certificate that its API shows (DER in Base64), if that is encrypted.
     #[serde(default)]
     pub api_certificate: Option<String>,
-    /// Where it can be seen to serve: the portals of its cores.
+    /// The portals of its cores, at which it can be seen to serve.
     #[serde(default)]
     pub portals: Vec<SocketAddr>,
-    /// After how long without the directory the process stops to serve, in milliseconds; nothing if it never does.
+    /// Time without the directory after which the process stops serving, in milliseconds; nothing if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence_after_ms: Option<u64>,
     /// Counts the claims of the device (F9); 0 in those of releases that did not.
@@ -128,12 +128,12 @@ pub struct ClaimRecord {
 }
 
 impl ClaimRecord {
-    /// What the device is to carry of this claim (F9).
+    /// Returns the mark of this claim that the device is to carry (F9).
     pub fn mark(&self) -> Mark {
         Mark { number: self.number, host: self.host, host_name: self.host_name.clone() }
     }
 
-    /// How long the process serves without the directory, if it stops then.
+    /// Returns the time for which the process serves without the directory, if it stops then.
     #[must_use]
     pub fn fence(&self) -> Option<Term> {
         self.fence_after_ms.map(|after| Term::new(Duration::from_millis(after)))
@@ -162,7 +162,7 @@ impl ClaimRecord {
     }
 }
 
-/// How far a volume is.
+/// The stage of a volume's creation.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeState {
@@ -172,7 +172,7 @@ pub enum VolumeState {
     Ready,
 }
 
-/// A volume: where it is, and who may find it.
+/// A volume: its place, and the clients that may find it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct VolumeRecord {
     /// Its id.
@@ -190,19 +190,19 @@ pub struct VolumeRecord {
     pub device: Uuid,
     /// The CPU that serves it.
     pub core: u32,
-    /// Where clients connect to.
+    /// The address that clients connect to.
     pub portal: SocketAddr,
-    /// Whether it can be opened.
+    /// Its stage: it can be opened when it is ready.
     pub state: VolumeState,
-    /// What it is promised of its device, as the API says it.
+    /// Its SLO, as the API describes it.
     #[serde(default)]
     pub promise: serde_json::Value,
-    /// Who may find it; `None` if that cannot be read: then nobody.
+    /// The clients that may find it; with `None`, which stands for what cannot be read, no client may.
     pub restrictions: Option<RestrictionsRecord>,
 }
 
 impl VolumeRecord {
-    /// Whether it counts for its tenant as `other` does.
+    /// Returns whether it counts for its tenant as `other` does.
     pub fn counts_as(&self, other: &Self) -> bool {
         let counted =
             |record: &Self| (record.owner.clone(), record.size_bytes, record.promise.clone());
@@ -210,27 +210,27 @@ impl VolumeRecord {
     }
 }
 
-/// How an owner's quota of blocks is divided among hosts.
+/// The division of an owner's quota of blocks among hosts.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct GrantsRecord {
-    /// What each may let its volumes hold.
+    /// The part of each host.
     #[serde(default)]
     pub hosts: BTreeMap<Uuid, GrantRecord>,
 }
 
-/// What a host may let an owner's volumes hold. It outlives the host, whose devices do, too.
+/// The part of an owner's quota that its volumes on a host may hold. It outlives the host, as its devices do.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct GrantRecord {
     /// Blocks of 4 KiB.
     pub blocks: u64,
     /// The process that wrote this.
     pub session: Uuid,
-    /// Whether nearly all of it is used, and nothing was free.
+    /// True if nearly all of it is used, and nothing was free.
     #[serde(default)]
     pub is_short: bool,
 }
 
-/// What a client must be to find a volume. An empty list restricts nothing.
+/// The conditions on a client that may find a volume. An empty list restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RestrictionsRecord {
     /// NVMe qualified names of hosts.
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(claim.portals, ["[::1]:4420".parse().expect("an address")]);
     }
 
-    /// What a tenant is asked for of its quotas: who it is, how large the volume is, and what it is promised.
+    /// A tenant's quotas are charged by its name, the size of the volume, and the SLO.
     #[test]
     fn a_volume_counts_as_another_if_its_tenant_is_asked_for_the_same() {
         let text = r#"{"id":"00000000-0000-0000-0000-000000000001","name":"a","owner":"t",

@@ -10,14 +10,14 @@
 //!   the question was carried out or the answer came.
 //! - N2: [`Term::STOP`] before the end hosts are cut off, so that what is under way at the devices is done when the end comes, at
 //!   which no request to a device begins any more.
-//! - N3: who saw the record gone after that and waits for [`Term::safe_after`] acts when the host has stopped: the record was
+//! - N3: a host that saw the record gone after that and waits for [`Term::safe_after`] acts when the other has stopped: the record was
 //!   there after the host had asked for the last time, so that was before it was seen gone. Nothing is asked of the clocks but
 //!   that neither runs more than 1/[`DRIFT`] faster or slower than the other.
-//! - N4: what is over stays over, whoever was the first to notice, until [`Tenure::renew`] says otherwise. A confirmation
-//!   that comes late does not undo it: whoever noticed has cut hosts off, and lets them in again in good order. It is over, too, when
-//!   something was lost: no confirmation comes before whoever acts upon that.
+//! - N4: a tenure that is over stays over, whichever task was the first to notice, until [`Tenure::renew`]. A confirmation
+//!   that comes late does not undo it: the task that noticed has cut hosts off, and lets them in again in good order. It is over,
+//!   too, when a claim was lost: no confirmation overtakes the task that acts upon that.
 //!
-//! What makes sure that the record was gone all the time while somebody waited is in `etcd/claim.rs`. No clock is read
+//! The proof that the record was gone during all of a wait is in `claiming.rs`. No clock is read
 //! and nothing is waited for here.
 
 use std::sync::Arc;
@@ -30,12 +30,12 @@ use crate::BootTime;
 const DRIFT: u32 = 64;
 /// For what a host does between its look at the clock and the request to the device.
 const MARGIN: Duration = Duration::from_secs(1);
-/// What it is confirmed by if it is over, because nothing has confirmed it for too long.
+/// Stands for a time of confirmation: it is over, because nothing has confirmed it for too long.
 const OVER: u64 = 0;
 /// The same, because something was lost.
 const LOST: u64 = 1;
 
-/// How long a host serves without being confirmed.
+/// The time for which a host serves without being confirmed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Term {
     after: Duration,
@@ -63,16 +63,14 @@ impl Term {
         self.after
     }
 
-    /// How long another host waits from when it saw the record gone (N3).
+    /// Returns the time for which another host waits from when it saw the record gone (N3).
     #[must_use]
     pub fn safe_after(self) -> Duration {
-        let drift = if broken!(NoRoomForDrift) { Duration::ZERO } else { self.after / DRIFT };
-        let margin = if broken!(NoRoomForDrift) { Duration::ZERO } else { MARGIN };
-        self.after.saturating_add(drift).saturating_add(margin)
+        self.after.saturating_add(self.after / DRIFT).saturating_add(MARGIN)
     }
 }
 
-/// Whether a host may serve. Clones are the same.
+/// The right of a host to serve, for a time. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Tenure(Option<Arc<Limited>>);
 
@@ -98,7 +96,7 @@ impl Tenure {
         Self(Some(Arc::new(Limited { term, asked: AtomicU64::new(OVER), ends: AtomicU64::new(0) })))
     }
 
-    /// How long it lasts, if it ends.
+    /// Returns the time for which it lasts, if it ends.
     #[must_use]
     pub fn term(&self) -> Option<Term> {
         self.0.as_ref().map(|limited| limited.term)
@@ -108,9 +106,7 @@ impl Tenure {
     #[must_use]
     pub fn confirm(&self, asked: BootTime) -> bool {
         let Some(limited) = &self.0 else { return true };
-        let later = |before: u64| {
-            (before > LOST || broken!(ConfirmWhatIsOver)).then(|| before.max(nanos(asked)))
-        };
+        let later = |before: u64| (before > LOST).then(|| before.max(nanos(asked)));
         let confirmed = limited.asked.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         if confirmed.is_ok() {
             limited.extend(asked);
@@ -118,7 +114,7 @@ impl Tenure {
         confirmed.is_ok()
     }
 
-    /// It goes on, as it was confirmed when asked at `asked`, even if it was over. Who calls has stopped to serve what was known
+    /// It goes on, as it was confirmed when asked at `asked`, even if it was over. The caller has stopped serving what was known
     /// to be lost then. `false`: by `now` it would be over again, and nothing is changed.
     pub fn renew(&self, asked: BootTime, now: BootTime) -> bool {
         let Some(limited) = &self.0 else { return true };
@@ -132,18 +128,18 @@ impl Tenure {
 
     /// It is over from now on: something was lost (N4).
     pub fn end(&self) {
-        if let Some(limited) = self.0.as_ref().filter(|_| !broken!(LossDoesNotEnd)) {
+        if let Some(limited) = &self.0 {
             limited.asked.store(LOST, Ordering::SeqCst);
         }
     }
 
-    /// Whether it is over because something was lost, not by time.
+    /// Returns whether it is over because a claim was lost, not by time.
     #[must_use]
     pub fn has_lost(&self) -> bool {
         self.0.as_ref().is_some_and(|limited| limited.asked.load(Ordering::SeqCst) == LOST)
     }
 
-    /// Whether hosts are to be cut off by `now`. If so, it is over for everybody (N4).
+    /// Returns whether hosts are to be cut off by `now`. If so, it is over for all clones (N4).
     pub fn is_over(&self, now: impl FnOnce() -> BootTime) -> bool {
         let Some(limited) = &self.0 else { return false };
         let now = nanos(now());
@@ -155,11 +151,10 @@ impl Tenure {
             || limited.asked.load(Ordering::SeqCst) <= LOST
     }
 
-    /// Whether no request to a device may begin by `now`.
+    /// Returns whether no request to a device may begin by `now`.
     #[inline]
     pub fn has_ended(&self, now: impl FnOnce() -> BootTime) -> bool {
-        !broken!(DevicesNeverEnd)
-            && self.0.as_ref().is_some_and(|it| it.ends.load(Ordering::Relaxed) <= nanos(now()))
+        self.0.as_ref().is_some_and(|it| it.ends.load(Ordering::Relaxed) <= nanos(now()))
     }
 
     /// When [`Tenure::is_over`] says so next; `None` if it never does. Of one that is over this is past.
@@ -219,9 +214,9 @@ mod tests {
     fn what_is_over_stays_so_until_it_is_renewed() {
         let tenure = confirmed(100);
         assert!(tenure.is_over(|| at(107)));
-        assert!(!tenure.confirm(at(106)), "somebody has noticed");
+        assert!(!tenure.confirm(at(106)), "a task has noticed");
         assert!(tenure.is_over(|| at(107)) && tenure.has_ended(|| at(108)));
-        assert!(tenure.clone().is_over(|| at(100)), "for everybody");
+        assert!(tenure.clone().is_over(|| at(100)), "for all clones");
         assert!(tenure.renew(at(120), at(121)));
         assert!(!tenure.is_over(|| at(126)) && !tenure.has_ended(|| at(127)));
         assert!(tenure.renew(at(119), at(122)));
@@ -266,7 +261,7 @@ mod tests {
         assert_eq!(Tenure::endless().term(), None);
     }
 
-    /// A 64th for clocks that run apart, and a second; who waits longer keeps volumes away for nothing.
+    /// A 64th for clocks that run apart, and a second; a longer wait would keep volumes away for nothing.
     #[test]
     fn another_host_waits_no_longer_than_it_must() {
         for (after, safe) in [(0, 1), (64, 66), (640, 651)] {
@@ -279,7 +274,7 @@ mod tests {
     /// N3. Method: for terms, delays of the question and clocks that run apart, the last moment at which a host serves
     /// is before the first at which another may. Times are of a clock that both are measured by.
     #[test]
-    fn whoever_waits_acts_when_the_host_has_stopped() {
+    fn a_host_that_waits_acts_when_the_other_has_stopped() {
         for after_ms in [2_000_u64, 10_000, 30_000, 3_600_000] {
             let term = Term::new(Duration::from_millis(after_ms));
             for delay in [Duration::ZERO, Duration::from_secs(5), Duration::from_secs(600)] {

@@ -1,28 +1,28 @@
-//! What an operator says of hosts that are gone.
+//! An operator's statement about hosts that are gone.
 
 use std::collections::BTreeSet;
 
 /// An operator's word, by which a device may be taken from a host that is gone (F2).
 ///
-/// That a host is *down* is asserted of it by name: it is powered off, or cut off from all who use its volumes. It has to be asserted
-/// of each host that does not stop by itself (F7), since such a one may serve on where nobody sees it.
+/// That a host is *down* is asserted of it by name: it is powered off, or cut off from all clients of its volumes. It has to be asserted
+/// of each host that does not stop by itself (F7), since such a one may serve on where no host sees it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Word {
-    /// The names of the hosts that are down. [`Word::WHOEVER`] among them is the host of a device of which nobody knows it.
+    /// The names of the hosts that are down. [`Word::UNKNOWN_HOST`] among them is the host of a device of which the directory has forgotten it.
     pub down: BTreeSet<String>,
 }
 
 impl Word {
     /// Stands for a host whose name the directory has forgotten (F8). It is no name that a host can have, and stands for no host
     /// that is known: what was said about one host is not to count for the next.
-    pub const WHOEVER: &str = "*";
+    pub const UNKNOWN_HOST: &str = "*";
 
     /// Takes over from hosts that stop by themselves, and from those that are named as down.
     pub fn down<Name: Into<String>>(names: impl IntoIterator<Item = Name>) -> Self {
         Self { down: names.into_iter().map(Into::into).collect() }
     }
 
-    /// Whether it says of a host that it is down.
+    /// Returns whether a host is asserted to be down.
     pub fn is_down(&self, host: &str) -> bool {
         self.down.contains(host)
     }
@@ -32,11 +32,11 @@ impl Word {
 mod tests {
     use super::*;
 
-    /// What is said of one host counts for no other, nor does the word for one that is forgotten.
+    /// An assertion about one host counts for no other, nor does the word for one that is forgotten.
     #[test]
     fn a_host_is_down_only_by_its_own_name() {
-        let word = Word::down(["a", Word::WHOEVER]);
-        assert!(word.is_down("a") && word.is_down(Word::WHOEVER));
+        let word = Word::down(["a", Word::UNKNOWN_HOST]);
+        assert!(word.is_down("a") && word.is_down(Word::UNKNOWN_HOST));
         assert!(!word.is_down("b") && !word.is_down("") && !Word::default().is_down("a"));
     }
 }

@@ -175,7 +175,7 @@ pub enum DirectoryError {
     HolderMayServe {
         /// The device's name here.
         device: String,
-        /// The name of that host, or [`Word::WHOEVER`].
+        /// The name of that host, or [`Word::UNKNOWN_HOST`].
         holder: String,
     },
     /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this

@@ -105,7 +105,7 @@ async fn a_device_is_served_by_one_host() {
     assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
     eyes.see(None);
     // Nor while it may serve where nobody sees it, as it does here, whatever is said of others.
-    for word in [Word::default(), Word::down(["b", "A", Word::WHOEVER])] {
+    for word in [Word::default(), Word::down(["b", "A", Word::UNKNOWN_HOST])] {
         let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
         let may = DirectoryError::HolderMayServe { device, holder };
         assert_eq!(at_b.take_over(claim(DEVICE), word).await, Err(may));

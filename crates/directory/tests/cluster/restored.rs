@@ -82,11 +82,11 @@ async fn a_device_that_etcd_has_forgotten_is_had_by_word_only() {
     let forgotten = DirectoryError::Forgotten { device: "file:/a".to_owned() };
     assert_eq!(at_c.claim(belonging.clone()).await, Err(forgotten));
     assert!(!is_there(address, &key("devices", DEVICE)));
-    let (device, holder) = ("file:/a".to_owned(), Word::WHOEVER.to_owned());
+    let (device, holder) = ("file:/a".to_owned(), Word::UNKNOWN_HOST.to_owned());
     let may = DirectoryError::HolderMayServe { device, holder };
     let known = at_c.take_over(belonging.clone(), Word::down(["a", "b"])).await;
     assert_eq!(known, Err(may), "of all others nothing was said");
-    at_c.take_over(belonging, Word::down([Word::WHOEVER]))
+    at_c.take_over(belonging, Word::down([Word::UNKNOWN_HOST]))
         .await
         .expect("somebody says that nobody has it");
     at_c.check(DEVICE).await.expect("ours");

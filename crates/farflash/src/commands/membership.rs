@@ -228,7 +228,7 @@ fn system_name() -> String {
 
 /// The name of a host that is down.
 pub(super) fn parse_down(text: &str) -> Result<String, &'static str> {
-    match is_name(text) || text == Word::WHOEVER {
+    match is_name(text) || text == Word::UNKNOWN_HOST {
         true => Ok(text.to_owned()),
         false => Err("the name of a host is wanted, as `farflash host list` has it, or '*'"),
     }

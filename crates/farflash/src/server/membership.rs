@@ -358,7 +358,7 @@ fn names_below(block: &Path) -> (Option<String>, Option<String>) {
 
 /// What is to be done about a host that may serve where nobody sees it.
 fn until_down(holder: &str) -> String {
-    if holder == Word::WHOEVER {
+    if holder == Word::UNKNOWN_HOST {
         return "see that no host runs which serves this device or a copy of it: look at each host's console, not only from \
                 here; then add --confirm-down '*' to --take-over, by which you assert that"
             .to_owned();

@@ -1,13 +1,10 @@
 //! Claims of two hosts in a store in memory, the steps of one interleaved with the return of the other.
-#![cfg(feature = "sabotage")]
 
 use std::time::Duration;
 
-use cluster::{
-    Action, BootTime, Claim, Claiming, HostRecord, Keys, MemoryStore, Op, Sabotage, Word, document,
-    sabotage,
-};
-use uuid::Uuid;
+use super::*;
+use crate::memory::MemoryStore;
+use crate::sabotage::sabotage;
 
 const FENCE: Duration = Duration::from_secs(8);
 
@@ -21,20 +18,25 @@ fn host(n: u128) -> HostRecord {
 }
 
 /// Registers `host`, and returns its lease.
-fn register(store: &MemoryStore, keys: &Keys, host: &HostRecord) -> i64 {
-    let lease = store.grant_lease_now(Duration::from_secs(3));
+fn register(store: &mut MemoryStore, keys: &Keys, host: &HostRecord) -> i64 {
+    let lease = store.grant_lease(Duration::from_secs(3));
     let own = Op::Put { key: keys.host(host.id), value: document(host), lease: Some(lease) };
     let (key, value) = (keys.registered(host.id), document(&host.session));
-    store.txn_now(&[], &[own, Op::Put { key, value, lease: None }], &[]).expect("registered");
+    store.txn(&[], &[own, Op::Put { key, value, lease: None }], &[]);
     lease
 }
 
 /// Drives one step. `Some`: the claim ended, and this is whether it was made.
-fn step(store: &MemoryStore, claiming: &mut Claiming, lease: i64, now: BootTime) -> Option<bool> {
+fn step(
+    store: &mut MemoryStore,
+    claiming: &mut Claiming,
+    lease: i64,
+    now: BootTime,
+) -> Option<bool> {
     match claiming.action() {
         Action::Read(keys) => {
             let gets: Vec<Op> = keys.into_iter().map(Op::Get).collect();
-            let reply = store.txn_now(&[], &gets, &[]).expect("reads");
+            let reply = store.txn(&[], &gets, &[]);
             claiming.on_read(&reply.read, now).err().map(|_| false)
         }
         Action::Wait { .. } => {
@@ -44,7 +46,7 @@ fn step(store: &MemoryStore, claiming: &mut Claiming, lease: i64, now: BootTime)
         Action::Seek(_) => claiming.on_not_seen().err().map(|_| false),
         Action::Commit => {
             let (compare, then, or_else) = claiming.transaction(lease);
-            let reply = store.txn_now(&compare, &then, &or_else).expect("a transaction");
+            let reply = store.txn(&compare, &then, &or_else);
             claiming.on_committed(&reply).map_or(Some(false), |made| made.map(|_| true))
         }
     }
@@ -53,24 +55,24 @@ fn step(store: &MemoryStore, claiming: &mut Claiming, lease: i64, now: BootTime)
 /// A host loses its registration, and another takes over by an operator's word; the first comes back at any step.
 /// Returns whether the device passed on before the fence's end, or from a host that was back.
 fn is_taken_too_early(back_at: u64) -> bool {
-    let (store, keys) = (MemoryStore::default(), Keys { prefix: "/t/".to_owned() });
+    let (mut store, keys) = (MemoryStore::default(), Keys { prefix: "/t/".to_owned() });
     let [a, b] = [1, 2].map(host);
     let claim = Claim { device: Uuid::from_u128(9), ..Claim::default() };
-    let lease = register(&store, &keys, &a);
+    let lease = register(&mut store, &keys, &a);
     let mut first = Claiming::new(keys.clone(), &a, claim.clone(), None);
-    while step(&store, &mut first, lease, BootTime::default()).is_none() {}
+    while step(&mut store, &mut first, lease, BootTime::default()).is_none() {}
     store.advance(Duration::from_secs(3));
-    let lease = register(&store, &keys, &b);
+    let lease = register(&mut store, &keys, &b);
     let mut second = Claiming::new(keys.clone(), &b, claim, Some(Word::default()));
     let mut is_back = false;
     for second_of in 0..20 {
         let now = BootTime(Duration::from_secs(second_of));
         if second_of == back_at {
-            register(&store, &keys, &a);
+            register(&mut store, &keys, &a);
             is_back = true;
         }
-        assert!(store.keep_lease_now(lease));
-        match step(&store, &mut second, lease, now) {
+        assert!(store.keep_lease(lease));
+        match step(&mut store, &mut second, lease, now) {
             Some(is_made) => return is_made && (is_back || now <= BootTime(FENCE)),
             None => store.advance(Duration::from_millis(10)),
         }
