@@ -63,11 +63,14 @@ pub fn scale(bits: u64, bound: u64) -> u64 {
     ((u128::from(bits) * u128::from(bound)) >> 64) as u64
 }
 
+/// The distance of the numbers that `SplitMix64` mixes one after the other.
+pub const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
+
 /// Spreads a difference in any bit over all bits. No two numbers give the same (`SplitMix64`).
 #[inline]
 #[must_use]
 pub fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = value.wrapping_add(STEP);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)

@@ -15,17 +15,15 @@ impl Rng {
 
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let drawn = random::mix(self.state);
+        self.state = self.state.wrapping_add(random::STEP);
+        drawn
     }
 
     /// A number below `bound`, which must not be zero. The bias is below `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing is below zero");
-        ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
+        random::scale(self.next_u64(), bound)
     }
 
     /// A number from `low` to `high`, both included.
