@@ -291,7 +291,7 @@ impl VolumeCommand {
                 let mut tokens = tokens.make()?;
                 let request = ChangeAuth { cut, grace_seconds: grace };
                 let look = format!(
-                    "nobody saw the new tokens then; `farflash volume change-auth {}` makes others",
+                    "the new tokens were shown to no one then; `farflash volume change-auth {}` makes others",
                     shell::word(&volume)
                 );
                 let made = output.change(&look, |api| api.change_auth(&volume, &request))?;
@@ -346,7 +346,7 @@ impl Create {
             owner,
         };
         let look = format!(
-            "see whether `farflash volume list` has it; nobody saw its tokens, and `farflash volume change-auth {}` makes \
+            "see whether `farflash volume list` has it; its tokens were shown to no one, and `farflash volume change-auth {}` makes \
              others",
             request.name
         );

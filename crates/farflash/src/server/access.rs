@@ -21,7 +21,7 @@ pub(super) fn now() -> UnixSeconds {
     UnixSeconds(reactor::unix_time().as_secs())
 }
 
-/// How long a token that was replaced still opens a volume.
+/// The time for which a replaced token still opens a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Grace {
     pub(super) seconds_left: u64,

@@ -290,6 +290,14 @@ fn writes_over_a_slow_network_are_waited_for_while_memory_is_short() {
     });
 }
 
+/// A host that has asked for 1 MiB four times and read nothing of it, and its admin queue.
+async fn reader_of_4_mib(world: &SimWorld) -> (RawHost, RawHost) {
+    let (mut io, admin) = RawHost::io_queue(world, &nqn_of(VOLUME)).await.expect("connected");
+    let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
+    io.send(&(0..4).flat_map(ask).collect::<Vec<u8>>()).await.expect("taken in");
+    (io, admin)
+}
+
 /// Replies to many deep queues leave over a slow network, steadily: what the kernel was given at a time takes it long, and no host is
 /// cut off, though others wait for the memory.
 #[test]
@@ -299,10 +307,7 @@ fn readers_on_a_slow_network_are_waited_for_while_memory_is_short() {
         write_deeply(&world, 1, (8, 32, 256)).await;
         let mut readers = Vec::new();
         for _ in 0..32 {
-            let (mut io, admin) =
-                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
-            let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
-            io.send(&(0..4).flat_map(ask).collect::<Vec<u8>>()).await.expect("taken in");
+            let (mut io, admin) = reader_of_4_mib(&world).await;
             let (sender, done) = local_sync::oneshot();
             let w = world.clone();
             world.spawn(async move {
@@ -331,10 +336,7 @@ fn a_reader_of_drops_does_not_keep_memory() {
         write_deeply(&world, 1, (8, 32, 256)).await;
         let mut admins = Vec::new();
         for _ in 0..31 {
-            let (mut io, admin) =
-                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
-            let ask = |cid: u16| capsule(cid, read_command(0, MIB_BLOCKS), &[]);
-            io.send(&(0..4).flat_map(ask).collect::<Vec<u8>>()).await.expect("taken in");
+            let (mut io, admin) = reader_of_4_mib(&world).await;
             let w = world.clone();
             world.spawn(async move {
                 while io.receive(1000).await.is_ok() {
