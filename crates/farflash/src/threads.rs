@@ -3,29 +3,54 @@
 //! A server makes all threads that it needs when it starts, so that a lack of them is a refusal of the start and not of
 //! something later.
 
-use std::sync::{PoisonError, RwLock};
-use std::thread::{Builder, scope};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::thread::{Builder, scope, sleep};
+use std::time::{Duration, Instant};
+
+use rustix::process::Pid;
 
 use crate::cgroup;
 use crate::failure::Failure;
 
+/// Bounds how long a thread that has ended is waited for; its number may have been given to another one.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+
 /// Refuses if `count` more threads cannot be had at a time.
 pub(crate) fn check(count: usize) -> Result<(), Failure> {
     let gate = RwLock::new(());
+    let ids = Mutex::new(Vec::new());
     let made = scope(|scope| {
         let closed = gate.write().unwrap_or_else(PoisonError::into_inner);
-        let wait = || drop(gate.read());
+        let wait = || {
+            let mut ids = ids.lock().unwrap_or_else(PoisonError::into_inner);
+            ids.push(rustix::thread::gettid());
+            drop(ids);
+            drop(gate.read());
+        };
         let made = (0..count).take_while(|_| Builder::new().spawn_scoped(scope, wait).is_ok());
         let made = made.count();
         drop(closed);
         made
     });
+    for id in ids.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        wait_until_gone(id);
+    }
     match made < count {
         true => Err(Failure::runtime(
             format!("{count} more threads are needed, and {made} can be had"),
             remedy(),
         )),
         false => Ok(()),
+    }
+}
+
+/// Waits until the kernel no longer counts a thread that has ended: that is some time after it was joined.
+fn wait_until_gone(id: Pid) {
+    let task = format!("/proc/self/task/{}", id.as_raw_nonzero());
+    let until = Instant::now() + GONE_WITHIN;
+    while Path::new(&task).exists() && Instant::now() < until {
+        sleep(Duration::from_millis(1));
     }
 }
 
