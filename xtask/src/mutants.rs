@@ -24,6 +24,7 @@ mod pool;
 mod reach;
 mod results;
 mod run;
+mod simulated;
 mod slow;
 mod splice;
 mod tree;

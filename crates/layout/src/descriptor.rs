@@ -152,6 +152,9 @@ impl Descriptor {
         if block[size_of::<DescriptorHeader>()..NAME_AT].iter().any(|byte| *byte != 0) {
             return Err(DecodeError::Field("what a volume is"));
         }
+        if header.flags.get() & !FLAG_DELETED != 0 {
+            return Err(DecodeError::Field("descriptor flags"));
+        }
         let name_len = usize::from(header.name_len.get());
         let pending_unmap_count = usize::from(header.pending_unmap_count.get());
         if name_len > NAME_BYTES_MAX || pending_unmap_count > PENDING_UNMAPS_MAX {
@@ -232,6 +235,9 @@ mod tests {
     fn an_unknown_kind_of_volume_is_refused() {
         let mut block = vec![0; BLOCK_SIZE];
         for (byte, value, what) in [
+            (44, 3, "descriptor flags"),
+            (44, 0x80, "descriptor flags"),
+            (45, 1, "descriptor flags"),
             (59, 1, "metadata of blocks"),
             (59, 7, "metadata of blocks"),
             (60, 1, "what a volume is"),

@@ -34,6 +34,8 @@ const KIND_SET_SLO: u8 = 7;
 const KIND_SET_ACCESS: u8 = 8;
 const FLAG_TRUSTED: u8 = 1;
 const FLAG_SLO: u8 = 1;
+/// Bits of a write that have no meaning.
+const WRITE_FLAGS_RESERVED: u8 = 0b1110;
 /// Position of the bits in the flags of a write that hold the metadata size of its blocks.
 const METADATA_SHIFT: u32 = 4;
 const SLO_SIZE: usize = size_of::<PackedSlo>();
@@ -258,6 +260,16 @@ impl Entry<'static> {
         let subject = header.subject.get();
         let value = header.value.get();
         let blocks = u64::from(header.blocks.get()) | u64::from(header.blocks_high.get()) << 32;
+        let reserved = match header.kind {
+            KIND_WRITE => WRITE_FLAGS_RESERVED,
+            KIND_CREATE => !FLAG_SLO,
+            // The kind of an SLO, which its own decoder checks.
+            KIND_SET_SLO => 0,
+            _ => !0,
+        };
+        if header.flags & reserved != 0 {
+            return Err(DecodeError::Field("entry flags"));
+        }
         match header.kind {
             KIND_WRITE => decode_write(header, blocks, rest),
             KIND_UNMAP => {
@@ -387,6 +399,47 @@ mod tests {
             assert_eq!(create(slo, access).encode(&mut bytes), len);
             let (decoded, rest) = Entry::decode(&bytes).expect("an entry");
             assert_eq!((decoded, rest.len()), (create(slo, access), 80 - len));
+        }
+    }
+
+    /// What a later program means by a flag is not left out by this one.
+    #[test]
+    fn unknown_flags_are_refused() {
+        let range = LbaRange::new(Lba(1), 1);
+        let create = Entry::Create {
+            volume: 1,
+            uuid: Uuid::from_u128(2),
+            blocks: 3,
+            slo: Slo::default(),
+            name: "four".into(),
+            access: Cow::Borrowed(&[]),
+        };
+        let write = Entry::Write {
+            volume: 1,
+            lba: range.start,
+            trusted: false,
+            runs: alloc::vec![PbaRange::new(units::Pba(9), 1)].into(),
+            crcs: alloc::vec![5].into(),
+            metadata: Cow::Borrowed(&[]),
+        };
+        let entries = [
+            (write, 0b1111_0001),
+            (Entry::Unmap { volume: 1, range }, 0),
+            (Entry::Reserve { extent: 1 }, 0),
+            (create, 1),
+            (Entry::Resize { volume: 1, blocks: 2 }, 0),
+            (Entry::SetAccess { volume: 1, access: Cow::Borrowed(&[]) }, 0),
+            (Entry::Delete { volume: 1 }, 0),
+        ];
+        for (entry, known) in entries {
+            let mut bytes = [0; 80];
+            entry.encode(&mut bytes);
+            assert_eq!(Entry::decode(&bytes).expect("an entry").0, entry);
+            for flag in (0..8).map(|bit| 1 << bit).filter(|flag| known & flag == 0) {
+                bytes[1] = flag;
+                let refused = Err(DecodeError::Field("entry flags"));
+                assert_eq!(Entry::decode(&bytes), refused, "{flag:#x} in {entry:?}");
+            }
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Plan {
     pub(super) budget_seconds: f64,
     /// The tests of mutants that go through cargo-mutants, as `cargo test` takes them.
     pub(super) slow_tests: &'static [&'static str],
+    /// Workloads of the simulator for what survives the tests of the crate.
+    pub(super) workloads: &'static [&'static str],
 }
 
 const QUICK: Plan = Plan {
@@ -28,7 +30,11 @@ const QUICK: Plan = Plan {
     test_seconds_max: 20,
     budget_seconds: 60.0,
     slow_tests: &["--lib", "--tests"],
+    workloads: &[],
 };
+
+/// Seeds of each workload: 0 up to this one.
+pub(super) const SEEDS: u64 = 60;
 
 /// All crates of `make mutants`, in the order in which they are run.
 pub(super) const PLANS: &[Plan] = &[
@@ -48,5 +54,15 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
-    Plan { package: "volume", slow_tests: &["--lib"], ..QUICK },
+    Plan {
+        package: "volume",
+        // What takes longer than this is found sooner by the simulator.
+        budget_seconds: 20.0,
+        slow_tests: &["--lib"],
+        workloads: &[
+            "crash", "reuse", "churn", "errors", "corrupt", "full", "broken", "paged", "starts",
+            "trade", "long", "control",
+        ],
+        ..QUICK
+    },
 ];

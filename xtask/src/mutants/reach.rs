@@ -16,7 +16,7 @@ use super::options::Options;
 use super::plan::Plan;
 use super::pool;
 use super::tree::Program;
-use super::trial::{self, Limits, Outcome, Trial};
+use super::trial::{self, Limits, Outcome, Trial, exactly};
 
 /// Tests of one program that run in one process, and the time that they take without a mutant.
 #[derive(Clone, Debug, Default)]
@@ -146,7 +146,7 @@ fn run_alone(
     drop(fs::remove_file(&reached));
     let trial = Trial {
         program,
-        tests: &[name.to_owned()],
+        arguments: &exactly(&[name.to_owned()]),
         mutant: 0,
         // What else the machine does takes time, too.
         limits: Limits {

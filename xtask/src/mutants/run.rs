@@ -17,9 +17,10 @@ use super::plan::{PLANS, Plan};
 use super::pool;
 use super::reach::Reach;
 use super::results::{Results, Row, short_name};
+use super::simulated::Simulator;
 use super::slow;
 use super::tree::{Built, Tree};
-use super::trial::{Limits, Outcome, Trial};
+use super::trial::{Limits, Outcome, Trial, exactly};
 
 /// Between two lines that say how far a crate is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(20);
@@ -124,6 +125,9 @@ fn rust_files(directory: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// The tests of a mutant, in this order: those of its crate, and the simulator.
+type Tests<'a> = (&'a Built, &'a Reach, Option<&'a Simulator<'a>>);
 
 /// The verdicts so far of a crate's mutants, by their index.
 type Verdicts = Mutex<BTreeMap<usize, Verdict>>;
@@ -231,7 +235,9 @@ impl Crate<'_> {
             seconds.as_secs_f64()
         );
         let trials = Instant::now();
-        let survivors = self.try_all(open, &built, &reach, scratch, verdicts)?;
+        let simulator = Simulator::build(&tree, self.plan, scratch, self.deadline)?;
+        let tests_of = (&built, &reach, simulator.as_ref());
+        let survivors = self.try_all(open, tests_of, scratch, verdicts)?;
         let slow: Vec<usize> =
             survivors.into_iter().chain(numbers(&built.left)).map(|at| open[at]).collect();
         let pace = trials.elapsed().as_secs_f64() / open.len() as f64;
@@ -249,17 +255,17 @@ impl Crate<'_> {
     fn try_all(
         &self,
         open: &[usize],
-        built: &Built,
-        reach: &Reach,
+        tests: Tests<'_>,
         scratch: &Path,
         verdicts: &Verdicts,
     ) -> io::Result<Vec<usize>> {
+        let built = tests.0;
         let numbers: Vec<(u32, usize)> = built.functions.iter().map(|(a, b)| (*a, *b)).collect();
         let progress = Mutex::new(Progress::new(self.plan.package, numbers.len()));
         let doubtful = Mutex::new(Vec::new());
         pool::map(self.options.jobs, &numbers, |worker, (number, function)| {
             let scratch = scratch.join(worker.to_string());
-            let Some(verdict) = self.try_one(*number, *function, built, reach, &scratch)? else {
+            let Some(verdict) = self.try_one(*number, *function, tests, &scratch)? else {
                 return Ok(());
             };
             let at = *number as usize - 1;
@@ -279,8 +285,7 @@ impl Crate<'_> {
         &self,
         number: u32,
         function: usize,
-        built: &Built,
-        reach: &Reach,
+        (built, reach, simulator): Tests<'_>,
         scratch: &Path,
     ) -> io::Result<Option<Verdict>> {
         for batch in reach.batches(function) {
@@ -291,7 +296,7 @@ impl Crate<'_> {
             limits.wall = self.deadline.within(limits.wall);
             let trial = Trial {
                 program: &built.programs[batch.program],
-                tests: &batch.tests,
+                arguments: &exactly(&batch.tests),
                 mutant: number,
                 limits,
                 scratch,
@@ -307,7 +312,10 @@ impl Crate<'_> {
                 Outcome::TimedOut => return Ok(Some(Verdict::TimedOut)),
             }
         }
-        Ok(Some(Verdict::Missed))
+        match simulator {
+            Some(simulator) => simulator.decide(number, scratch, self.deadline),
+            None => Ok(Some(Verdict::Missed)),
+        }
     }
 
     /// Lets cargo-mutants decide, which builds once for each.

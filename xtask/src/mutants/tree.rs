@@ -17,6 +17,9 @@ use super::splice::{self, Spliced};
 /// Builds until all mutants that do not compile are found. Each finds more: the compiler checks types, then borrows.
 const BUILDS_MAX: usize = 20;
 
+/// The package of the simulator, and the name of its program among those of tests.
+const SIMULATOR: &str = "simulate";
+
 /// The copy, and where it is built. Both stay, so that the next build is short.
 #[derive(Debug)]
 pub(super) struct Tree {
@@ -102,7 +105,8 @@ impl Tree {
             if built.functions.is_empty() {
                 return Ok(built);
             }
-            let output = self.cargo(package, &["test", "--no-run"], deadline)?;
+            let output =
+                self.cargo(package, &["test", "--no-run", "--lib", "--tests"], deadline)?;
             let errors = errors(&output)?;
             if errors.is_empty() {
                 built.programs = programs(&output)?;
@@ -118,6 +122,19 @@ impl Tree {
             );
         }
         Err(io::Error::other(format!("{package}: {BUILDS_MAX} builds were not enough")))
+    }
+
+    /// Builds the simulator with the mutants that the last [`Tree::build`] left in the copy.
+    pub(super) fn build_simulator(&self, deadline: Deadline) -> io::Result<Program> {
+        let messages = self.cargo(SIMULATOR, &["build", "--bins"], deadline)?;
+        let mut artifacts = messages.iter().filter(|message| message["target"]["kind"][0] == "bin");
+        let found = artifacts.find_map(|message| message["executable"].as_str());
+        let executable = found.ok_or_else(|| io::Error::other("no simulator was built"))?;
+        Ok(Program {
+            name: SIMULATOR.to_owned(),
+            executable: executable.into(),
+            directory: self.root.clone(),
+        })
     }
 
     /// Reads the files with mutants, and `lib.rs`, as they are without.
@@ -199,7 +216,7 @@ impl Tree {
         command
             .current_dir(&self.root)
             .args(arguments)
-            .args(["--package", package, "--locked", "--lib", "--tests", "--message-format=json"])
+            .args(["--package", package, "--locked", "--message-format=json"])
             // The switch of functions that are `const` is made of what stable Rust does not have. Set for cargo, the
             // variable would let dependencies build themselves in another way.
             .env("RUSTC_WORKSPACE_WRAPPER", self.wrapper()?);
@@ -209,7 +226,8 @@ impl Tree {
             text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         if !output.status.success() && errors(&messages)?.is_empty() {
             let message = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(io::Error::other(format!("cargo test of {package}: {message}")));
+            let command = arguments[0];
+            return Err(io::Error::other(format!("cargo {command} of {package}: {message}")));
         }
         Ok(messages)
     }

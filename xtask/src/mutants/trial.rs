@@ -55,7 +55,7 @@ impl Limits {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trial<'a> {
     pub(super) program: &'a Program,
-    pub(super) tests: &'a [String],
+    pub(super) arguments: &'a [String],
     pub(super) mutant: u32,
     pub(super) limits: Limits,
     /// A folder for temporary files, which are removed afterwards.
@@ -64,15 +64,21 @@ pub(super) struct Trial<'a> {
     pub(super) reached: Option<&'a Path>,
 }
 
+/// Returns the arguments with which a test program runs these tests one after the other.
+pub(super) fn exactly(tests: &[String]) -> Vec<String> {
+    let options = ["--exact", "--test-threads=1"].map(str::to_owned);
+    options.into_iter().chain(tests.iter().cloned()).collect()
+}
+
 impl Trial<'_> {
-    /// Runs the tests one after the other until one fails.
+    /// Runs the program until a test fails.
     pub(super) fn run(&self, environment: &[(&str, &str)]) -> io::Result<Outcome> {
         std::fs::create_dir_all(self.scratch)?;
         let mut command = Command::new("sh");
         let script = if self.reached.is_some() { MEASURED } else { LIMITED };
         command.args(["-c", script, &self.limits.processor_seconds.to_string()]);
         command.arg(ADDRESS_SPACE_KIB.to_string()).arg(&self.program.executable);
-        command.args(["--exact", "--test-threads=1"]).args(self.tests);
+        command.args(self.arguments);
         command.current_dir(&self.program.directory).envs(environment.iter().copied());
         command.env(ACTIVE, self.mutant.to_string()).env("TMPDIR", self.scratch);
         command.env("CARGO_MANIFEST_DIR", &self.program.directory).env("RUST_BACKTRACE", "0");

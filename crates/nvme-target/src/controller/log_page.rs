@@ -28,19 +28,62 @@ const DISCOVERY_RECORD_LEN: usize = 1024;
 /// Length of the generation counter at its start.
 const DISCOVERY_COUNTER_LEN: usize = size_of::<u64>();
 
-/// Log pages of an I/O controller, besides where its volume is, if that is known.
-const IO_LOG_PAGES: [Lid; 8] = [
-    Lid::SUPPORTED,
-    Lid::ERROR,
-    Lid::HEALTH,
-    Lid::FIRMWARE_SLOT,
-    Lid::CHANGED_NAMESPACES,
-    Lid::COMMAND_EFFECTS,
-    Lid::FEATURE_EFFECTS,
-    Lid::CROSS_CONTROLLER_RESET,
+/// A log page that is made as a whole, whatever part of it is asked for.
+struct LogPage {
+    lid: Lid,
+    /// Its length in bytes.
+    len: usize,
+    /// Returns all of it. Reading may clear events.
+    read: fn(&mut Controller, &GetLogPage, &dyn Backend) -> Vec<u8>,
+}
+
+impl LogPage {
+    const fn new(
+        lid: Lid,
+        len: usize,
+        read: fn(&mut Controller, &GetLogPage, &dyn Backend) -> Vec<u8>,
+    ) -> Self {
+        Self { lid, len, read }
+    }
+}
+
+/// All log pages but that of discovery, of which only the part that is asked for is made. A discovery controller has the
+/// first.
+const LOG_PAGES: [LogPage; 9] = [
+    LogPage::new(Lid::SUPPORTED, SUPPORT_TABLE_LEN, |controller, _, backend| {
+        support_table(controller.log_pages(backend).map(|lid| (lid.0, LSUPP)))
+    }),
+    LogPage::new(Lid::ERROR, ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>(), |controller, _, _| {
+        controller.error_entries()
+    }),
+    LogPage::new(Lid::HEALTH, size_of::<SmartHealth>(), |controller, get, backend| {
+        if !get.rae {
+            controller.events.health_log_read();
+        }
+        controller.smart_health(&backend.health()).as_bytes().to_vec()
+    }),
+    LogPage::new(Lid::FIRMWARE_SLOT, size_of::<FirmwareSlots>(), |controller, _, _| {
+        controller.firmware_slots().as_bytes().to_vec()
+    }),
+    LogPage::new(Lid::CHANGED_NAMESPACES, size_of::<ChangedNamespaces>(), |controller, get, _| {
+        let is_listed = controller.events.read_changed_namespaces(get.rae);
+        ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
+    }),
+    LogPage::new(Lid::COMMAND_EFFECTS, size_of::<CommandEffects>(), |_, _, _| {
+        command_effects().as_bytes().to_vec()
+    }),
+    LogPage::new(Lid::FEATURE_EFFECTS, SUPPORT_TABLE_LEN, |controller, _, _| {
+        controller.feature_effects()
+    }),
+    // A reset is over when its command is completed, so there is none to report.
+    LogPage::new(Lid::CROSS_CONTROLLER_RESET, CROSS_CONTROLLER_RESET_LOG_LEN, |_, _, _| {
+        vec![0; CROSS_CONTROLLER_RESET_LOG_LEN]
+    }),
+    LogPage::new(Lid::FAILURE_DOMAIN, size_of::<FailureDomainLog>(), |_, _, backend| {
+        let domain = backend.failure_domain().expect("only then it is supported");
+        FailureDomainLog::new(domain).as_bytes().to_vec()
+    }),
 ];
-/// Log pages of a discovery controller.
-const DISCOVERY_LOG_PAGES: [Lid; 2] = [Lid::SUPPORTED, Lid::DISCOVERY];
 
 /// Health and use of what lies below a controller, for the SMART / Health log page. Wear and temperature are not part
 /// of it: who asks a drive for them holds up its I/O.
@@ -171,45 +214,29 @@ impl Controller {
             let zeroes = len - bytes.len();
             return Ok(AdminReply::Data { bytes, zeroes });
         }
-        if get.offset >= page_len(get.lid) {
+        let row = LOG_PAGES.iter().find(|row| row.lid == get.lid).expect("a row for each page");
+        if get.offset >= row.len as u64 {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
-        let page = match get.lid {
-            Lid::ERROR => self.error_entries(),
-            Lid::HEALTH => {
-                if !get.rae {
-                    self.events.health_log_read();
-                }
-                self.smart_health(&backend.health()).as_bytes().to_vec()
-            }
-            Lid::FIRMWARE_SLOT => self.firmware_slots().as_bytes().to_vec(),
-            Lid::COMMAND_EFFECTS => command_effects().as_bytes().to_vec(),
-            Lid::FEATURE_EFFECTS => self.feature_effects(),
-            // A reset is over when its command is completed, so there is none to tell of.
-            Lid::CROSS_CONTROLLER_RESET => vec![0; CROSS_CONTROLLER_RESET_LOG_LEN],
-            Lid::FAILURE_DOMAIN => {
-                let domain = backend.failure_domain().expect("only then it is supported");
-                FailureDomainLog::new(domain).as_bytes().to_vec()
-            }
-            Lid::CHANGED_NAMESPACES => {
-                let is_listed = self.events.read_changed_namespaces(get.rae);
-                ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
-            }
-            _ => support_table(self.log_pages(backend).map(|lid| (lid.0, LSUPP))),
-        };
+        let page = (row.read)(self, &get, backend);
+        assert_eq!(page.len(), row.len, "log page {:#x} has the length of its row", row.lid.0);
         let start = usize::try_from(get.offset).expect("within the page");
         let bytes = page[start..page.len().min(start + len)].to_vec();
         let zeroes = len - bytes.len();
         Ok(AdminReply::Data { bytes, zeroes })
     }
 
-    /// The log pages that this controller has.
+    /// Returns the log pages that this controller has.
     fn log_pages(&self, backend: &dyn Backend) -> impl Iterator<Item = Lid> + use<> {
-        let (pages, knows_place): (&[Lid], _) = match self.parameters.kind {
-            ControllerKind::Io => (&IO_LOG_PAGES, backend.failure_domain().is_some()),
-            ControllerKind::Discovery => (&DISCOVERY_LOG_PAGES, false),
+        let is_discovery = self.parameters.kind == ControllerKind::Discovery;
+        let knows_place = backend.failure_domain().is_some();
+        let is_supported = move |lid: &Lid| match *lid {
+            Lid::SUPPORTED => true,
+            Lid::FAILURE_DOMAIN => !is_discovery && knows_place,
+            _ => !is_discovery,
         };
-        pages.iter().copied().chain(knows_place.then_some(Lid::FAILURE_DOMAIN))
+        let pages = LOG_PAGES.iter().map(|page| page.lid).filter(is_supported);
+        pages.chain(is_discovery.then_some(Lid::DISCOVERY))
     }
 
     fn read_discovery(
@@ -266,21 +293,6 @@ impl Controller {
         set_ascii(&mut revision, &self.parameters.firmware);
         FirmwareSlots::single(revision)
     }
-}
-
-/// Length in bytes of a log page of an I/O controller.
-fn page_len(lid: Lid) -> u64 {
-    let len = match lid {
-        Lid::ERROR => ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>(),
-        Lid::HEALTH => size_of::<SmartHealth>(),
-        Lid::FIRMWARE_SLOT => size_of::<FirmwareSlots>(),
-        Lid::CHANGED_NAMESPACES => size_of::<ChangedNamespaces>(),
-        Lid::COMMAND_EFFECTS => size_of::<CommandEffects>(),
-        Lid::CROSS_CONTROLLER_RESET => CROSS_CONTROLLER_RESET_LOG_LEN,
-        Lid::FAILURE_DOMAIN => size_of::<FailureDomainLog>(),
-        _ => SUPPORT_TABLE_LEN,
-    };
-    len as u64
 }
 
 fn command_effects() -> CommandEffects {

@@ -92,7 +92,7 @@ fn writes_to_compare(unsettled: &[Placed]) -> Vec<ToCompare<'_>> {
                 }
                 Entry::Unmap { volume, range } if range.blocks > 0 => touched.add(*volume, *range),
                 Entry::Resize { volume, blocks } => {
-                    touched.add(*volume, LbaRange::new(Lba(*blocks), KEY_LIMIT - blocks));
+                    touched.add(*volume, LbaRange::new(Lba(*blocks), KEY_LIMIT));
                 }
                 Entry::Delete { volume } => {
                     touched.add(*volume, LbaRange::new(Lba(0), KEY_LIMIT));
@@ -198,7 +198,91 @@ fn are(data: &Buffer, crcs: &[u32]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use layout::{Record, RecordHead};
+    use uuid::Uuid;
+
     use super::*;
+
+    /// A record that says of none before it that its data is on the media.
+    fn placed(sequence: u64, entries: Vec<Entry<'static>>) -> Placed {
+        let head = RecordHead {
+            sequence,
+            incarnation: 1,
+            device: Uuid::nil(),
+            shard: 0,
+            settled: 0,
+            previous_crc: 0,
+            generation: 1,
+            applied: 0,
+            failed: 0,
+            secret: 0,
+        };
+        Placed { pba: Pba(0), record: Record { head, crc: 0, blocks: 1, entries } }
+    }
+
+    fn write(volume: u32, lba: u64, blocks: usize) -> Entry<'static> {
+        Entry::Write {
+            volume,
+            lba: Lba(lba),
+            trusted: false,
+            runs: vec![PbaRange::new(Pba(1000), blocks as u64)].into(),
+            crcs: vec![0; blocks].into(),
+            metadata: Vec::new().into(),
+        }
+    }
+
+    fn unmap(volume: u32, lba: u64, blocks: u64) -> Entry<'static> {
+        Entry::Unmap { volume, range: LbaRange::new(Lba(lba), blocks) }
+    }
+
+    /// P3. Method: a write to blocks 10 to 13 of volume 1, and one entry behind it, in the same record or in the next.
+    #[test]
+    fn a_write_is_compared_unless_a_later_entry_overlaps_it() {
+        let resize = |blocks| Entry::Resize { volume: 1, blocks };
+        let cases = [
+            (unmap(1, 13, 1), false),
+            (unmap(1, 9, 2), false),
+            (unmap(1, 0, 100), false),
+            (unmap(1, 14, 5), true),
+            (unmap(1, 9, 1), true),
+            (unmap(1, 12, 0), true),
+            (unmap(2, 10, 4), true),
+            (write(1, 13, 1), false),
+            (write(1, 14, 1), true),
+            (resize(13), false),
+            (resize(14), true),
+            (resize(0), false),
+            (Entry::Delete { volume: 1 }, false),
+            (Entry::Delete { volume: 2 }, true),
+            (Entry::Reserve { extent: 1 }, true),
+        ];
+        for (later, is_compared) in cases {
+            let together = [placed(1, vec![write(1, 10, 4), later.clone()])];
+            let apart = [placed(1, vec![write(1, 10, 4)]), placed(2, vec![later.clone()])];
+            for records in [&together[..], &apart[..]] {
+                let found = writes_to_compare(records);
+                let first = found.iter().any(|write| write.at == (0, 0));
+                assert_eq!(first, is_compared, "{later:?} in one of {} records", records.len());
+            }
+        }
+    }
+
+    /// P7, and what is trusted.
+    #[test]
+    fn a_write_whose_data_is_known_to_be_there_is_not_compared() {
+        let mut records: Vec<Placed> =
+            (1..=4).map(|sequence| placed(sequence, vec![write(1, sequence * 10, 1)])).collect();
+        let last = &mut records[3].record.head;
+        (last.applied, last.failed) = (2, 0b10);
+        let found: Vec<_> = writes_to_compare(&records).iter().map(|write| write.at.0).collect();
+        assert_eq!(found, [3, 2, 1], "the first is durable, and did not fail");
+        let Entry::Write { trusted, .. } = &mut records[2].record.entries[0] else {
+            unreachable!()
+        };
+        *trusted = true;
+        let found: Vec<_> = writes_to_compare(&records).iter().map(|write| write.at.0).collect();
+        assert_eq!(found, [3, 1]);
+    }
 
     #[test]
     fn touched_ranges_merge_and_are_found_by_volume() {

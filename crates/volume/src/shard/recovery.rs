@@ -390,6 +390,7 @@ impl<D: Device> Inner<D> {
                 }
             }
         }
+        assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "a table names each number once");
         map.set_entries(entries.len() as u64);
         Ok((map, entries))
     }

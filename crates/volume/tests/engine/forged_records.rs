@@ -1,6 +1,8 @@
 //! Records that a tenant made, in blocks of a journal (J7).
 
-use crate::common::{Random, Sim, TestDevice, check, data, journal_of, open_with, try_open_with};
+use crate::common::{
+    Random, Sim, TestDevice, check, data, journal_of, open_with, tags, try_open_with,
+};
 use layout::{Entry, RECORD_HEADER_SIZE, RecordHead, seal_record};
 use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, Slo};
 use uuid::Uuid;
@@ -14,11 +16,11 @@ const BLOCKS: u64 = 256;
 const METADATA: MetadataSize = MetadataSize::Bytes64;
 
 /// A shard without a secret, for which forged records are records: so they are well made.
-const NONE: ShardOptions =
+pub(crate) const NONE: ShardOptions =
     ShardOptions { records_in_flight: 4, volatile_cache: None, map_memory: None, secret: 0 };
 const WITH_SECRET: ShardOptions = ShardOptions { secret: 77, ..NONE };
 
-fn formatted() -> (Sim, Superblock) {
+pub(crate) fn formatted() -> (Sim, Superblock) {
     let sim_device = TestDevice::new(DEVICE_BLOCKS, false);
     let mut sim = Sim::new(sim_device.clone(), 3);
     let options = FormatOptions { uuid: Uuid::from_u128(42) };
@@ -27,7 +29,7 @@ fn formatted() -> (Sim, Superblock) {
 }
 
 /// Makes a record of one block of the first shard, from all that tenants can know.
-fn forged(device: Uuid, numbers: u64, entries: &[Entry<'_>]) -> [u8; BLOCK_SIZE] {
+pub(crate) fn forged(device: Uuid, numbers: u64, entries: &[Entry<'_>]) -> [u8; BLOCK_SIZE] {
     let mut block = [0; BLOCK_SIZE];
     let mut at = RECORD_HEADER_SIZE;
     for entry in entries {
@@ -74,6 +76,26 @@ fn what_lay_where_a_journal_begins_is_no_record_of_it() {
         let shard = open_with(&mut sim, options);
         assert_eq!(shard.volume(INTRUDER).is_some(), is_there, "{options:?}");
         check(&mut sim, &shard);
+    }
+}
+
+/// A start that would choose another secret keeps that of the root: records of before have it.
+#[test]
+fn a_shard_keeps_its_secret() {
+    let (mut sim, _) = formatted();
+    let shard = open_with(&mut sim, WITH_SECRET);
+    let spec = VolumeSpec { uuid: Uuid::from_u128(1), name: "v".into(), blocks: 1000 };
+    let volume = sim.run_ok(shard.create_volume(spec)).expect("room");
+    sim.run_ok(volume.write(Lba(0), data(10, 1), None)).expect("room");
+    let uuid = volume.uuid();
+    for (start, secret) in (1_u8..).zip([78, 79, 0]) {
+        sim = Sim::new(sim.device.after_crash(&mut Random(1)), 4);
+        let shard = open_with(&mut sim, ShardOptions { secret, ..NONE });
+        let volume = shard.volume(uuid).expect("its creation was acknowledged");
+        let written: Vec<u8> = (10..10 + start).collect();
+        assert_eq!(sim.run_ok(tags(&volume, 0, u64::from(start))), written);
+        let next = volume.write(Lba(u64::from(start)), data(10 + start, 1), None);
+        sim.run_ok(next).expect("room");
     }
 }
 

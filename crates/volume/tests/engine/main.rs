@@ -30,6 +30,7 @@ mod refused;
 mod refused_roots;
 mod reopen;
 mod reopened;
+mod replays;
 mod roots;
 mod runs;
 mod scrub;

@@ -101,22 +101,36 @@ fn who_waits_for_memory_that_a_refused_checkpoint_holds_is_told() {
     check(&mut sim, volume.shard());
 }
 
-/// F1: a creation that has to be in a checkpoint before it is answered.
+/// F1: a creation that has to be in a checkpoint before it is answered. Method: it comes before the checkpoint that is refused, or
+/// when that was refused more often than a caller waits for.
 #[test]
 fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
-    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
-    let shard = volume.shard().clone();
-    let bitmaps = crate::space::bitmap_slots(shard.superblock());
-    sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
-    let creating = shard.clone();
-    let told = sim.begin(async move {
-        let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "second".to_owned(), blocks: 100 };
-        let metadata = MetadataSize::Bytes8;
-        let terms = Terms { metadata, ..Terms::default() };
-        creating.create_volume_under(spec, terms).await.err()
-    });
-    tick(&mut sim, &shard, TICKS);
-    assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
+    for refused_before in [0, 2 * TICKS] {
+        let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+        let shard = volume.shard().clone();
+        let bitmaps = crate::space::bitmap_slots(shard.superblock());
+        sim.device.faults(|faults| faults.write_errors.extend(bitmaps.map(|pba| (pba, u32::MAX))));
+        if refused_before > 0 {
+            sim.run_ok(volume.write(Lba(0), data(7, 1), None)).expect("it has its record");
+            // It asks for a checkpoint, and is not counted as waiting for it.
+            let scrubbing = shard.clone();
+            sim.spawn(async move {
+                let mut cursor = scrubbing.scrub();
+                drop(scrubbing.scrub_step(&mut cursor).await);
+            });
+            tick(&mut sim, &shard, refused_before);
+            assert!(shard.checkpoint_error().is_some() && !shard.is_failed());
+        }
+        let creating = shard.clone();
+        let told = sim.begin(async move {
+            let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "second".into(), blocks: 100 };
+            let metadata = MetadataSize::Bytes8;
+            let terms = Terms { metadata, ..Terms::default() };
+            creating.create_volume_under(spec, terms).await.err()
+        });
+        tick(&mut sim, &shard, TICKS);
+        assert_eq!(told.take(), Some(Some(VolumeError::JournalLost)));
+    }
 }
 
 /// F5. Method: only a scrub waits for a checkpoint that is refused, for a while and for longer.
@@ -291,6 +305,32 @@ fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_aga
     sim.run_ok(volume.write(Lba(1), data(4, 1), None)).expect("an overwrite");
     let freed = sim.run_ok(volume.unmap(crate::common::range(0, filled / 2)));
     freed.expect("it takes nothing");
+    check(&mut sim, volume.shard());
+}
+
+/// A1 and F4. Method: a full device refuses all nodes at one start after another, more blocks than it has beyond those of a
+/// checkpoint; then it takes them.
+#[test]
+fn a_start_on_a_full_device_takes_blocks_that_were_refused_before() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
+    let filled = crate::common::fill(&mut sim, &volume);
+    let shard = volume.shard().clone();
+    let journal = journal_of(&shard);
+    let refuse = |sim: &Sim, blocks: std::ops::Range<u64>| {
+        let refused = blocks.map(|pba| (pba, u32::MAX));
+        sim.device.faults(|faults| faults.write_errors = refused.collect());
+    };
+    refuse(&sim, journal.start.0..journal.end().0);
+    assert!(sim.run_ok(volume.write(Lba(0), data(3, 1), None)).is_err());
+    assert!(shard.is_failed(), "its record was refused");
+    refuse(&sim, journal.end().0..DEVICE_BLOCKS);
+    for _ in 0..500 {
+        assert!(sim.run_ok(shard.reopen()).is_err(), "its nodes are refused");
+    }
+    refuse(&sim, 0..0);
+    let volume = reopen(&mut sim, &shard);
+    assert_eq!(sim.run_ok(tags(&volume, 1, filled - 1)), vec![1; filled as usize - 1]);
+    sim.run_ok(volume.write(Lba(1), data(4, 1), None)).expect("an overwrite");
     check(&mut sim, volume.shard());
 }
 

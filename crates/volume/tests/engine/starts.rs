@@ -163,4 +163,7 @@ fn a_shutdown_waits_for_a_write_under_way() {
     assert!(!shard.was_cut_off());
     let volume = shard.volume(Uuid::from_u128(1)).expect("there");
     assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [1]);
+    sim.run_ok(volume.write(Lba(0), data(2, 1), None)).expect("room");
+    let mut sim = Sim::new(sim.device.after_crash(&mut Random(3)), 5);
+    assert!(open(&mut sim).was_cut_off());
 }
