@@ -402,7 +402,7 @@ mod tests {
         }
     }
 
-    /// What a later program means by a flag is not left out by this one.
+    /// A flag of a later program is refused, not left out.
     #[test]
     fn unknown_flags_are_refused() {
         let range = LbaRange::new(Lba(1), 1);
