@@ -1,7 +1,8 @@
-//! `.cargo/mutants.toml`: patterns of mutants that no test has to catch, each with its reason.
+//! Mutants that no test has to catch: patterns in `.cargo/mutants.toml`, each with its reason, and planted bugs.
 
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 /// Path of the patterns, relative to the repository.
@@ -27,9 +28,51 @@ fn unexplained(text: &str) -> Vec<usize> {
     out
 }
 
+/// Returns the lines, from 1, that only a planted bug runs: blocks behind `if broken(…)`, and the arm of `true` behind
+/// `match broken(…)`. Tests turn these on one by one, and the switches are off where mutants are tried.
+pub(super) fn planted(text: &str) -> Vec<RangeInclusive<usize>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut out = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let statement = line.trim_start();
+        if statement.starts_with("if broken(") && !line.contains("||") {
+            let ends = |at: &usize| indent(lines[*at]) == indent(line) && lines[*at].contains('}');
+            let end = (index + 1..lines.len()).find(ends).unwrap_or(index);
+            out.push(index + 1..=end + 1);
+        } else if statement.contains("match broken(") {
+            let arm = lines.get(index + 1).filter(|arm| arm.trim_start().starts_with("true =>"));
+            out.extend(arm.map(|_| index + 2..=index + 2));
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_planted_bugs_are_found() {
+        let text = "\
+fn f() {
+    if broken(A) && x > 1 {
+        y += 1;
+    }
+    if x > 1 || broken(B) {
+        real();
+    }
+    if !broken(C) {
+        real();
+    }
+    let z = match broken(D) {
+        true => x - 1,
+        false => x,
+    };
+}
+";
+        assert_eq!(planted(text), [2..=4, 12..=12]);
+    }
 
     #[test]
     fn a_pattern_needs_a_comment_in_its_paragraph() {

@@ -1,11 +1,14 @@
 //! The mutants, as `cargo mutants --list` gives them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+
+use super::exclusions;
 
 /// A place in a source file: line and column, both from 1. Columns count characters.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -25,7 +28,7 @@ pub(super) struct Mutant {
     /// The first character behind the text that is replaced.
     pub(super) end: Position,
     pub(super) replacement: String,
-    /// Excluded by `.cargo/mutants.toml`, which says why.
+    /// Excluded by `.cargo/mutants.toml`, which says why, or part of a planted bug.
     pub(super) argued: bool,
 }
 
@@ -36,8 +39,15 @@ pub(super) fn list(root: &Path, package: &str, diff: Option<&Path>) -> io::Resul
         call(root, package, diff, &[])?.into_iter().map(|mutant| mutant.name).collect();
     let mut names = BTreeSet::new();
     all.retain(|mutant| names.insert(mutant.name.clone()));
+    let mut planted = BTreeMap::new();
     for mutant in &mut all {
-        mutant.argued = !counted.contains(&mutant.name);
+        if !planted.contains_key(&mutant.file) {
+            let text = fs::read_to_string(root.join(&mutant.file))?;
+            planted.insert(mutant.file.clone(), exclusions::planted(&text));
+        }
+        let mut ranges = planted[&mutant.file].iter();
+        mutant.argued = !counted.contains(&mutant.name)
+            || ranges.any(|lines| lines.contains(&mutant.start.line));
     }
     Ok(all)
 }

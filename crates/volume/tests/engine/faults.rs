@@ -324,6 +324,25 @@ fn a_write_that_was_cut_short_is_rolled_back_also_if_some_of_it_cannot_be_read()
     }
 }
 
+/// P2: a failed read is no evidence. Method: the data is torn, and can be read at the third attempt.
+#[test]
+fn a_torn_write_is_rolled_back_also_if_it_can_be_read_late() {
+    let (mut sim, _shard, volume) = fresh(true, 100);
+    sim.run_ok(async {
+        volume.write(Lba(0), data(1, 1), None).await.expect("room");
+        volume.write(Lba(0), data(2, 1), None).await.expect("room");
+    });
+    let place = sim.device.find(&[2; BLOCK_SIZE])[0];
+    let device = sim.device.after_crash(&mut Random(3));
+    device.flip(place, 700);
+    device.faults(|faults| faults.read_errors.extend([(place.0, 2)]));
+    sim = Sim::new(device, 2);
+    let shard = open(&mut sim);
+    let volume = shard.volume(Uuid::from_u128(1)).expect("there");
+    assert_eq!(sim.run_ok(tags(&volume, 0, 1)), [1]);
+    check(&mut sim, &shard);
+}
+
 /// With nothing under way, the journal says once that all data is on the media: bit rot found later
 /// is then not taken for a write that the crash cut short.
 #[test]
