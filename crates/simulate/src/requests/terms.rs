@@ -97,6 +97,16 @@ fn proven((secret, controller): (Secret, Secret)) -> (Secret, Option<Secret>) {
     (secret, Some(controller))
 }
 
+/// The tokens that open a volume after a rotation: the new one, and until the end of the grace the newest of those before.
+fn rotated(before: &[Token], new: Token, grace: Option<UnixSeconds>) -> Vec<Token> {
+    let mut tokens = vec![Token { until: None, ..new }];
+    if let (Some(end), Some(newest)) = (grace, before.first()) {
+        let until = newest.until.map_or(end, |earlier| if earlier < end { earlier } else { end });
+        tokens.push(Token { until: Some(until), ..newest.clone() });
+    }
+    tokens
+}
+
 impl Worker {
     /// Changes what a volume is promised.
     pub(super) async fn change_slo(&mut self) -> Result<(), Failure> {
@@ -116,14 +126,23 @@ impl Worker {
         let Some(mut access) = found.access else { return Ok(()) };
         let now = self.rig.time_of_day();
         let mut cut = false;
+        // What is expected of the product is worked out beside it.
+        let mut expected = access.clone();
+        expected.tokens.retain(|token| token.until.is_none_or(|end| end > now));
         if self.rng.one_in(3) {
             access.forget_expired(now);
             access.restrictions = restrictions(&mut self.rng);
+            expected.restrictions = access.restrictions.clone();
         } else {
             let grace = GRACES.get(self.rng.below(6) as usize);
             let grace = grace.map(|seconds| UnixSeconds(now.0 + seconds));
-            access.rotate(new_token(&model, &mut self.rng), now, grace);
+            let token = new_token(&model, &mut self.rng);
+            expected.tokens = rotated(&expected.tokens, token.clone(), grace);
+            access.rotate(token, now, grace);
             cut = self.rng.one_in(3);
+        }
+        if access != expected {
+            self.run.fail(format!("volume {}: {access:?}, not {expected:?}", model.id));
         }
         let tag = self.run.begin_access(&model, &access);
         let outcome = self.rig.set_access(&model, access, cut).await;
@@ -198,7 +217,7 @@ impl Rig {
     pub(crate) fn check_allotments(&self, run: &Run) {
         let (Some(core), lenient) = (self.core(), run.leniency()) else { return };
         // What was answered with an error may be there when the shard comes back.
-        if lenient.device_errors || lenient.returns || run.is_any_structure_harmed() {
+        if lenient.device_errors || lenient.returns || run.excuses_held() {
             return;
         }
         for (tenant, name) in TENANTS.into_iter().enumerate() {

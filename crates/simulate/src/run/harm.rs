@@ -255,10 +255,21 @@ impl Run {
         self.shared.harm.borrow().parts.values().flatten().any(is_meant)
     }
 
-    /// Returns true if any structure was damaged.
-    pub(crate) fn is_any_structure_harmed(&self) -> bool {
+    /// Returns true if a host may not be let in, or be cut, where it should not: its volume may be gone, or fail.
+    pub(crate) fn excuses_refusal(&self, volume: &VolumeModel) -> bool {
         self.take_damage();
-        self.is_any_part(|_| true)
+        self.is_descriptor_harmed(volume)
+            || self.goes_back(volume.shard)
+            || self.is_map_harmed(volume, None)
+            || self.is_any_part(|part| matches!(part, Part::Record(_) | Part::Table | Part::Bitmap))
+    }
+
+    /// Returns true if the blocks that volumes hold may be others than were acknowledged.
+    pub(crate) fn excuses_held(&self) -> bool {
+        self.take_damage();
+        let is_meant =
+            |part: &Part| matches!(part, Part::Node(_) | Part::Record(_) | Part::Descriptor(_));
+        self.is_any_part(is_meant) || self.any_goes_back()
     }
 
     /// Returns true if a copy of a root, or of the superblock, was damaged.
