@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use access::{Access, Restrictions};
+use access::{Access, NbdAccess, Restrictions};
 use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
@@ -125,20 +125,24 @@ impl State {
         let NbdOffer { name, core, access } = offer;
         let place = match core == at {
             true => ExportPlace::Here,
-            false => ExportPlace::Elsewhere { uri: self.nbd_uris(core, &name).join(" or ") },
+            false => {
+                ExportPlace::Elsewhere { uri: self.nbd_uris(core, &name, &access.nbd).join(" or ") }
+            }
         };
         ExportRecord { uuid, name, place, access }
     }
 
-    /// The addresses of an export of a core: those by TCP first.
-    pub(super) fn nbd_uris(&self, core: usize, name: &str) -> Vec<String> {
+    /// The addresses of an export of a core, of the ways by which clients may open it.
+    pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
+        let by_network = !open_to.networks.is_empty() || !open_to.certificates.is_empty();
         let link = &self.cores[core];
-        let told = link.places.iter().map(|Place::Nbd(address)| match address {
+        let told = link.places.iter().filter_map(|Place::Nbd(address)| match address {
             // The address by which hosts reach the portal.
-            NbdAddress::Tcp(at) => {
-                NbdAddress::Tcp(SocketAddr::new(link.portal.ip(), at.port())).uri(name)
-            }
-            NbdAddress::Unix(_) => address.uri(name),
+            NbdAddress::Tcp(at) => by_network.then(|| {
+                let reached = SocketAddr::new(link.portal.ip(), at.port());
+                NbdAddress::Tcp(reached).uri(name)
+            }),
+            NbdAddress::Unix(_) => open_to.unix.then(|| address.uri(name)),
         });
         told.collect()
     }
