@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/nbd/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -60,7 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test container-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test container-test nbd-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -197,6 +197,12 @@ container-test: deps ## serve as in a container: a root, a user, a seccomp profi
 	@.ci/install-missing python3 linux-libc-dev
 	$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 300 tests/container/run $(TARGET)/debug/farflash
+
+.PHONY: nbd-test
+nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io; kill -9
+	@.ci/install-missing libnbd-bin qemu-utils
+	$(BUILD_FARFLASH)
+	timeout --verbose --kill-after=10 180 tests/nbd/run $(TARGET)/debug/farflash
 
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9

@@ -14,6 +14,7 @@
 extern crate alloc;
 
 mod interface;
+mod nbd;
 mod network;
 mod record;
 mod restrictions;
@@ -24,6 +25,9 @@ use alloc::vec::Vec;
 use auth::Secret;
 
 pub use interface::{INTERFACE_BYTES_MAX, InterfaceName, InterfaceNameError};
+pub use nbd::{
+    CERTIFICATE_NAME_BYTES_MAX, CertificateName, CertificateNameError, NbdAccess, NbdClient,
+};
 pub use network::{Network, NetworkError};
 pub use record::{ACCESS_BYTES_MAX, AccessError, OWNER_BYTES_MAX};
 pub use restrictions::{Restrictions, Visitor};
@@ -53,6 +57,8 @@ pub struct Access {
     pub tokens: Vec<Token>,
     /// What else a host must be.
     pub restrictions: Restrictions,
+    /// Clients of NBD that may open it.
+    pub nbd: NbdAccess,
     /// The tenant whose volume it is, if it is one's.
     pub owner: Option<String>,
 }

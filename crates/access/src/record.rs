@@ -8,7 +8,8 @@
 //! ```
 //! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 what the server
 //! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface,
-//! 6 owner.
+//! 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by the unix socket (nothing).
+//! A server that does not know a kind lets no host in (A2).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -28,6 +29,9 @@ const KIND_HOST: u8 = 3;
 const KIND_NETWORK: u8 = 4;
 const KIND_INTERFACE: u8 = 5;
 const KIND_OWNER: u8 = 6;
+const KIND_NBD_NETWORK: u8 = 7;
+const KIND_NBD_CERTIFICATE: u8 = 8;
+const KIND_NBD_UNIX: u8 = 9;
 /// Most bytes of an owner's name.
 pub const OWNER_BYTES_MAX: usize = 63;
 
@@ -74,15 +78,25 @@ impl Access {
         for host in &self.restrictions.hosts {
             put(KIND_HOST, &[host.as_str().as_bytes()]);
         }
-        for network in &self.restrictions.networks {
+        let networks = |kind| move |network| (kind, network);
+        let restricted = self.restrictions.networks.iter().map(networks(KIND_NETWORK));
+        for (kind, network) in
+            restricted.chain(self.nbd.networks.iter().map(networks(KIND_NBD_NETWORK)))
+        {
             let prefix = [network.prefix_len()];
             match network.address() {
-                IpAddr::V4(address) => put(KIND_NETWORK, &[&prefix, &address.octets()]),
-                IpAddr::V6(address) => put(KIND_NETWORK, &[&prefix, &address.octets()]),
+                IpAddr::V4(address) => put(kind, &[&prefix, &address.octets()]),
+                IpAddr::V6(address) => put(kind, &[&prefix, &address.octets()]),
             }
         }
         for interface in &self.restrictions.interfaces {
             put(KIND_INTERFACE, &[interface.as_str().as_bytes()]);
+        }
+        for name in &self.nbd.certificates {
+            put(KIND_NBD_CERTIFICATE, &[name.as_str().as_bytes()]);
+        }
+        if self.nbd.unix {
+            put(KIND_NBD_UNIX, &[]);
         }
         if let Some(owner) = &self.owner {
             put(KIND_OWNER, &[owner.as_bytes()]);
@@ -129,14 +143,10 @@ impl Access {
                 token.controller = Some(secret_of(value)?);
             }
             KIND_HOST => self.restrictions.hosts.push(Nqn::new(text()?).ok()?),
-            KIND_NETWORK => {
-                let (&prefix, address) = value.split_first()?;
-                let address = match *address {
-                    [a, b, c, d] => IpAddr::from([a, b, c, d]),
-                    _ => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
-                };
-                self.restrictions.networks.push(Network::new(address, prefix).ok()?);
-            }
+            KIND_NETWORK => self.restrictions.networks.push(network_of(value)?),
+            KIND_NBD_NETWORK => self.nbd.networks.push(network_of(value)?),
+            KIND_NBD_CERTIFICATE => self.nbd.certificates.push(text()?.parse().ok()?),
+            KIND_NBD_UNIX if value.is_empty() && !self.nbd.unix => self.nbd.unix = true,
             KIND_INTERFACE => self.restrictions.interfaces.push(text()?.parse().ok()?),
             KIND_OWNER if self.owner.is_none() && value.len() <= OWNER_BYTES_MAX => {
                 self.owner = Some(text()?.into());
@@ -145,6 +155,15 @@ impl Access {
         }
         Some(())
     }
+}
+
+fn network_of(value: &[u8]) -> Option<Network> {
+    let (&prefix, address) = value.split_first()?;
+    let address = match *address {
+        [a, b, c, d] => IpAddr::from([a, b, c, d]),
+        _ => IpAddr::from(<[u8; 16]>::try_from(address).ok()?),
+    };
+    Network::new(address, prefix).ok()
 }
 
 fn secret_of(text: &[u8]) -> Option<Secret> {

@@ -43,6 +43,21 @@ impl Restrictions {
         host && network && interface
     }
 
+    /// Returns whether a client without a name may come from `address`, by the interface that `interface` looks up.
+    #[must_use]
+    pub fn admit_from<'a>(
+        &self,
+        address: IpAddr,
+        interface: impl FnOnce() -> Option<&'a str>,
+    ) -> bool {
+        let network = self.networks.is_empty()
+            || self.networks.iter().any(|network| network.contains(address));
+        network
+            && (self.interfaces.is_empty()
+                || interface()
+                    .is_some_and(|found| self.interfaces.iter().any(|name| name.as_str() == found)))
+    }
+
     /// Whether everybody is admitted.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -43,6 +43,52 @@ impl fmt::Display for Restrictions {
     }
 }
 
+/// Clients of NBD that may open a volume. NBD has no secret: where no list has an element and `unix` is not set, none may.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NbdClients {
+    /// Networks that they come from, IPv4 and IPv6.
+    #[serde(default)]
+    #[schema(example = json!(["192.0.2.0/24"]))]
+    pub networks: Vec<String>,
+    /// Domain names in their certificates, which the server verifies.
+    #[serde(default)]
+    #[schema(example = json!(["backup.example.com"]))]
+    pub certificates: Vec<String>,
+    /// All that can open the server's unix socket for NBD.
+    #[serde(default)]
+    pub unix: bool,
+}
+
+impl NbdClients {
+    /// Returns whether none may.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for NbdClients {
+    /// The clients, in a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { networks, certificates, unix } = self;
+        let mut shown = Vec::new();
+        if !networks.is_empty() {
+            shown.push(format!("networks {}", networks.join(", ")));
+        }
+        if !certificates.is_empty() {
+            shown.push(format!("certificates {}", certificates.join(", ")));
+        }
+        if *unix {
+            shown.push("the unix socket".to_owned());
+        }
+        if shown.is_empty() {
+            return f.write_str("no client");
+        }
+        f.write_str(&shown.join("; "))
+    }
+}
+
 /// Asks for other restrictions. Lists that are left out stay as they are; an empty one restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +102,9 @@ pub struct ChangeRestrictions {
     /// Interfaces of the server that they may come by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<Vec<String>>,
+    /// Clients of NBD that may open it: all of them, as they are to be from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<NbdClients>,
 }
 
 /// Asks for new tokens.

@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    DirectoryStatus, MetadataBytes, Restrictions, Sharing, Slo, VolumeName, VolumeSize, VolumeState,
+    DirectoryStatus, MetadataBytes, NbdClients, Restrictions, Sharing, Slo, VolumeName, VolumeSize,
+    VolumeState,
 };
 
 /// Asks for a new volume.
@@ -135,6 +136,12 @@ pub struct Volume {
     /// Who may open it, besides knowing its token.
     #[serde(default)]
     pub restrictions: Restrictions,
+    /// Clients that may open it by NBD.
+    #[serde(default)]
+    pub nbd: NbdClients,
+    /// Where they do: URIs, one for each way; none if no client may, or the server does not serve NBD.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nbd_uris: Vec<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent_interfaces: Vec<String>,

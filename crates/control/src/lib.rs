@@ -54,7 +54,8 @@ mod tls;
 mod utc;
 
 pub use access::{
-    ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, Restrictions, Tokens,
+    ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, NbdClients, Restrictions,
+    Tokens,
 };
 pub use api_url::{ApiUrl, BadApiUrl};
 pub use audit::Audit;

@@ -94,9 +94,21 @@ impl<W: World, D: Device> Core<W, D> {
     /// # Errors
     /// There is no such volume, or the host may not open it.
     pub fn open(&self, uuid: Option<Uuid>, peer: &Peer<'_>) -> Result<Rc<Export<W, D>>, Refused> {
+        self.open_if(uuid, |access| peer.is_admitted_by(&access.restrictions))
+    }
+
+    /// Opens a volume if `may_open` says so of its access list: for protocols whose clients have no names.
+    ///
+    /// # Errors
+    /// There is no such volume, or the client may not open it.
+    pub fn open_if(
+        &self,
+        uuid: Option<Uuid>,
+        may_open: impl FnOnce(&Access) -> bool,
+    ) -> Result<Rc<Export<W, D>>, Refused> {
         let found = uuid.and_then(|uuid| self.export(uuid)).filter(|_| !self.is_suspended());
         match found {
-            Some(export) if peer.qualifies(&export) => Ok(export),
+            Some(export) if export.access().is_some_and(|access| may_open(&access)) => Ok(export),
             Some(_) => Err(Refused::Restricted),
             None if self.is_suspended() => Err(Refused::Suspended),
             None if self.awaits_volumes() => Err(Refused::Awaited),

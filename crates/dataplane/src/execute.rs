@@ -11,7 +11,7 @@ use volume::{Volume, VolumeError};
 use crate::export::Export;
 use crate::memory::{Share, footprint};
 use crate::payload::split;
-use crate::request::{IoError, Outcome, Payload, Request};
+use crate::request::{IoError, Outcome, PartPayload, Payload, Request};
 use crate::session::{Link, Session, Tag};
 use crate::shards::log_findings;
 
@@ -151,6 +151,16 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
             Box::pin(compare_and_write(&volume, range.start, *expected, *data)).await
         }
         Request::Verify(range) => volume.verify(range).await.map_err(IoError::from),
+        // By themselves, as unmaps are.
+        Request::WritePart { range, data } => Box::pin(write_part(&volume, range, *data)).await,
+        Request::Extents { range, extents_max } => {
+            match Box::pin(volume.extents(range, extents_max)).await {
+                Ok(extents) => {
+                    return job.session.complete(job.tag, Outcome::Extents(extents));
+                }
+                Err(error) => Err(error.into()),
+            }
+        }
     };
     drop(ticket);
     job.end(result);
@@ -171,6 +181,17 @@ async fn write<D: Device>(
         drop(data);
         volume.write(lba, blocks, Some(&crcs)).await
     };
+    drop(share);
+    written.map_err(IoError::from)
+}
+
+async fn write_part<D: Device>(
+    volume: &Volume<D>,
+    range: LbaRange,
+    payload: PartPayload,
+) -> Result<(), IoError> {
+    let PartPayload { buffer, part, share } = payload;
+    let written = volume.write_part(range.start, buffer, part).await;
     drop(share);
     written.map_err(IoError::from)
 }

@@ -63,7 +63,7 @@ pub use memory::{Share, Window, footprint};
 pub use options::CoreOptions;
 pub use outbox::{Filling, Outbox};
 pub use pace::Pace;
-pub use request::{Crcs, IoError, Outcome, Payload, Request};
+pub use request::{Crcs, IoError, Outcome, PartPayload, Payload, Request};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEvent};

@@ -1,16 +1,21 @@
 //! Requests and their outcomes, as every protocol has them.
 
-use io_traits::BufferSlice;
+use std::ops::Range;
+
+use io_traits::{Buffer, BufferSlice};
 use schedule::Direction;
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
-use volume::{Blocks, CompareError, ReadData, VolumeError};
+use volume::{Blocks, CompareError, ReadData, VolumeError, VolumeExtent};
 
 use crate::memory::Share;
 use crate::payload::split;
 
 /// Blocks of data that cost as much of the processor as a request: to copy them and take their checksum.
 const BLOCKS_PER_UNIT: u64 = 4;
+
+/// The cost on the processor of looking up extents, in units: some leaves of the map.
+const EXTENTS_UNITS: u64 = 8;
 
 /// CRC-32C of blocks.
 pub type Crcs = SmallVec<[u32; 4]>;
@@ -77,6 +82,30 @@ pub enum Request {
     },
     /// Read and check the blocks, return nothing.
     Verify(LbaRange),
+    /// Store bytes, durably: what else is in their blocks, and the metadata of these, stays.
+    WritePart {
+        /// All blocks of which some bytes are stored.
+        range: LbaRange,
+        /// As many.
+        data: Box<PartPayload>,
+    },
+    /// Return which of the blocks hold data, as far as that is known at once.
+    Extents {
+        /// The blocks.
+        range: LbaRange,
+        /// Most extents to return.
+        extents_max: usize,
+    },
+}
+
+/// Bytes that came with a request, and that need not be whole blocks.
+pub struct PartPayload {
+    /// Whole blocks, of which only a part has been filled.
+    pub buffer: Buffer,
+    /// That part.
+    pub part: Range<usize>,
+    /// Memory that is charged for the blocks, and for those that are read beside the part.
+    pub share: Option<Share>,
 }
 
 /// The end of a request.
@@ -85,6 +114,8 @@ pub enum Outcome {
     Done,
     /// The blocks that it reads, and the memory that is charged for them until they were sent.
     Data(ReadData, Share),
+    /// Which blocks hold data, from the first one that was asked for on.
+    Extents(Vec<VolumeExtent>),
     /// It was not carried out.
     Failed(IoError),
 }
@@ -148,7 +179,9 @@ impl Request {
             | Self::Verify(range)
             | Self::Write { range, .. }
             | Self::Compare { range, .. } => range.blocks,
-            Self::CompareAndWrite { range, .. } => 2 * range.blocks,
+            // Some are read first.
+            Self::CompareAndWrite { range, .. } | Self::WritePart { range, .. } => 2 * range.blocks,
+            Self::Extents { .. } => EXTENTS_UNITS * BLOCKS_PER_UNIT,
             Self::Unmap { ranges, .. } => ranges.len() as u64 * BLOCKS_PER_UNIT,
             Self::WriteZeroes(_) | Self::Flush => 0,
         };
@@ -161,13 +194,14 @@ impl Request {
             Self::Read(range) | Self::Verify(range) | Self::Compare { range, .. } => {
                 Some((Direction::Read, range.blocks))
             }
-            Self::Write { range, .. } | Self::CompareAndWrite { range, .. } => {
-                Some((Direction::Write, range.blocks))
-            }
+            Self::Write { range, .. }
+            | Self::CompareAndWrite { range, .. }
+            | Self::WritePart { range, .. } => Some((Direction::Write, range.blocks)),
             // A record in the journal, however much is deallocated.
             Self::WriteZeroes(_) => Some((Direction::Write, 1)),
             Self::Unmap { ranges, .. } => Some((Direction::Write, ranges.len().max(1) as u64)),
-            Self::Flush => None,
+            // The map is in memory, as a rule.
+            Self::Flush | Self::Extents { .. } => None,
         }
     }
 }

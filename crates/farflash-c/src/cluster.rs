@@ -329,5 +329,6 @@ pub(crate) unsafe fn restrictions(
         hosts: list(hosts, "hosts")?,
         networks: list(networks, "networks")?,
         interfaces: list(interfaces, "interfaces")?,
+        nbd: None,
     })
 }

@@ -18,6 +18,7 @@ mod interval;
 mod logging;
 mod memory_bound;
 mod model;
+mod nbd_address;
 mod not_opened;
 mod output;
 mod owner;

@@ -142,6 +142,12 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         Self { core, state }
     }
 
+    /// The front end, for listeners of the core.
+    #[must_use]
+    pub fn frontend(&self) -> Rc<dyn Frontend<W, D>> {
+        Rc::new(Accepting(self.state.clone()))
+    }
+
     /// Accepts connections until [`Core::shutdown`].
     pub async fn serve(&self, listener: W::Listener) {
         self.core.serve(&Accepting(self.state.clone()), listener).await;

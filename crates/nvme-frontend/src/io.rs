@@ -18,6 +18,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let result = match outcome {
             Outcome::Data(data, share) => return self.complete_read(slot, data, share),
             Outcome::Done => Ok(()),
+            Outcome::Extents(_) => unreachable!("no command asks for extents"),
             Outcome::Failed(error) => Err(error),
         };
         match (second, result) {

@@ -249,6 +249,7 @@ pub(crate) fn restrict(boot: &Boot, shared: &Shared, restrictions: Restrictions)
         hosts: Some(restrictions.hosts.clone()),
         networks: Some(restrictions.networks.clone()),
         interfaces: None,
+        nbd: None,
     };
     let attributes = Attributes { restrictions, ..lock(shared).attributes.clone() };
     set(boot, shared, attributes, |name| boot.cluster.restrict(name, &request))

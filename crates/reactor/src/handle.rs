@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -11,7 +12,7 @@ use executor::Spawner;
 use io_traits::{Clock, Network, NetworkError, Spawn};
 use rustix::time::{ClockId, clock_gettime};
 use units::{Duration, Instant};
-use uring::{Ring, RingCounters};
+use uring::{Errno, Ring, RingCounters};
 
 use crate::hot::HotSockets;
 use crate::listener::TcpListener;
@@ -98,6 +99,16 @@ impl Spawn for Handle {
 
     fn spawn_now(&self, task: impl Future<Output = ()> + 'static) {
         self.core.spawner.spawn_now(task);
+    }
+}
+
+impl Handle {
+    /// Listens on a unix socket at `path`. Both ends of its streams have the unspecified address.
+    ///
+    /// # Errors
+    /// Something is at `path`, or the system refuses.
+    pub fn listen_unix(&self, path: &Path) -> Result<TcpListener, Errno> {
+        TcpListener::bind_unix(self, path)
     }
 }
 

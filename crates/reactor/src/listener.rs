@@ -7,24 +7,30 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use io_traits::{Clock, Listener, NetworkError};
 use rustix::event::PollFlags;
-use rustix::net::{SocketFlags, acceptfrom_with, bind, getsockname, listen, sockopt};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, bind, getsockname,
+    listen, socket_with, sockopt,
+};
 use uring::{Errno, Fd};
 
 use crate::arrivals::{Arrivals, Part};
 use crate::handle::Handle;
-use crate::net::{TcpStream, network_error, new_socket, poll_at_once, set_options, socket_addr};
+use crate::net::{
+    OF_UNIX_SOCKET, TcpStream, network_error, new_socket, poll_at_once, set_options, socket_addr,
+};
 
 /// Connections that wait to be accepted; the kernel refuses more.
 const BACKLOG: i32 = 1024;
 /// Time that a listener waits when the process has no descriptor left for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A listening TCP socket.
+/// A listening TCP socket, or a unix one.
 pub struct TcpListener {
     handle: Handle,
     fd: Fd,
@@ -50,6 +56,17 @@ impl TcpListener {
         let (fd, local) = bound().map_err(|errno| network_error(address, errno))?;
         let incoming = RefCell::new(Arrivals::new(&handle.core.ring, &fd));
         Ok(Self { handle: handle.clone(), fd, local, incoming, part: Part::default() })
+    }
+
+    /// Listens on a unix socket at `path`, which nothing is at.
+    pub(crate) fn bind_unix(handle: &Handle, path: &Path) -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = Fd::new(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
+        bind(&fd, &SocketAddrUnix::new(path)?)?;
+        listen(&fd, BACKLOG)?;
+        let incoming = RefCell::new(Arrivals::new(&handle.core.ring, &fd));
+        let (handle, local) = (handle.clone(), OF_UNIX_SOCKET);
+        Ok(Self { handle, fd, local, incoming, part: Part::default() })
     }
 
     fn poll_accept(&self, context: &mut Context<'_>) -> Poll<Result<TcpStream, Errno>> {

@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
@@ -62,7 +62,7 @@ pub(crate) struct Socket {
     shut: Cell<bool>,
 }
 
-/// A connected TCP stream. Cheap to clone; closed with the last clone.
+/// A connected TCP stream, or one over a unix socket. Cheap to clone; closed with the last clone.
 #[derive(Clone)]
 pub struct TcpStream {
     socket: Rc<Socket>,
@@ -409,8 +409,14 @@ pub(crate) fn new_socket(address: SocketAddr, flags: SocketFlags) -> Result<Fd, 
     Ok(Fd::new(socket))
 }
 
+/// The address of each end of a unix socket, which has none: no host can have it.
+pub(crate) const OF_UNIX_SOCKET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
 /// IPv4 is shown as IPv4 even if it came in through an IPv6 socket.
 pub(crate) fn socket_addr(address: &SocketAddrAny) -> SocketAddr {
+    if address.address_family() == AddressFamily::UNIX {
+        return OF_UNIX_SOCKET;
+    }
     let address = SocketAddr::try_from(address.clone()).expect("a TCP socket has an IP address");
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

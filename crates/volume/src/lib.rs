@@ -41,6 +41,7 @@ mod locks;
 mod map;
 mod ops;
 mod options;
+mod part;
 mod pool;
 mod prefetch;
 mod read;
@@ -71,6 +72,7 @@ pub use map::{NodeCapacity, set_node_capacity};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
 };
+pub use part::VolumeExtent;
 pub use prefetch::{Located, Pinned};
 pub use read::ReadData;
 #[cfg(feature = "sabotage")]

@@ -238,7 +238,7 @@ impl<D: Device> Volume<D> {
         self.counted(written)
     }
 
-    async fn write_locked(
+    pub(crate) async fn write_locked(
         &self,
         guard: RangeGuard,
         range: LbaRange,

@@ -14,6 +14,8 @@ extern crate alloc;
 use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
 
+pub use nbd_server;
+pub use nbd_wire;
 pub use nvme_wire;
 pub use units;
 

@@ -19,6 +19,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "units",
             "checksum",
             "nvme-wire",
+            "nbd-wire",
             "layout",
             "resp",
         ],
@@ -31,6 +32,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "access",
             "cluster",
             "nvme-target",
+            "nbd-server",
             "nvme-initiator",
             "schedule",
             "strangers",
@@ -44,17 +46,33 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "storage",
         crates: &["ssd-model", "device", "volume"],
-        must_not_use: &["nvme-wire", "nvme-target", "nvme-initiator", "executor"],
+        must_not_use: &[
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "nbd-wire",
+            "nbd-server",
+            "executor",
+        ],
     },
     Layer {
         name: "data plane",
         crates: &["dataplane"],
         // It serves whatever protocol: each has a crate of its own before it.
-        must_not_use: &["auth", "layout", "nvme-wire", "nvme-target", "nvme-initiator", "executor"],
+        must_not_use: &[
+            "auth",
+            "layout",
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "nbd-wire",
+            "nbd-server",
+            "executor",
+        ],
     },
     Layer {
         name: "front ends",
-        crates: &["nvme-frontend"],
+        crates: &["nvme-frontend", "nbd-frontend"],
         must_not_use: &["layout", "nvme-initiator", "executor"],
     },
     Layer {
@@ -64,10 +82,13 @@ pub(super) const LAYERS: &[Layer] = &[
             "nvme-wire",
             "nvme-target",
             "nvme-initiator",
+            "nbd-wire",
+            "nbd-server",
             "layout",
             "volume",
             "dataplane",
             "nvme-frontend",
+            "nbd-frontend",
         ],
     },
     Layer {
@@ -92,7 +113,8 @@ pub(super) const LAYERS: &[Layer] = &[
     },
 ];
 
-const PROTOCOLS: &[&str] = &["nvme-wire", "nvme-target", "nvme-initiator", "layout"];
+const PROTOCOLS: &[&str] =
+    &["nvme-wire", "nvme-target", "nvme-initiator", "nbd-wire", "nbd-server", "layout"];
 
 /// Crates of others that have one place. Development dependencies are free here, too.
 pub(super) struct External {
@@ -155,9 +177,11 @@ pub(super) const NO_STD: &[&str] = &[
     "mutation-points",
     "units",
     "nvme-wire",
+    "nbd-wire",
     "layout",
     "resp",
     "nvme-target",
+    "nbd-server",
     "nvme-initiator",
     "schedule",
     "strangers",
@@ -184,8 +208,15 @@ pub(super) struct Call {
 
 const PROGRAMS: Place =
     Place::AllBut(&["datastore", "simulate", "farflash", "power-cut", "bench", "xtask"]);
-const FOREIGN_BYTES: Place =
-    Place::Only(&["nvme-wire", "layout", "resp", "nvme-target", "nvme-initiator"]);
+const FOREIGN_BYTES: Place = Place::Only(&[
+    "nvme-wire",
+    "nbd-wire",
+    "layout",
+    "resp",
+    "nvme-target",
+    "nbd-server",
+    "nvme-initiator",
+]);
 const CLOCKS: Place = Place::AllBut(&[
     "uring",
     "reactor",

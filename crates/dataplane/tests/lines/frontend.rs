@@ -152,6 +152,7 @@ impl<W: World, D: Device> Session for LineSession<W, D> {
                 data.pieces.into_iter().for_each(|piece| out.data(piece));
                 out.hold(share);
             }),
+            Outcome::Extents(_) => unreachable!("no line asks for extents"),
             Outcome::Failed(IoError::Miscompare { offset_bytes }) => {
                 self.say(&format!("{tag} differs at {offset_bytes}"));
             }

@@ -19,6 +19,7 @@ use crate::advertised::Advertised;
 use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
+use crate::nbd_address::NbdAddress;
 use crate::server::Discovery;
 use crate::sharing_spec::SharedSpec;
 
@@ -41,6 +42,8 @@ pub(super) struct ConfigFile {
     pub(super) api: Option<SocketAddr>,
     #[serde(deserialize_with = "discovery")]
     pub(super) discovery: Option<Discovery>,
+    #[serde(deserialize_with = "nbd_addresses")]
+    pub(super) nbd: Vec<NbdAddress>,
     directory: Option<String>,
     directory_ca: Option<PathBuf>,
     directory_certificate: Option<PathBuf>,
@@ -132,6 +135,13 @@ fn device_specs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Shared
     let texts: Vec<String> = written(deserializer, form)?;
     let specs = texts.iter().map(|text| text.parse());
     specs.collect::<Result<_, _>>().map_err(D::Error::custom)
+}
+
+fn nbd_addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NbdAddress>, D::Error> {
+    let form = "a list of addresses, such as [\"127.0.0.1:10809\"]";
+    let texts: Vec<String> = written(deserializer, form)?;
+    let addresses = texts.iter().map(|text| text.parse());
+    addresses.collect::<Result<_, _>>().map_err(D::Error::custom)
 }
 
 fn core_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CoreList>, D::Error> {

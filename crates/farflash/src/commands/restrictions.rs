@@ -2,7 +2,7 @@
 
 use access::Network;
 use clap::Args;
-use control::{ChangeRestrictions, Restrictions};
+use control::{ChangeRestrictions, NbdClients, Restrictions};
 
 use crate::failure::Failure;
 use crate::output;
@@ -62,6 +62,35 @@ pub(super) struct ChangeArgs {
     /// Hosts that come by any interface
     #[arg(long, conflicts_with = "interfaces")]
     any_interface: bool,
+    #[command(flatten)]
+    nbd: NbdArgs,
+}
+
+/// The clients of NBD that may open a volume from now on; what is given takes the place of all that was before.
+#[derive(Clone, Debug, Args)]
+pub(super) struct NbdArgs {
+    /// Let clients of NBD from this network open it, without a token; give it again for more. With the other --nbd flags it
+    /// replaces all clients of NBD that were named before
+    #[arg(long, value_name = "CIDR")]
+    nbd_network: Vec<String>,
+    /// Let clients of NBD open it, without a token, that have a certificate for this domain name, which the server verifies
+    #[arg(long, value_name = "NAME")]
+    nbd_certificate: Vec<String>,
+    /// Let clients of NBD open it, without a token, that can open the server's unix socket
+    #[arg(long)]
+    nbd_unix: bool,
+    /// No client of NBD may open it any more
+    #[arg(long, conflicts_with_all = ["nbd_network", "nbd_certificate", "nbd_unix"])]
+    no_nbd: bool,
+}
+
+impl NbdArgs {
+    fn change(self) -> Option<NbdClients> {
+        let Self { nbd_network, nbd_certificate, nbd_unix, no_nbd } = self;
+        let (networks, certificates, unix) = (nbd_network, nbd_certificate, nbd_unix);
+        let clients = NbdClients { networks, certificates, unix };
+        (no_nbd || !clients.are_none()).then_some(clients)
+    }
 }
 
 impl RestrictionArgs {
@@ -82,11 +111,13 @@ impl ChangeArgs {
             hosts: list(hosts, self.any_host),
             networks: list(networks, self.any_network),
             interfaces: list(interfaces, self.any_interface),
+            nbd: self.nbd.change(),
         };
         if change == ChangeRestrictions::default() {
             let what = "it is not said who may open the volume";
             let remedy = "give --host, --network or --interface, or --any-host, --any-network or \
-                          --any-interface";
+                          --any-interface; or, for NBD, --nbd-network, --nbd-certificate, --nbd-unix or \
+                          --no-nbd";
             return Err(Failure::usage(what, remedy));
         }
         Ok(change)

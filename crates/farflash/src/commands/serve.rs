@@ -16,6 +16,7 @@ use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
 use crate::memory_bound::MemoryBound;
+use crate::nbd_address::NbdAddress;
 use crate::server::{Discovery, Host, ServeConfig};
 use crate::sharing_spec::SharedSpec;
 
@@ -70,6 +71,7 @@ Configuration file (--config), every key optional; flags win over it:
     advertise = \"192.0.2.7\"
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
+    nbd = [\"0.0.0.0:10809\", \"unix:/run/farflash/nbd.sock\"]
     directory = \"etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/prod\"
     host_name = \"flash-1\"
     labels = { rack = \"r1\" }
@@ -124,6 +126,11 @@ pub(crate) struct Serve {
     /// [default: port 8009 beside the portals, if it is free]
     #[arg(long, value_name = "IP:PORT|off", value_parser = parse_discovery)]
     discovery: Option<Discovery>,
+    /// Where clients of NBD connect to, such as 127.0.0.1:10809 or unix:/run/farflash/nbd.sock; give it again for one of the
+    /// other kind. The n-th core has the port plus n, or the path with `.n` behind it. A volume is there only if
+    /// `farflash volume restrict` says for which clients [default: nowhere]
+    #[arg(long, value_name = "IP:PORT|unix:PATH")]
+    nbd: Vec<NbdAddress>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -241,6 +248,7 @@ impl Serve {
             advertise: self.advertise.or(file.advertise),
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
             discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
+            nbd: if self.nbd.is_empty() { file.nbd } else { self.nbd },
             cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             create: self.create,

@@ -53,7 +53,12 @@ all others that do not, the volume is one that does not exist.
 Examples:
   farflash volume restrict db-1 --network 192.0.2.0/24 --network 2001:db8::/32
   farflash volume restrict db-1 --interface vxlan42
-  farflash volume restrict db-1 --any-host --any-network --any-interface";
+  farflash volume restrict db-1 --any-host --any-network --any-interface
+
+  For clients of NBD, which need no token (`volume show` prints its URI):
+    farflash volume restrict db-1 --nbd-network 192.0.2.0/24
+    farflash volume restrict db-1 --nbd-unix
+    farflash volume restrict db-1 --no-nbd";
 
 const SLO_EXAMPLES: &str = "\
 Hosts need not reconnect; the next request is served under the new promise.
@@ -309,7 +314,8 @@ impl VolumeCommand {
                 warn_of_doubts(&volume.restrictions);
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
-                    writeln!(out, "{} is open to {text}", volume.name)
+                    writeln!(out, "{} is open to {text}", volume.name)?;
+                    nbd_line(out, &volume)
                 })
             }
             Self::Delete { volume, lose_data, output } => delete(&volume, lose_data, &output),
@@ -474,8 +480,33 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
         let until = control::utc(until);
         writeln!(out, "grace      the token before opens it for another {left}, until {until}")?;
     }
+    nbd_lines(out, volume)?;
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
     writeln!(out, "connect    {}", volume.connect)
+}
+
+/// The clients of NBD, if any may open it, and the URIs that they use.
+fn nbd_lines(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
+    if volume.nbd.are_none() {
+        return Ok(());
+    }
+    writeln!(out, "nbd        {}", volume.nbd)?;
+    if volume.nbd_uris.is_empty() {
+        writeln!(out, "nbd uri    none: the server was started without --nbd")?;
+    }
+    volume.nbd_uris.iter().try_for_each(|uri| writeln!(out, "nbd uri    {uri}"))
+}
+
+/// Says where clients of NBD find the volume, if any may open it.
+fn nbd_line(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
+    if volume.nbd.are_none() {
+        return Ok(());
+    }
+    let uris = match volume.nbd_uris.is_empty() {
+        true => "once the server is started with --nbd".to_owned(),
+        false => format!("at {}", volume.nbd_uris.join(" or ")),
+    };
+    writeln!(out, "by NBD it is open to {}, {uris}", volume.nbd)
 }
 
 fn state_text(state: VolumeState) -> &'static str {

@@ -1,8 +1,8 @@
 //! Who may open a volume, between the words of the API and what a volume keeps.
 
-use access::{Access, AccessError, Restrictions, Token, UnixSeconds};
+use access::{Access, AccessError, NbdAccess, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Policy, Secret};
-use control::{ChangeRestrictions, ServiceError, Tokens};
+use control::{ChangeRestrictions, NbdClients, ServiceError, Tokens};
 use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -54,6 +54,7 @@ pub(super) fn create(
         hosts: Some(hosts),
         networks: Some(networks),
         interfaces: Some(interfaces),
+        nbd: None,
     };
     let mut access = restricted(Access::default(), change)?;
     let (token, tokens) = draw_token(hash)?;
@@ -84,7 +85,7 @@ pub(super) fn restricted(
     mut access: Access,
     change: ChangeRestrictions,
 ) -> Result<Access, ServiceError> {
-    let ChangeRestrictions { hosts, networks, interfaces } = change;
+    let ChangeRestrictions { hosts, networks, interfaces, nbd } = change;
     access.forget_expired(now());
     let restrictions = &mut access.restrictions;
     if let Some(hosts) = hosts {
@@ -100,10 +101,32 @@ pub(super) fn restricted(
             |text: &str| text.parse().map_err(|e: access::InterfaceNameError| e.to_string());
         restrictions.interfaces = parsed("interfaces", &interfaces, parse)?;
     }
+    if let Some(nbd) = nbd {
+        access.nbd = nbd_access(&nbd)?;
+    }
     access.encode().map_err(|error: AccessError| ServiceError::Setting {
         detail: format!("{error}: name networks instead of single hosts"),
     })?;
     Ok(access)
+}
+
+fn nbd_access(clients: &NbdClients) -> Result<NbdAccess, ServiceError> {
+    let network = |text: &str| text.parse().map_err(|e: access::NetworkError| e.to_string());
+    let name = |text: &str| text.parse().map_err(|e: access::CertificateNameError| e.to_string());
+    Ok(NbdAccess {
+        networks: parsed("nbd.networks", &clients.networks, network)?,
+        certificates: parsed("nbd.certificates", &clients.certificates, name)?,
+        unix: clients.unix,
+    })
+}
+
+/// The clients of NBD as the API has them.
+pub(super) fn nbd_document(nbd: &NbdAccess) -> NbdClients {
+    NbdClients {
+        networks: nbd.networks.iter().map(ToString::to_string).collect(),
+        certificates: nbd.certificates.iter().map(ToString::to_string).collect(),
+        unix: nbd.unix,
+    }
 }
 
 fn parsed<T: PartialEq>(

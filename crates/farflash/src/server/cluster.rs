@@ -293,6 +293,9 @@ impl State {
                 networks: restrictions.networks,
                 interfaces: restrictions.interfaces,
             },
+            // The directory does not know of them.
+            nbd: control::NbdClients::default(),
+            nbd_uris: Vec::new(),
             absent_interfaces: Vec::new(),
             grace_until: None,
             grace_seconds_left: None,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use auth::Policy;
-use dataplane::CoreOptions;
+use dataplane::{Core, CoreOptions, Frontend};
 use device::ModelDevice;
 use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
@@ -20,10 +20,13 @@ use super::Discovery;
 use super::any_device::AnyDevice;
 use super::device_set::Source;
 use super::fence::Fenced;
+use super::front_ends::{FrontEnds, Place};
 use super::lines::LineSender;
 use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
+use super::{front_ends, preflight};
 use crate::advertised::Advertised;
+use crate::failure::Failure;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
 /// What a core is given when its thread starts.
@@ -34,10 +37,12 @@ pub(super) struct Seat {
     pub(super) listen: SocketAddr,
     /// Where else it answers discovery.
     pub(super) discovery: Discovery,
+    /// Where it listens for other protocols than NVMe.
+    pub(super) places: Vec<Place>,
     /// What hosts are told instead of the address listened on.
     pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
-    pub(super) bound: oneshot::Sender<Result<Bound, NetworkError>>,
+    pub(super) bound: oneshot::Sender<Result<Bound, Failure>>,
     /// How many devices the server has.
     pub(super) devices: usize,
     pub(super) mailbox: Receiver<CoreMessage>,
@@ -63,6 +68,8 @@ pub(super) struct Bound {
     pub(super) portal: SocketAddr,
     /// Where else it answers discovery, if it does.
     pub(super) discovery: Option<SocketAddr>,
+    /// Where it listens for other protocols.
+    pub(super) places: Vec<Place>,
 }
 
 /// The way to say that a shard of this core has come back.
@@ -85,8 +92,9 @@ impl Drop for Ending {
 /// Opens the portal, and serves what it is given until told to shut down.
 pub(super) async fn run(handle: Handle, seat: Seat) {
     let Seat { listen, discovery, advertise, bound, mailbox, ending, devices, .. } = seat;
-    let listeners = match listen_all(&handle, listen, discovery).await {
-        Ok(listeners) => listeners,
+    let listening = listen_all(&handle, (listen, discovery), seat.places).await;
+    let (listeners, others) = match listening {
+        Ok(listening) => listening,
         Err(error) => {
             let _ = bound.send(Err(error));
             return;
@@ -97,7 +105,8 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         advertise.map_or((local.ip(), Vec::new()), |told| (told.first, told.more));
     let portal = SocketAddr::new(told, local.port());
     let discovery = listeners.get(1).map(Listener::local);
-    let _ = bound.send(Ok(Bound { local, portal, discovery }));
+    let places = others.iter().map(|(place, _)| place.clone()).collect();
+    let _ = bound.send(Ok(Bound { local, portal, discovery, places }));
     let core_options = CoreOptions {
         core: seat.cpu,
         connections_max: seat.connections_max,
@@ -111,6 +120,10 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         ..NvmeOptions::new(portal)
     };
     let core = NvmeCore::new(&handle, options);
+    let front_ends = FrontEnds::before(core.clone(), seat.memory_bytes);
+    let at = |(place, listener)| (front_ends.at(&place), listener);
+    let nvme = listeners.into_iter().map(|listener| (core.frontend(), listener));
+    let doors = nvme.chain(others.into_iter().map(at)).collect();
     let tenure = seat.tenure;
     if tenure.term().is_some() {
         core.serve_while(move || !tenure.is_over(BootTime::now));
@@ -125,21 +138,27 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let scrubbers = (0..devices).map(|device| Scrubber::new(&handle, &core, device)).collect();
     let served = RefCell::new((0..devices).map(|_| None).collect());
     let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);
-    let desk = Desk { handle, core, device_timeout, map_memory, device_of, scrubbers, served };
-    Rc::new(desk).answer_messages(listeners, mailbox).await;
+    let desk =
+        Desk { handle, front_ends, device_timeout, map_memory, device_of, scrubbers, served };
+    Rc::new(desk).answer_messages(doors, mailbox).await;
     drop(ending);
 }
 
-/// Opens the portal, and what else the core is to listen on.
+/// Opens the portal, and what else the core is to listen on: for NVMe, and for other protocols.
 async fn listen_all(
     handle: &Handle,
-    portal: SocketAddr,
-    discovery: Discovery,
-) -> Result<Vec<TcpListener>, NetworkError> {
-    let mut listeners = vec![listen_patiently(handle, portal).await?];
+    (portal, discovery): (SocketAddr, Discovery),
+    places: Vec<Place>,
+) -> Result<(Vec<TcpListener>, Vec<(Place, TcpListener)>), Failure> {
+    let refused = |what, flag| move |error| preflight::not_bound(what, flag, &error);
+    let listening = listen_patiently(handle, portal).await;
+    let mut listeners = vec![listening.map_err(refused("a portal", "--listen"))?];
     match discovery {
         Discovery::Off => {}
-        Discovery::At(address) => listeners.push(listen_patiently(handle, address).await?),
+        Discovery::At(address) => {
+            let listening = listen_patiently(handle, address).await;
+            listeners.push(listening.map_err(refused("discovery", "--discovery"))?);
+        }
         // Nobody asked for it: that it cannot be had is no reason not to serve.
         Discovery::IfFree(address) => match handle.listen(address) {
             Ok(listener) => listeners.push(listener),
@@ -149,11 +168,15 @@ async fn listen_all(
             ),
         },
     }
-    Ok(listeners)
+    let mut others = Vec::new();
+    for place in places {
+        others.push(front_ends::listen(handle, place).await?);
+    }
+    Ok((listeners, others))
 }
 
 /// Takes a port; tries again for a while if it may still belong to a server that was killed.
-async fn listen_patiently(
+pub(super) async fn listen_patiently(
     handle: &Handle,
     address: SocketAddr,
 ) -> Result<TcpListener, NetworkError> {
@@ -186,7 +209,7 @@ struct Served {
 /// Where the control side's messages are answered.
 struct Desk {
     handle: Handle,
-    core: NvmeCore<Handle, ServedDevice>,
+    front_ends: FrontEnds<ServedDevice>,
     device_timeout: Duration,
     map_memory: ByteLen,
     /// By shard.
@@ -202,20 +225,23 @@ impl Desk {
     /// let in.
     async fn answer_messages(
         self: Rc<Self>,
-        mut listeners: Vec<TcpListener>,
+        mut doors: Vec<(Rc<dyn Frontend<Handle, ServedDevice>>, TcpListener)>,
         mut mailbox: Receiver<CoreMessage>,
     ) {
         while let Some(message) = mailbox.recv().await {
-            let core = self.core.clone();
+            let core = self.core().clone();
             match message {
                 CoreMessage::TakeUp(asked) => {
                     let desk = self.clone();
                     self.handle.spawn(async move { desk.take_up(*asked).await });
                 }
                 CoreMessage::Admit => {
-                    for listener in listeners.drain(..) {
+                    for (frontend, listener) in doors.drain(..) {
                         let serving = core.clone();
-                        self.handle.spawn(async move { serving.serve(listener).await });
+                        self.handle.spawn(async move {
+                            let core: &Core<_, _> = &serving;
+                            core.serve(&*frontend, listener).await;
+                        });
                     }
                 }
                 CoreMessage::Shutdown { answer } => {
@@ -236,6 +262,18 @@ impl Desk {
                     let counts = self.scrubbers.iter().map(|scrubber| scrubber.counts());
                     let _ = answer.send(counts.collect());
                 }
+                CoreMessage::Announce { record, export } => {
+                    let uuid = record.uuid;
+                    core.announce(record);
+                    match export {
+                        Some(export) => self.front_ends.nbd.announce(*export),
+                        None => self.front_ends.nbd.withdraw(uuid),
+                    }
+                }
+                CoreMessage::Withdraw { id } => {
+                    core.withdraw(id);
+                    self.front_ends.nbd.withdraw(id);
+                }
                 CoreMessage::Renew { device, way } => self.renew(device, &way),
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {
                     let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
@@ -254,6 +292,10 @@ impl Desk {
         }
     }
 
+    fn core(&self) -> &NvmeCore<Handle, ServedDevice> {
+        &self.front_ends.nvme
+    }
+
     fn renew(&self, device: usize, new: &NewWay) {
         let file = new.opened.attach(&self.handle);
         let mut served = self.served.borrow_mut();
@@ -262,7 +304,7 @@ impl Desk {
         if let Some(device_behind) = way.behind().renewed(file) {
             // What was opened before is closed when its failed shards are gone.
             *way = way.renewed(device_behind, new.number);
-            self.core.renew(device, way.clone());
+            self.core().renew(device, way.clone());
         }
     }
 
@@ -305,7 +347,7 @@ impl Desk {
         }
         let mut own_shard = None;
         for shard in running {
-            let number = self.core.attach_on(device, shard);
+            let number = self.core().attach_on(device, shard);
             self.device_of.borrow_mut().push(device);
             own_shard = own_shard.or(Some(number));
         }
@@ -407,8 +449,6 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         CoreMessage::Resume => core.resume(),
         CoreMessage::AwaitVolumes { may_come } => core.await_volumes(may_come),
         CoreMessage::Place { device, domain } => core.place_device(device, *domain),
-        CoreMessage::Announce { record } => core.announce(record),
-        CoreMessage::Withdraw { id } => core.withdraw(id),
         CoreMessage::BoundTenants { owners } => core.bound_tenants(owners),
         CoreMessage::Allot { limits, answer } => {
             let _ = answer.send(core.allot(&limits));
@@ -418,6 +458,8 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::TakeUp(_)
         | CoreMessage::Admit
+        | CoreMessage::Announce { .. }
+        | CoreMessage::Withdraw { .. }
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }
         | CoreMessage::Scrub { .. }

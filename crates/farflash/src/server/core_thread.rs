@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use io_traits::NetworkError;
 use reactor::{CoreConfig, CoreThread, mailbox};
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
@@ -15,7 +14,7 @@ use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::state::CoreLink;
 use super::taking::Taking;
-use super::{Discovery, ServeConfig, absent, core_ended, core_main, preflight};
+use super::{Discovery, ServeConfig, absent, core_ended, core_main, front_ends, preflight};
 use crate::failure::Failure;
 use crate::storage;
 
@@ -40,6 +39,7 @@ pub(super) struct CoreThreads {
 impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
+        let mut places = preflight::places(config)?.into_iter();
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
         let lines = Lines::start()?;
@@ -56,6 +56,7 @@ impl CoreThreads {
                 cpu,
                 listen: portal,
                 discovery,
+                places: places.next().unwrap_or_default(),
                 advertise: config.advertise.clone(),
                 bound,
                 devices: config.devices.len(),
@@ -81,17 +82,13 @@ impl CoreThreads {
                 .map_err(|error| storage::no_core(&error))?;
             cores.threads.push(thread);
             let bound = listening.blocking_recv().map_err(|_| core_ended())?;
-            let bound = bound.map_err(|error| match discovery {
-                Discovery::At(address) if address_of(&error) == address => {
-                    preflight::not_bound("discovery", "--discovery", &error)
-                }
-                _ => preflight::not_bound("a portal", "--listen", &error),
-            })?;
+            let bound = bound?;
             cores.discovery = cores.discovery.or(bound.discovery);
             cores.links.push(CoreLink {
                 cpu,
                 local: bound.local,
                 portal: bound.portal,
+                places: bound.places,
                 mailbox: sender,
             });
         }
@@ -262,6 +259,7 @@ impl CoreThreads {
             tracing::error!("{wrong}");
             result = result.and(Err(wrong.to_owned()));
         }
+        self.links.iter().for_each(|link| front_ends::forget(&link.places));
         // Whether it panicked makes no difference to who is served.
         let _ = tokio::task::spawn_blocking(move || self.lines.end()).await;
         result
@@ -288,16 +286,6 @@ pub(super) fn one_is_a_copy(id: Uuid, one: &str, other: &str) -> Failure {
         format!("the volume {id} is on {one} and on {other}: one is a copy of the other"),
         "give --device for one of them only",
     )
-}
-
-fn address_of(error: &NetworkError) -> SocketAddr {
-    match error {
-        NetworkError::AddressInUse { address }
-        | NetworkError::AddressNotAvailable { address }
-        | NetworkError::Refused { address }
-        | NetworkError::Unreachable { address, .. }
-        | NetworkError::Io { address, .. } => *address,
-    }
 }
 
 #[cfg(test)]

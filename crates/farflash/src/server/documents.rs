@@ -49,6 +49,7 @@ impl State {
         let access = volume.access.as_ref();
         let (restrictions, trouble) = access::shown(access);
         let grace = access.and_then(access::grace);
+        let open_to = access.map(|access| access.nbd.clone()).unwrap_or_default();
         Volume {
             id: volume.uuid,
             name: volume.name.clone(),
@@ -62,6 +63,8 @@ impl State {
             slo: slo_document(volume.slo),
             absent_interfaces: interfaces::absent(&restrictions.interfaces),
             restrictions,
+            nbd_uris: self.nbd_uris(core, &volume.name, &open_to),
+            nbd: access::nbd_document(&open_to),
             grace_until: grace.map(|grace| grace.until),
             grace_seconds_left: grace.map(|grace| grace.seconds_left),
             owner: access.and_then(|access| access.owner.clone()),

@@ -143,12 +143,13 @@ impl Elsewhere {
             hosts: Some(self.restrictions.hosts.clone()),
             networks: Some(self.restrictions.networks.clone()),
             interfaces: Some(self.restrictions.interfaces.clone()),
+            nbd: None,
         };
         let access = terms::restricted(access::Access::default(), change).inspect_err(|error| {
             tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
         });
         let restrictions = access.ok()?.restrictions;
-        Some(Offer { addresses: self.addresses.clone(), restrictions })
+        Some(Offer { addresses: self.addresses.clone(), restrictions, nbd: None })
     }
 }
 

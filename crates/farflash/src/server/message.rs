@@ -5,6 +5,7 @@ use std::fmt;
 
 use access::Access;
 use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use nbd_frontend::ExportRecord;
 use nvme_frontend::{DiscoveryRecord, NvmeStats};
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
@@ -133,7 +134,11 @@ pub(crate) enum CoreMessage {
     /// Tell hosts that ask where a device is.
     Place { device: usize, domain: Box<FailureDomain> },
     /// Let hosts find a volume of any core, here or elsewhere.
-    Announce { record: DiscoveryRecord },
+    Announce {
+        record: DiscoveryRecord,
+        /// The same for clients of NBD, if any may open it.
+        export: Option<Box<ExportRecord>>,
+    },
     /// Let hosts find it no more.
     Withdraw { id: Uuid },
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say

@@ -22,6 +22,7 @@ mod division;
 mod documents;
 mod fence;
 mod follow;
+mod front_ends;
 mod granting;
 mod grants;
 mod guard;
@@ -65,11 +66,13 @@ use units::ByteLen;
 use crate::advertised::Advertised;
 use crate::device_spec::DeviceSpec;
 use crate::failure::Failure;
+use crate::nbd_address::NbdAddress;
 use crate::recorded::recorded;
 use crate::sharing_spec::{SharedSpec, device_names};
 use crate::{storage, threads};
 use aside::Aside;
 use core_thread::CoreThreads;
+use front_ends::Place;
 pub(crate) use membership::ClusterConfig;
 use membership::Membership;
 use service::Volumes;
@@ -100,6 +103,8 @@ pub(crate) struct ServeConfig {
     pub(crate) advertise: Option<Advertised>,
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Discovery,
+    /// Where clients of NBD connect to, as the first core has it; nowhere, if there is none.
+    pub(crate) nbd: Vec<NbdAddress>,
     /// How the server takes part in a service of several hosts.
     pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,
@@ -355,6 +360,9 @@ fn say_ready(
 ) {
     for link in links {
         tracing::info!(core = link.cpu, listens_on = %link.local, portal = %link.portal, "portal open");
+        for Place::Nbd(address) in &link.places {
+            tracing::info!(core = link.cpu, listens_on = %address, "NBD open");
+        }
     }
     let scheme = if guard.tls.is_some() { "https" } else { "http" };
     let device = config.device_names().join(" ");

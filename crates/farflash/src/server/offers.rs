@@ -9,13 +9,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use access::Restrictions;
+use access::{Access, NbdAccess, Restrictions};
+use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
 
-use super::directory::Place;
+use super::directory;
+use super::front_ends::Place;
 use super::message::CoreMessage;
 use super::state::State;
+use crate::nbd_address::NbdAddress;
 
 /// How a volume is offered.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,6 +26,30 @@ pub(super) struct Offer {
     /// Where hosts reach its portal: the first where no other is nearer to them.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) restrictions: Restrictions,
+    /// The same for clients of NBD, if any may open it here.
+    pub(super) nbd: Option<NbdOffer>,
+}
+
+/// How a volume of this host is offered to clients of NBD.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct NbdOffer {
+    /// Its name.
+    pub(super) name: String,
+    /// The index of its core.
+    pub(super) core: usize,
+    /// The clients, with the restrictions that hold for all hosts.
+    pub(super) access: Access,
+}
+
+impl NbdOffer {
+    /// The offer of a volume, if any client may open it.
+    fn of(name: String, core: usize, access: &Access) -> Option<Self> {
+        let Access { restrictions, nbd, .. } = access;
+        let (restrictions, nbd) = (restrictions.clone(), nbd.clone());
+        let is_open = !nbd.is_off();
+        let access = Access { restrictions, nbd, ..Access::default() };
+        is_open.then_some(Self { name, core, access })
+    }
 }
 
 /// By what it is offered.
@@ -81,9 +108,10 @@ impl Offers {
 
 impl State {
     /// Lets hosts find a volume that is served here, at the discovery service of every core.
-    pub(super) fn announce(&self, place: Place, restrictions: &Restrictions) {
+    pub(super) fn announce(&self, place: directory::Place, name: &str, access: &Access) {
         let addresses = self.membership.addresses_of(self.cores[place.core].portal);
-        let offer = Offer { addresses, restrictions: restrictions.clone() };
+        let nbd = NbdOffer::of(name.to_owned(), place.core, access);
+        let offer = Offer { addresses, restrictions: access.restrictions.clone(), nbd };
         self.offer(place.id, Source::Here, Some(offer));
     }
 
@@ -92,14 +120,42 @@ impl State {
         self.offer(id, Source::Here, None);
     }
 
+    /// A volume, as the core of index `at` offers it to clients of NBD.
+    fn export(&self, uuid: Uuid, at: usize, offer: NbdOffer) -> ExportRecord {
+        let NbdOffer { name, core, access } = offer;
+        let place = match core == at {
+            true => ExportPlace::Here,
+            false => {
+                ExportPlace::Elsewhere { uri: self.nbd_uris(core, &name, &access.nbd).join(" or ") }
+            }
+        };
+        ExportRecord { uuid, name, place, access }
+    }
+
+    /// The addresses of an export of a core, of the ways by which clients may open it.
+    pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
+        let by_network = !open_to.networks.is_empty() || !open_to.certificates.is_empty();
+        let link = &self.cores[core];
+        let told = link.places.iter().filter_map(|Place::Nbd(address)| match address {
+            // The address by which hosts reach the portal.
+            NbdAddress::Tcp(at) => by_network.then(|| {
+                let reached = SocketAddr::new(link.portal.ip(), at.port());
+                NbdAddress::Tcp(reached).uri(name)
+            }),
+            NbdAddress::Unix(_) => open_to.unix.then(|| address.uri(name)),
+        });
+        told.collect()
+    }
+
     /// Offers a volume by one source, or no more by that.
     pub(super) fn offer(&self, uuid: Uuid, source: Source, offer: Option<Offer>) {
         self.offers.set(uuid, source, offer, |now| {
-            for core in &self.cores {
+            for (index, core) in self.cores.iter().enumerate() {
                 let message = match now.cloned() {
-                    Some(Offer { addresses, restrictions }) => {
+                    Some(Offer { addresses, restrictions, nbd }) => {
                         let record = DiscoveryRecord { uuid, addresses, restrictions };
-                        CoreMessage::Announce { record }
+                        let export = nbd.map(|offer| Box::new(self.export(uuid, index, offer)));
+                        CoreMessage::Announce { record, export }
                     }
                     None => CoreMessage::Withdraw { id: uuid },
                 };
@@ -118,7 +174,7 @@ mod tests {
 
     fn at(host: u8) -> Option<Offer> {
         let addresses = vec![SocketAddr::from(([192, 0, 2, host], 4420))];
-        Some(Offer { addresses, restrictions: Restrictions::default() })
+        Some(Offer { addresses, restrictions: Restrictions::default(), nbd: None })
     }
 
     /// What is told when offers are made in this order; what is told none is not changed by it.

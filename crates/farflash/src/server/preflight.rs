@@ -7,9 +7,11 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::ByteLen;
 
+use super::front_ends::Place;
 use super::{Discovery, ServeConfig};
 use crate::cgroup;
 use crate::failure::Failure;
+use crate::nbd_address::NbdAddress;
 
 /// Left to the rest of the system when memory is served.
 const MEMORY_LEFT: ByteLen = ByteLen(64 << 20);
@@ -61,6 +63,27 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
         ));
     }
     Ok(portals)
+}
+
+/// The places where each core listens for other protocols than NVMe.
+pub(super) fn places(config: &ServeConfig) -> Result<Vec<Vec<Place>>, Failure> {
+    let places_of = |index| {
+        let nbd = config.nbd.iter().map(|base| base.of_core(index).map(Place::Nbd));
+        nbd.collect::<Option<Vec<_>>>().ok_or_else(|| {
+            let what = "the ports for NBD, one a core, run past 65535";
+            Failure::usage(what, "give --nbd a lower port")
+        })
+    };
+    let places = (0..config.cores.len()).map(places_of).collect::<Result<Vec<_>, _>>()?;
+    let told = config.nbd.iter().any(|place| match place {
+        NbdAddress::Tcp(address) => address.ip().is_unspecified() && config.advertise.is_none(),
+        NbdAddress::Unix(_) => false,
+    });
+    if told {
+        let what = "clients of NBD cannot be told to connect to an unspecified address";
+        return Err(Failure::usage(what, "give the address that they reach with --advertise IP"));
+    }
+    Ok(places)
 }
 
 /// Bytes of an API answer that the kernel holds for a client which does not read.

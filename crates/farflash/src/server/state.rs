@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::allowance::Holdings;
 use super::aside::Aside;
 use super::directory::Directory;
+use super::front_ends::Place;
 use super::granting::Granting;
 use super::in_flight::InFlight;
 use super::membership::Membership;
@@ -35,6 +36,8 @@ pub(crate) struct CoreLink {
     pub(crate) local: SocketAddr,
     /// Where hosts are told to connect to.
     pub(crate) portal: SocketAddr,
+    /// Where it listens for other protocols than NVMe.
+    pub(crate) places: Vec<Place>,
     pub(crate) mailbox: Sender<CoreMessage>,
 }
 

@@ -36,7 +36,7 @@ fn elsewhere() -> Restrictions {
 
 fn access(restrictions: Restrictions) -> Access {
     let token = Token { secret: secret(), controller: None, until: None };
-    Access { tokens: vec![token], restrictions, owner: None }
+    Access { tokens: vec![token], restrictions, ..Access::default() }
 }
 
 /// A server with one volume, at which hosts have to authenticate or not.

@@ -68,7 +68,8 @@ fn restrictions(rng: &mut Rng) -> Restrictions {
 pub(crate) fn first_terms(run: &Run, model: &VolumeModel, rng: &mut Rng) {
     let owner = TENANTS.get(rng.below(3) as usize).map(|owner| (*owner).to_owned());
     let restrictions = if rng.one_in(4) { restrictions(rng) } else { Restrictions::default() };
-    let access = Access { tokens: vec![new_token(model, rng)], restrictions, owner };
+    let tokens = vec![new_token(model, rng)];
+    let access = Access { tokens, restrictions, owner, ..Access::default() };
     let now = run.now();
     model.access.borrow_mut().settle(access, now);
     if rng.one_in(2) {

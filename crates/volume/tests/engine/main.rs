@@ -23,6 +23,7 @@ mod metadata;
 mod misplaced;
 mod owners;
 mod paging;
+mod parts;
 mod pauses;
 mod ranges;
 mod reads;

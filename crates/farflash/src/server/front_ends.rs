@@ -1,0 +1,107 @@
+//! The protocols of a server: the front ends before each core, and the places where it listens for each.
+//!
+//! A protocol is a front end of [`FrontEnds`], and a kind of [`Place`]: a core listens at all places that it is given, and each
+//! connection goes to the front end of its place. NVMe's portal and its discovery are bound by themselves, as they were
+//! there first and have rules of their own.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use dataplane::Frontend;
+use io_traits::{Device, Listener};
+use nbd_frontend::{NbdFrontend, Way};
+use nvme_frontend::NvmeCore;
+use reactor::{Handle, TcpListener};
+
+use super::core_main::listen_patiently;
+use super::preflight;
+use crate::failure::Failure;
+use crate::nbd_address::NbdAddress;
+
+/// A place where a core listens for clients of a protocol.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Place {
+    /// For NBD.
+    Nbd(NbdAddress),
+}
+
+/// The front ends of a core, one for each protocol.
+pub(super) struct FrontEnds<D: Device> {
+    pub(super) nvme: NvmeCore<Handle, D>,
+    pub(super) nbd: NbdFrontend,
+}
+
+impl<D: Device> FrontEnds<D> {
+    /// Puts the other front ends before a core of NVMe.
+    pub(super) fn before(nvme: NvmeCore<Handle, D>, memory_bytes: u64) -> Self {
+        let nbd = NbdFrontend::before(&nvme, nbd_limits(memory_bytes));
+        Self { nvme, nbd }
+    }
+
+    /// The front end of the connections that come at `place`.
+    pub(super) fn at(&self, place: &Place) -> Rc<dyn Frontend<Handle, D>> {
+        match place {
+            Place::Nbd(NbdAddress::Tcp(_)) => self.nbd.at(Way::Network),
+            Place::Nbd(NbdAddress::Unix(_)) => self.nbd.at(Way::Unix),
+        }
+    }
+}
+
+/// Bounds for clients of NBD on a core with so much memory for data: a write that is no whole blocks takes twice its length.
+fn nbd_limits(memory_bytes: u64) -> nbd_server::Limits {
+    let limits = nbd_server::Limits::default();
+    let fits = u32::try_from(memory_bytes / 4).unwrap_or(u32::MAX);
+    let fits = 1 << fits.max(1).ilog2();
+    nbd_server::Limits { payload_bytes_max: limits.payload_bytes_max.min(fits), ..limits }
+}
+
+/// Listens at a place. Returns the place with the port that was found, if any was asked for.
+pub(super) async fn listen(handle: &Handle, place: Place) -> Result<(Place, TcpListener), Failure> {
+    match place {
+        Place::Nbd(NbdAddress::Tcp(address)) => {
+            let listener = listen_patiently(handle, address)
+                .await
+                .map_err(|error| preflight::not_bound("NBD", "--nbd", &error))?;
+            Ok((Place::Nbd(NbdAddress::Tcp(listener.local())), listener))
+        }
+        Place::Nbd(NbdAddress::Unix(ref path)) => {
+            remove_stale(path)?;
+            let listener = handle.listen_unix(path).map_err(|error| {
+                let what = format!("NBD cannot listen on {}: {error}", path.display());
+                Failure::runtime(
+                    what,
+                    "give a path in a directory of the server's with --nbd unix:/PATH",
+                )
+            })?;
+            Ok((place, listener))
+        }
+    }
+}
+
+/// Removes the socket of a server that is gone.
+fn remove_stale(path: &Path) -> Result<(), Failure> {
+    let Ok(found) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let is_live =
+        !found.file_type().is_socket() || std::os::unix::net::UnixStream::connect(path).is_ok();
+    if is_live {
+        let what = format!("NBD cannot listen on {}: something is there", path.display());
+        return Err(Failure::runtime(
+            what,
+            "stop the program that has it, or give another path with --nbd",
+        ));
+    }
+    // If that fails, so does what comes next, and says why.
+    let _ = std::fs::remove_file(path);
+    Ok(())
+}
+
+/// Removes the sockets that were listened on.
+pub(super) fn forget(places: &[Place]) {
+    for place in places {
+        match place {
+            Place::Nbd(NbdAddress::Unix(path)) => drop(std::fs::remove_file(path)),
+            Place::Nbd(NbdAddress::Tcp(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Exports as a client finds them: only those that it may open (F1).
+
+use std::rc::Rc;
+
+use access::{Access, NbdClient};
+use dataplane::{Export, Refused};
+use io_traits::{Device, Stream, World};
+use nbd_server::{Export as ToldExport, Purpose, Refusal};
+use nbd_wire::{BlockSizes, TransmissionFlags};
+use units::BLOCK_SIZE;
+use volume::Volume;
+
+use crate::connection::Connection;
+use crate::exports::{ExportPlace, ExportRecord};
+use crate::frontend::Way;
+
+/// What every export can do (F2).
+const FLAGS: TransmissionFlags = TransmissionFlags::HAS_FLAGS
+    .with(TransmissionFlags::SEND_FLUSH)
+    .with(TransmissionFlags::SEND_FUA)
+    .with(TransmissionFlags::SEND_TRIM)
+    .with(TransmissionFlags::SEND_WRITE_ZEROES)
+    .with(TransmissionFlags::CAN_MULTI_CONN)
+    .with(TransmissionFlags::SEND_CACHE)
+    .with(TransmissionFlags::SEND_FAST_ZERO);
+
+/// The outcome of looking for an export.
+enum Found<W: World, D: Device> {
+    /// It is here, and the client may open it.
+    Here(Rc<Export<W, D>>, String),
+    /// It is at this address.
+    Elsewhere(String),
+    /// It is not served now.
+    NotNow,
+    /// There is none for this client.
+    Unknown,
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Returns whether the client may open volumes of this access list.
+    pub(crate) fn is_admitted_by(&self, access: &Access) -> bool {
+        match self.way {
+            Way::Unix => access.admits_nbd(&NbdClient::Unix),
+            Way::Network => access.admits_nbd(&NbdClient::Network {
+                address: self.stream.peer().ip(),
+                interface: &|| self.interface(),
+                has_certificate: &|_| false,
+            }),
+        }
+    }
+
+    /// Answers the names of all exports that the client may open.
+    pub(crate) fn list(&self) {
+        let exports = self.frontend.state.exports.borrow();
+        let open = exports.all().filter(|record| self.is_admitted_by(&record.access));
+        let names: Vec<&str> = open.map(|record| record.name.as_str()).collect();
+        self.put(|machine, out| machine.listed(names, out));
+    }
+
+    /// Answers for the export `name`.
+    pub(crate) fn find(&self, name: &str, purpose: Purpose) {
+        let (export, name) = match self.look_for(name) {
+            Found::Here(export, name) => (export, name),
+            Found::Elsewhere(uri) => {
+                let message = format!("this export is at {uri}");
+                return self.refuse(Refusal::Policy(&message));
+            }
+            Found::NotNow => return self.refuse(Refusal::Shutdown),
+            Found::Unknown => return self.refuse(Refusal::Unknown),
+        };
+        if purpose == Purpose::Open && !self.core.has_place_for(&export) {
+            return self
+                .refuse(Refusal::Policy("the export has as many connections as it may have"));
+        }
+        let sizes = BlockSizes {
+            minimum: 1,
+            preferred: BLOCK_SIZE as u32,
+            maximum: self.frontend.state.limits.payload_bytes_max,
+        };
+        let told = ToldExport {
+            name: &name,
+            description: None,
+            size_bytes: size_of(&export),
+            flags: FLAGS,
+            sizes,
+        };
+        if self.put(|machine, out| machine.found(&told, out)) {
+            self.link.let_in(&export);
+            tracing::info!(connection = %self.link.id(), export = name, "NBD client has opened it");
+            *self.export.borrow_mut() = Some(export);
+        }
+    }
+
+    fn refuse(&self, refusal: Refusal<'_>) {
+        tracing::debug!(connection = %self.link.id(), ?refusal, "NBD export refused");
+        self.put(|machine, out| machine.refuse(refusal, out));
+    }
+
+    fn look_for(&self, name: &str) -> Found<W, D> {
+        let exports = self.frontend.state.exports.borrow();
+        let record = match name.is_empty() {
+            true => self.default_of(exports.all()),
+            false => exports.find(name),
+        };
+        let Some(record) = record.filter(|record| self.is_admitted_by(&record.access)) else {
+            return Found::Unknown;
+        };
+        if let ExportPlace::Elsewhere { uri } = &record.place {
+            return Found::Elsewhere(uri.clone());
+        }
+        // What the core knows of the volume is newer than what was announced.
+        match self.core.open_if(Some(record.uuid), |access| self.is_admitted_by(access)) {
+            Ok(export) => Found::Here(export, record.name.clone()),
+            Err(Refused::Suspended | Refused::Awaited) => Found::NotNow,
+            Err(Refused::Restricted | Refused::Unknown) => Found::Unknown,
+        }
+    }
+
+    /// The export that a client means that gives no name: the only one that it may open.
+    fn default_of<'a>(
+        &self,
+        all: impl Iterator<Item = &'a ExportRecord>,
+    ) -> Option<&'a ExportRecord> {
+        let mut open = all.filter(|record| self.is_admitted_by(&record.access));
+        let first = open.next();
+        if open.next().is_none() { first } else { None }
+    }
+}
+
+/// The size of an export as it is now.
+pub(crate) fn size_of<W: World, D: Device>(export: &Export<W, D>) -> u64 {
+    export.with_volume(Volume::blocks) * BLOCK_SIZE as u64
+}

@@ -1,0 +1,79 @@
+//! The front end of a core.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use dataplane::{Core, Frontend, Link, Session};
+use io_traits::{Device, World};
+use nbd_server::Limits;
+use nbd_wire::Errno;
+use units::Instant;
+use uuid::Uuid;
+
+use crate::connection::Connection;
+use crate::errors::EXPECTED;
+use crate::exports::{ExportRecord, Exports};
+
+/// The way by which clients come to a listener.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Way {
+    /// TCP.
+    Network,
+    /// The unix socket.
+    Unix,
+}
+
+/// The state of the front end. It holds no core: the core holds it.
+pub(crate) struct State {
+    pub(crate) exports: RefCell<Exports>,
+    pub(crate) limits: Limits,
+}
+
+/// NBD before a core. A cheap handle; clones are the same front end.
+#[derive(Clone)]
+pub struct NbdFrontend {
+    pub(crate) state: Rc<State>,
+}
+
+/// The front end at listeners of one kind.
+struct Accepting {
+    frontend: NbdFrontend,
+    way: Way,
+}
+
+impl<W: World, D: Device> Frontend<W, D> for Accepting {
+    fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session> {
+        let connection = Connection::new(core, &self.frontend, self.way, link, stream);
+        connection.start();
+        connection
+    }
+
+    fn on_tick(&self, _core: &Core<W, D>, _now: Instant) {}
+}
+
+impl NbdFrontend {
+    /// Puts the front end before a core, which may have others. It has no exports before [`NbdFrontend::announce`].
+    #[must_use]
+    pub fn before<W: World, D: Device>(core: &Core<W, D>, limits: Limits) -> Self {
+        let state = Rc::new(State { exports: RefCell::default(), limits });
+        let frontend = Self { state };
+        core.add_frontend(frontend.at(Way::Network), EXPECTED.map(Errno::name));
+        frontend
+    }
+
+    /// The front end for listeners at which clients come by `way`.
+    #[must_use]
+    pub fn at<W: World, D: Device>(&self, way: Way) -> Rc<dyn Frontend<W, D>> {
+        Rc::new(Accepting { frontend: self.clone(), way })
+    }
+
+    /// Lets clients that may open a volume find it.
+    pub fn announce(&self, record: ExportRecord) {
+        self.state.exports.borrow_mut().insert(record);
+    }
+
+    /// Lets no client find the volume any more.
+    pub fn withdraw(&self, uuid: Uuid) {
+        self.state.exports.borrow_mut().remove(uuid);
+    }
+}
