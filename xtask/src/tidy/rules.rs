@@ -19,6 +19,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "units",
             "checksum",
             "nvme-wire",
+            "iscsi-wire",
             "layout",
             "resp",
         ],
@@ -32,6 +33,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "cluster",
             "nvme-target",
             "nvme-initiator",
+            "iscsi-target",
             "schedule",
             "strangers",
             "toml-mistake",
@@ -44,17 +46,33 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "storage",
         crates: &["ssd-model", "device", "volume"],
-        must_not_use: &["nvme-wire", "nvme-target", "nvme-initiator", "executor"],
+        must_not_use: &[
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "iscsi-wire",
+            "iscsi-target",
+            "executor",
+        ],
     },
     Layer {
         name: "data plane",
         crates: &["dataplane"],
         // It serves whatever protocol: each has a crate of its own before it.
-        must_not_use: &["auth", "layout", "nvme-wire", "nvme-target", "nvme-initiator", "executor"],
+        must_not_use: &[
+            "auth",
+            "layout",
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "iscsi-wire",
+            "iscsi-target",
+            "executor",
+        ],
     },
     Layer {
         name: "front ends",
-        crates: &["nvme-frontend"],
+        crates: &["nvme-frontend", "iscsi-frontend"],
         must_not_use: &["layout", "nvme-initiator", "executor"],
     },
     Layer {
@@ -68,6 +86,9 @@ pub(super) const LAYERS: &[Layer] = &[
             "volume",
             "dataplane",
             "nvme-frontend",
+            "iscsi-wire",
+            "iscsi-target",
+            "iscsi-frontend",
         ],
     },
     Layer {
@@ -92,7 +113,8 @@ pub(super) const LAYERS: &[Layer] = &[
     },
 ];
 
-const PROTOCOLS: &[&str] = &["nvme-wire", "nvme-target", "nvme-initiator", "layout"];
+const PROTOCOLS: &[&str] =
+    &["nvme-wire", "nvme-target", "nvme-initiator", "iscsi-wire", "iscsi-target", "layout"];
 
 /// Crates of others that have one place. Development dependencies are free here, too.
 pub(super) struct External {
@@ -159,6 +181,8 @@ pub(super) const NO_STD: &[&str] = &[
     "resp",
     "nvme-target",
     "nvme-initiator",
+    "iscsi-wire",
+    "iscsi-target",
     "schedule",
     "strangers",
 ];
@@ -184,8 +208,15 @@ pub(super) struct Call {
 
 const PROGRAMS: Place =
     Place::AllBut(&["datastore", "simulate", "farflash", "power-cut", "bench", "xtask"]);
-const FOREIGN_BYTES: Place =
-    Place::Only(&["nvme-wire", "layout", "resp", "nvme-target", "nvme-initiator"]);
+const FOREIGN_BYTES: Place = Place::Only(&[
+    "nvme-wire",
+    "layout",
+    "resp",
+    "nvme-target",
+    "nvme-initiator",
+    "iscsi-wire",
+    "iscsi-target",
+]);
 const CLOCKS: Place = Place::AllBut(&[
     "uring",
     "reactor",
