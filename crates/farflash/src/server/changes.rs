@@ -80,7 +80,7 @@ impl State {
             self.devices[device].shared(|shared| shared.remove(id));
         })?;
         self.share_out(device);
-        self.announce(place, &access.restrictions);
+        self.announce(place, &access);
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = self.cores[core].cpu,
             device = self.devices[device].name, "volume created");
         Ok(CreatedVolume { volume: self.document(core, &made), tokens })
@@ -150,7 +150,8 @@ impl State {
         self.may_change(place.device).await?;
         let before = self.access(&key, place).await?;
         let (access, tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
-        let set = self.set_access(&key, place, access, change.cut).await?;
+        let set = self.set_access(&key, place, access.clone(), change.cut).await?;
+        self.announce(place, &access);
         tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
             grace_seconds = change.grace_seconds, "tokens changed");
         Ok(tokens)
@@ -166,12 +167,11 @@ impl State {
         let _alone = self.alone_on(place.device).await?;
         self.may_change(place.device).await?;
         let access = access::restricted(self.access(&key, place).await?, change)?;
-        let restrictions = access.restrictions.clone();
-        let set = self.set_access(&key, place, access, false).await?;
+        let set = self.set_access(&key, place, access.clone(), false).await?;
         let document = self.document(place.core, &set);
         let open_to = &document.restrictions;
         tracing::info!(name = set.name, id = %set.uuid, %open_to, "volume restricted");
-        self.announce(place, &restrictions);
+        self.announce(place, &access);
         self.publish(place.core, &set).await;
         Ok(document)
     }

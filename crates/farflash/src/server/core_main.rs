@@ -10,6 +10,7 @@ use dataplane::CoreOptions;
 use device::ModelDevice;
 use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
+use iscsi_frontend::{IscsiCore, IscsiOptions};
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
@@ -34,6 +35,8 @@ pub(super) struct Seat {
     pub(super) listen: SocketAddr,
     /// Where else it answers discovery.
     pub(super) discovery: Discovery,
+    /// Its iSCSI portal, if it has one.
+    pub(super) iscsi: Option<SocketAddr>,
     /// What hosts are told instead of the address listened on.
     pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
@@ -63,6 +66,8 @@ pub(super) struct Bound {
     pub(super) portal: SocketAddr,
     /// Where else it answers discovery, if it does.
     pub(super) discovery: Option<SocketAddr>,
+    /// The iSCSI portal as initiators reach it, if there is one.
+    pub(super) iscsi: Option<SocketAddr>,
 }
 
 /// The way to say that a shard of this core has come back.
@@ -85,8 +90,14 @@ impl Drop for Ending {
 /// Opens the portal, and serves what it is given until told to shut down.
 pub(super) async fn run(handle: Handle, seat: Seat) {
     let Seat { listen, discovery, advertise, bound, mailbox, ending, devices, .. } = seat;
-    let listeners = match listen_all(&handle, listen, discovery).await {
-        Ok(listeners) => listeners,
+    let opened = match listen_all(&handle, listen, discovery).await {
+        Ok(listeners) => {
+            listen_for_iscsi(&handle, seat.iscsi).await.map(|iscsi| (listeners, iscsi))
+        }
+        Err(error) => Err(error),
+    };
+    let (listeners, iscsi) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             let _ = bound.send(Err(error));
             return;
@@ -97,7 +108,8 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         advertise.map_or((local.ip(), Vec::new()), |told| (told.first, told.more));
     let portal = SocketAddr::new(told, local.port());
     let discovery = listeners.get(1).map(Listener::local);
-    let _ = bound.send(Ok(Bound { local, portal, discovery }));
+    let iscsi_portal = iscsi.as_ref().map(|it| SocketAddr::new(told, it.local().port()));
+    let _ = bound.send(Ok(Bound { local, portal, discovery, iscsi: iscsi_portal }));
     let core_options = CoreOptions {
         core: seat.cpu,
         connections_max: seat.connections_max,
@@ -110,7 +122,10 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         authentication: seat.authentication,
         ..NvmeOptions::new(portal)
     };
+    let authenticates = options.authentication.is_some();
     let core = NvmeCore::new(&handle, options);
+    let iscsi_options = IscsiOptions { authenticates, ..IscsiOptions::default() };
+    let iscsi = iscsi.map(|it| (IscsiCore::before((*core).clone(), iscsi_options), it));
     let tenure = seat.tenure;
     if tenure.term().is_some() {
         core.serve_while(move || !tenure.is_over(BootTime::now));
@@ -126,7 +141,7 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let served = RefCell::new((0..devices).map(|_| None).collect());
     let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);
     let desk = Desk { handle, core, device_timeout, map_memory, device_of, scrubbers, served };
-    Rc::new(desk).answer_messages(listeners, mailbox).await;
+    Rc::new(desk).answer_messages((listeners, iscsi), mailbox).await;
     drop(ending);
 }
 
@@ -152,6 +167,17 @@ async fn listen_all(
     Ok(listeners)
 }
 
+/// Opens the iSCSI portal, if there is to be one.
+async fn listen_for_iscsi(
+    handle: &Handle,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, NetworkError> {
+    match address {
+        None => Ok(None),
+        Some(address) => listen_patiently(handle, address).await.map(Some),
+    }
+}
+
 /// Takes a port; tries again for a while if it may still belong to a server that was killed.
 async fn listen_patiently(
     handle: &Handle,
@@ -174,6 +200,7 @@ async fn listen_patiently(
 
 /// What a core sees of a device.
 type ServedDevice = Fenced<AnyDevice>;
+type ServedIscsi = IscsiCore<Handle, ServedDevice>;
 
 /// A device of which this core has taken its part.
 struct Served {
@@ -202,12 +229,19 @@ impl Desk {
     /// let in.
     async fn answer_messages(
         self: Rc<Self>,
-        mut listeners: Vec<TcpListener>,
+        (mut listeners, iscsi): (Vec<TcpListener>, Option<(ServedIscsi, TcpListener)>),
         mut mailbox: Receiver<CoreMessage>,
     ) {
+        let (iscsi, mut iscsi_listener) = iscsi.unzip();
         while let Some(message) = mailbox.recv().await {
             let core = self.core.clone();
             match message {
+                CoreMessage::AnnounceTarget { record } => {
+                    iscsi.iter().for_each(|iscsi| iscsi.announce(record.clone()));
+                }
+                CoreMessage::WithdrawTarget { id } => {
+                    iscsi.iter().for_each(|iscsi| iscsi.withdraw(id));
+                }
                 CoreMessage::TakeUp(asked) => {
                     let desk = self.clone();
                     self.handle.spawn(async move { desk.take_up(*asked).await });
@@ -215,6 +249,9 @@ impl Desk {
                 CoreMessage::Admit => {
                     for listener in listeners.drain(..) {
                         let serving = core.clone();
+                        self.handle.spawn(async move { serving.serve(listener).await });
+                    }
+                    if let Some((serving, listener)) = iscsi.clone().zip(iscsi_listener.take()) {
                         self.handle.spawn(async move { serving.serve(listener).await });
                     }
                 }
@@ -418,6 +455,8 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::TakeUp(_)
         | CoreMessage::Admit
+        | CoreMessage::AnnounceTarget { .. }
+        | CoreMessage::WithdrawTarget { .. }
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }
         | CoreMessage::Scrub { .. }

@@ -56,6 +56,7 @@ impl CoreThreads {
                 cpu,
                 listen: portal,
                 discovery,
+                iscsi: preflight::on_core(config.iscsi, cores.links.len()),
                 advertise: config.advertise.clone(),
                 bound,
                 devices: config.devices.len(),
@@ -85,6 +86,11 @@ impl CoreThreads {
                 Discovery::At(address) if address_of(&error) == address => {
                     preflight::not_bound("discovery", "--discovery", &error)
                 }
+                _ if preflight::on_core(config.iscsi, cores.links.len())
+                    == Some(address_of(&error)) =>
+                {
+                    preflight::not_bound("an iSCSI portal", "--iscsi", &error)
+                }
                 _ => preflight::not_bound("a portal", "--listen", &error),
             })?;
             cores.discovery = cores.discovery.or(bound.discovery);
@@ -92,6 +98,7 @@ impl CoreThreads {
                 cpu,
                 local: bound.local,
                 portal: bound.portal,
+                iscsi: bound.iscsi,
                 mailbox: sender,
             });
         }

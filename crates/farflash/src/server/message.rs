@@ -5,6 +5,7 @@ use std::fmt;
 
 use access::Access;
 use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use iscsi_frontend::TargetRecord;
 use nvme_frontend::{DiscoveryRecord, NvmeStats};
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
@@ -136,6 +137,10 @@ pub(crate) enum CoreMessage {
     Announce { record: DiscoveryRecord },
     /// Let hosts find it no more.
     Withdraw { id: Uuid },
+    /// Let iSCSI initiators find the target of a volume of any core here.
+    AnnounceTarget { record: TargetRecord },
+    /// Let them find it no more.
+    WithdrawTarget { id: Uuid },
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say
     /// how far it is.
     Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },

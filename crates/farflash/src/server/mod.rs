@@ -97,6 +97,8 @@ pub(crate) struct ServeConfig {
     /// CPUs, in the order of their portals.
     pub(crate) cores: Vec<u32>,
     pub(crate) listen: SocketAddr,
+    /// The first core's iSCSI portal, if iSCSI is served.
+    pub(crate) iscsi: Option<SocketAddr>,
     pub(crate) advertise: Option<Advertised>,
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Discovery,
@@ -355,6 +357,9 @@ fn say_ready(
 ) {
     for link in links {
         tracing::info!(core = link.cpu, listens_on = %link.local, portal = %link.portal, "portal open");
+        if let Some(portal) = link.iscsi {
+            tracing::info!(core = link.cpu, %portal, "iSCSI portal open");
+        }
     }
     let scheme = if guard.tls.is_some() { "https" } else { "http" };
     let device = config.device_names().join(" ");

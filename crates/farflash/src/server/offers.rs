@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
-use access::Restrictions;
+use access::{Access, Restrictions};
+use iscsi_frontend::TargetRecord;
 use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
 
@@ -81,15 +82,29 @@ impl Offers {
 
 impl State {
     /// Lets hosts find a volume that is served here, at the discovery service of every core.
-    pub(super) fn announce(&self, place: Place, restrictions: &Restrictions) {
-        let addresses = self.membership.addresses_of(self.cores[place.core].portal);
-        let offer = Offer { addresses, restrictions: restrictions.clone() };
+    pub(super) fn announce(&self, place: Place, access: &Access) {
+        let core = &self.cores[place.core];
+        let addresses = self.membership.addresses_of(core.portal);
+        let offer = Offer { addresses, restrictions: access.restrictions.clone() };
         self.offer(place.id, Source::Here, Some(offer));
+        if let Some(portal) = core.iscsi {
+            let addresses = self.membership.addresses_of(portal);
+            let record = TargetRecord { uuid: place.id, addresses, access: access.clone() };
+            self.tell_targets(|| CoreMessage::AnnounceTarget { record: record.clone() });
+        }
+    }
+
+    /// Tells all cores what iSCSI targets there are. A core that has ended answers no initiator either.
+    fn tell_targets(&self, message: impl Fn() -> CoreMessage) {
+        for core in self.cores.iter().filter(|core| core.iscsi.is_some()) {
+            let _ = core.mailbox.send(message());
+        }
     }
 
     /// The volume is served here no more.
     pub(super) fn withdraw(&self, id: Uuid) {
         self.offer(id, Source::Here, None);
+        self.tell_targets(|| CoreMessage::WithdrawTarget { id });
     }
 
     /// Offers a volume by one source, or no more by that.

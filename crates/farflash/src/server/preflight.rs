@@ -27,6 +27,13 @@ pub(super) fn check_cores(cores: &[u32]) -> Result<(), Failure> {
     ))
 }
 
+/// The address of a core: the base address, with its index added to the port. Port 0 is any free port, for each core.
+pub(super) fn on_core(base: Option<SocketAddr>, index: usize) -> Option<SocketAddr> {
+    let base = base?;
+    let offset = if base.port() == 0 { 0 } else { u16::try_from(index).ok()? };
+    base.port().checked_add(offset).map(|port| SocketAddr::new(base.ip(), port))
+}
+
 /// The portal of each core: the base address, with its index added to the port.
 pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> {
     let base = config.listen;
@@ -52,6 +59,9 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
         let what = format!("{discovery} is given to more than one listener");
         return Err(Failure::usage(what, "give --discovery another port"));
     }
+    if let Some(iscsi) = config.iscsi {
+        check_iscsi(config, iscsi, taken_twice)?;
+    }
     let told = config.advertise.as_ref().map(|told| told.iter().collect());
     let told: Vec<IpAddr> = told.unwrap_or_else(|| vec![base.ip()]);
     if let Some(anywhere) = told.iter().find(|address| address.is_unspecified()) {
@@ -61,6 +71,30 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
         ));
     }
     Ok(portals)
+}
+
+/// Checks the ports of iSCSI portals.
+fn check_iscsi(
+    config: &ServeConfig,
+    base: SocketAddr,
+    is_portal: impl Fn(SocketAddr) -> bool,
+) -> Result<(), Failure> {
+    let discovery = match config.discovery {
+        Discovery::At(discovery) => Some(discovery),
+        Discovery::Off | Discovery::IfFree(_) => None,
+    };
+    for index in 0..config.cores.len() {
+        let Some(address) = on_core(Some(base), index) else {
+            let what = format!("port {} plus one a core runs past 65535", base.port());
+            return Err(Failure::usage(what, "give --iscsi a lower port"));
+        };
+        let is_given = address == config.api || Some(address) == discovery || is_portal(address);
+        if is_given && address.port() != 0 {
+            let what = format!("{address} is given to more than one listener");
+            return Err(Failure::usage(what, "give --iscsi another port"));
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of an API answer that the kernel holds for a client which does not read.

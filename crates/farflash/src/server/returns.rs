@@ -67,7 +67,7 @@ impl State {
                 say_of_one_name(&volume.name, place.id, other);
             }
             match volume.access {
-                Some(access) => self.announce(place, &access.restrictions),
+                Some(access) => self.announce(place, &access),
                 None => self.withdraw(place.id),
             }
         }

@@ -59,13 +59,13 @@ impl Volumes {
         });
         let devices: Vec<ServedDevice> = devices.collect();
         let mut directory = Directory::default();
-        let mut restrictions = Vec::new();
+        let mut accesses = Vec::new();
         for (core, link) in cores.iter().enumerate() {
             for volume in link.volumes().await? {
                 let known = Known::of(core, &volume);
                 let place = known.place;
                 // Of a volume of which it cannot be read who may open it nobody is told.
-                restrictions.extend(volume.access.map(|access| (place, access.restrictions)));
+                accesses.extend(volume.access.map(|access| (place, access)));
                 let promise = Promise { core, slo: volume.slo };
                 devices[place.device].shared(|shared| shared.admit_known(place.id, promise));
                 if let Some(other) = directory.insert(known) {
@@ -95,7 +95,7 @@ impl Volumes {
             tasks: Tasks::default(),
         };
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
-        restrictions.into_iter().for_each(|(place, all)| state.announce(place, &all));
+        accesses.into_iter().for_each(|(place, access)| state.announce(place, &access));
         (0..state.devices.len()).for_each(|device| state.share_out(device));
         state.bound_tenants(quotas).await?;
         state.tell_of_absence();

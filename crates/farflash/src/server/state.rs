@@ -35,6 +35,8 @@ pub(crate) struct CoreLink {
     pub(crate) local: SocketAddr,
     /// Where hosts are told to connect to.
     pub(crate) portal: SocketAddr,
+    /// Its iSCSI portal as initiators are told, if it has one.
+    pub(crate) iscsi: Option<SocketAddr>,
     pub(crate) mailbox: Sender<CoreMessage>,
 }
 

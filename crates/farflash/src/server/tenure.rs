@@ -142,7 +142,7 @@ impl State {
             let kept = volumes.iter().filter(|volume| !self.is_abandoned(volume.device));
             for volume in kept {
                 if let Some(access) = &volume.access {
-                    self.announce(Known::of(core, volume).place, &access.restrictions);
+                    self.announce(Known::of(core, volume).place, access);
                 }
             }
         }
