@@ -34,7 +34,7 @@ use uuid::Uuid;
 use crate::admission::Subject;
 use crate::association::Association;
 use crate::frontend::NvmeCore;
-use crate::nearest::nearest;
+use dataplane::nearest;
 
 use logs::Logs;
 

@@ -29,7 +29,6 @@ mod health;
 mod incoming;
 mod io;
 mod life;
-mod nearest;
 mod options;
 mod status;
 mod throttle;

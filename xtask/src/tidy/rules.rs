@@ -20,6 +20,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "checksum",
             "nvme-wire",
             "nbd-wire",
+            "iscsi-wire",
             "layout",
             "resp",
         ],
@@ -34,6 +35,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "nvme-target",
             "nbd-server",
             "nvme-initiator",
+            "iscsi-target",
             "schedule",
             "strangers",
             "toml-mistake",
@@ -52,6 +54,8 @@ pub(super) const LAYERS: &[Layer] = &[
             "nvme-initiator",
             "nbd-wire",
             "nbd-server",
+            "iscsi-wire",
+            "iscsi-target",
             "executor",
         ],
     },
@@ -67,12 +71,14 @@ pub(super) const LAYERS: &[Layer] = &[
             "nvme-initiator",
             "nbd-wire",
             "nbd-server",
+            "iscsi-wire",
+            "iscsi-target",
             "executor",
         ],
     },
     Layer {
         name: "front ends",
-        crates: &["nvme-frontend", "nbd-frontend"],
+        crates: &["nvme-frontend", "nbd-frontend", "iscsi-frontend"],
         must_not_use: &["layout", "nvme-initiator", "executor"],
     },
     Layer {
@@ -89,6 +95,9 @@ pub(super) const LAYERS: &[Layer] = &[
             "dataplane",
             "nvme-frontend",
             "nbd-frontend",
+            "iscsi-wire",
+            "iscsi-target",
+            "iscsi-frontend",
         ],
     },
     Layer {
@@ -113,8 +122,16 @@ pub(super) const LAYERS: &[Layer] = &[
     },
 ];
 
-const PROTOCOLS: &[&str] =
-    &["nvme-wire", "nvme-target", "nvme-initiator", "nbd-wire", "nbd-server", "layout"];
+const PROTOCOLS: &[&str] = &[
+    "nvme-wire",
+    "nvme-target",
+    "nvme-initiator",
+    "nbd-wire",
+    "nbd-server",
+    "iscsi-wire",
+    "iscsi-target",
+    "layout",
+];
 
 /// Crates of others that have one place. Development dependencies are free here, too.
 pub(super) struct External {
@@ -183,6 +200,8 @@ pub(super) const NO_STD: &[&str] = &[
     "nvme-target",
     "nbd-server",
     "nvme-initiator",
+    "iscsi-wire",
+    "iscsi-target",
     "schedule",
     "strangers",
 ];
@@ -216,6 +235,8 @@ const FOREIGN_BYTES: Place = Place::Only(&[
     "nvme-target",
     "nbd-server",
     "nvme-initiator",
+    "iscsi-wire",
+    "iscsi-target",
 ]);
 const CLOCKS: Place = Place::AllBut(&[
     "uring",

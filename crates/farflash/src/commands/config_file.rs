@@ -36,6 +36,8 @@ pub(super) struct ConfigFile {
     pub(super) cores: Option<CoreList>,
     #[serde(deserialize_with = "address")]
     pub(super) listen: Option<SocketAddr>,
+    #[serde(deserialize_with = "address")]
+    pub(super) iscsi: Option<SocketAddr>,
     #[serde(deserialize_with = "advertised")]
     pub(super) advertise: Option<Advertised>,
     #[serde(deserialize_with = "address")]

@@ -68,6 +68,7 @@ Configuration file (--config), every key optional; flags win over it:
     devices = [\"file:/srv/flash.img\"]
     cores = [0, 1]
     listen = \"0.0.0.0:4420\"
+    iscsi = \"0.0.0.0:3260\"
     advertise = \"192.0.2.7\"
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
@@ -115,6 +116,9 @@ pub(crate) struct Serve {
     /// [default: 127.0.0.1:4420]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
+    /// Serve iSCSI, too, there; the n-th core has the port plus n [default: no iSCSI]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
+    iscsi: Option<SocketAddr>,
     /// The addresses that hosts are told, where they differ from the one listened on; discovery tells each
     /// host the nearest, everything else the first
     #[arg(long, value_name = "IP[,IP...]")]
@@ -245,6 +249,7 @@ impl Serve {
             devices,
             cores,
             listen,
+            iscsi: self.iscsi.or(file.iscsi),
             advertise: self.advertise.or(file.advertise),
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
             discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),

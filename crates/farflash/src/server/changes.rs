@@ -150,7 +150,8 @@ impl State {
         self.may_change(place.device).await?;
         let before = self.access(&key, place).await?;
         let (access, tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
-        let set = self.set_access(&key, place, access, change.cut).await?;
+        let set = self.set_access(&key, place, access.clone(), change.cut).await?;
+        self.announce(place, &set.name, &access);
         tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
             grace_seconds = change.grace_seconds, "tokens changed");
         Ok(tokens)

@@ -20,7 +20,7 @@ use super::Discovery;
 use super::any_device::AnyDevice;
 use super::device_set::Source;
 use super::fence::Fenced;
-use super::front_ends::{FrontEnds, Place};
+use super::front_ends::{Bounds, FrontEnds, Place};
 use super::lines::LineSender;
 use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
 use super::scrubber::Scrubber;
@@ -119,8 +119,10 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         authentication: seat.authentication,
         ..NvmeOptions::new(portal)
     };
+    let authenticates = options.authentication.is_some();
     let core = NvmeCore::new(&handle, options);
-    let front_ends = FrontEnds::before(core.clone(), seat.memory_bytes);
+    let bounds = Bounds { memory_bytes: seat.memory_bytes, authenticates };
+    let front_ends = FrontEnds::before(core.clone(), bounds);
     let at = |(place, listener)| (front_ends.at(&place), listener);
     let nvme = listeners.into_iter().map(|listener| (core.frontend(), listener));
     let doors = nvme.chain(others.into_iter().map(at)).collect();
@@ -197,7 +199,6 @@ pub(super) async fn listen_patiently(
 
 /// What a core sees of a device.
 type ServedDevice = Fenced<AnyDevice>;
-
 /// A device of which this core has taken its part.
 struct Served {
     /// The way to it.
@@ -262,17 +263,22 @@ impl Desk {
                     let counts = self.scrubbers.iter().map(|scrubber| scrubber.counts());
                     let _ = answer.send(counts.collect());
                 }
-                CoreMessage::Announce { record, export } => {
+                CoreMessage::Announce { record, export, target } => {
                     let uuid = record.uuid;
                     core.announce(record);
                     match export {
                         Some(export) => self.front_ends.nbd.announce(*export),
                         None => self.front_ends.nbd.withdraw(uuid),
                     }
+                    match target {
+                        Some(target) => self.front_ends.iscsi.announce(*target),
+                        None => self.front_ends.iscsi.withdraw(uuid),
+                    }
                 }
                 CoreMessage::Withdraw { id } => {
                     core.withdraw(id);
                     self.front_ends.nbd.withdraw(id);
+                    self.front_ends.iscsi.withdraw(id);
                 }
                 CoreMessage::Renew { device, way } => self.renew(device, &way),
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {

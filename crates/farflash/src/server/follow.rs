@@ -149,7 +149,7 @@ impl Elsewhere {
             tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
         });
         let restrictions = access.ok()?.restrictions;
-        Some(Offer { addresses: self.addresses.clone(), restrictions, nbd: None })
+        Some(Offer { addresses: self.addresses.clone(), restrictions, nbd: None, iscsi: None })
     }
 }
 

@@ -8,8 +8,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
 
+use std::net::SocketAddr;
+
 use dataplane::Frontend;
 use io_traits::{Device, Listener};
+use iscsi_frontend::{IscsiCore, IscsiOptions};
 use nbd_frontend::{NbdFrontend, Way};
 use nvme_frontend::NvmeCore;
 use reactor::{Handle, TcpListener};
@@ -24,19 +27,34 @@ use crate::nbd_address::NbdAddress;
 pub(crate) enum Place {
     /// For NBD.
     Nbd(NbdAddress),
+    /// For iSCSI.
+    Iscsi(SocketAddr),
+}
+
+/// What holds for all protocols of a core.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Memory for data.
+    pub(super) memory_bytes: u64,
+    /// True if hosts have to authenticate themselves.
+    pub(super) authenticates: bool,
 }
 
 /// The front ends of a core, one for each protocol.
 pub(super) struct FrontEnds<D: Device> {
     pub(super) nvme: NvmeCore<Handle, D>,
     pub(super) nbd: NbdFrontend,
+    pub(super) iscsi: IscsiCore<Handle, D>,
 }
 
 impl<D: Device> FrontEnds<D> {
     /// Puts the other front ends before a core of NVMe.
-    pub(super) fn before(nvme: NvmeCore<Handle, D>, memory_bytes: u64) -> Self {
-        let nbd = NbdFrontend::before(&nvme, nbd_limits(memory_bytes));
-        Self { nvme, nbd }
+    pub(super) fn before(nvme: NvmeCore<Handle, D>, bounds: Bounds) -> Self {
+        let nbd = NbdFrontend::before(&nvme, nbd_limits(bounds.memory_bytes));
+        let options =
+            IscsiOptions { authenticates: bounds.authenticates, ..IscsiOptions::default() };
+        let iscsi = IscsiCore::before((*nvme).clone(), options);
+        Self { nvme, nbd, iscsi }
     }
 
     /// The front end of the connections that come at `place`.
@@ -44,6 +62,7 @@ impl<D: Device> FrontEnds<D> {
         match place {
             Place::Nbd(NbdAddress::Tcp(_)) => self.nbd.at(Way::Network),
             Place::Nbd(NbdAddress::Unix(_)) => self.nbd.at(Way::Unix),
+            Place::Iscsi(_) => self.iscsi.frontend(),
         }
     }
 }
@@ -64,6 +83,12 @@ pub(super) async fn listen(handle: &Handle, place: Place) -> Result<(Place, TcpL
                 .await
                 .map_err(|error| preflight::not_bound("NBD", "--nbd", &error))?;
             Ok((Place::Nbd(NbdAddress::Tcp(listener.local())), listener))
+        }
+        Place::Iscsi(address) => {
+            let listener = listen_patiently(handle, address)
+                .await
+                .map_err(|error| preflight::not_bound("iSCSI", "--iscsi", &error))?;
+            Ok((Place::Iscsi(listener.local()), listener))
         }
         Place::Nbd(NbdAddress::Unix(ref path)) => {
             remove_stale(path)?;
@@ -101,7 +126,7 @@ pub(super) fn forget(places: &[Place]) {
     for place in places {
         match place {
             Place::Nbd(NbdAddress::Unix(path)) => drop(std::fs::remove_file(path)),
-            Place::Nbd(NbdAddress::Tcp(_)) => {}
+            Place::Nbd(NbdAddress::Tcp(_)) | Place::Iscsi(_) => {}
         }
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use access::Access;
 use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use iscsi_frontend::TargetRecord;
 use nbd_frontend::ExportRecord;
 use nvme_frontend::{DiscoveryRecord, NvmeStats};
 use nvme_wire::log::FailureDomain;
@@ -138,6 +139,8 @@ pub(crate) enum CoreMessage {
         record: DiscoveryRecord,
         /// The same for clients of NBD, if any may open it.
         export: Option<Box<ExportRecord>>,
+        /// The same for iSCSI initiators, if it is served here.
+        target: Option<Box<TargetRecord>>,
     },
     /// Let hosts find it no more.
     Withdraw { id: Uuid },

@@ -100,6 +100,8 @@ pub(crate) struct ServeConfig {
     /// CPUs, in the order of their portals.
     pub(crate) cores: Vec<u32>,
     pub(crate) listen: SocketAddr,
+    /// The first core's iSCSI portal, if iSCSI is served.
+    pub(crate) iscsi: Option<SocketAddr>,
     pub(crate) advertise: Option<Advertised>,
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Discovery,
@@ -360,8 +362,15 @@ fn say_ready(
 ) {
     for link in links {
         tracing::info!(core = link.cpu, listens_on = %link.local, portal = %link.portal, "portal open");
-        for Place::Nbd(address) in &link.places {
-            tracing::info!(core = link.cpu, listens_on = %address, "NBD open");
+        for place in &link.places {
+            match place {
+                Place::Nbd(address) => {
+                    tracing::info!(core = link.cpu, listens_on = %address, "NBD open");
+                }
+                Place::Iscsi(address) => {
+                    tracing::info!(core = link.cpu, listens_on = %address, "iSCSI portal open");
+                }
+            }
         }
     }
     let scheme = if guard.tls.is_some() { "https" } else { "http" };

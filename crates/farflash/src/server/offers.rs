@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use access::{Access, NbdAccess, Restrictions};
+use iscsi_frontend::TargetRecord;
 use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
@@ -28,6 +29,17 @@ pub(super) struct Offer {
     pub(super) restrictions: Restrictions,
     /// The same for clients of NBD, if any may open it here.
     pub(super) nbd: Option<NbdOffer>,
+    /// The same for iSCSI initiators, if it is served here.
+    pub(super) iscsi: Option<IscsiOffer>,
+}
+
+/// How a volume of this host is offered to iSCSI initiators.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct IscsiOffer {
+    /// Addresses of its portal.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Initiators that may open it.
+    pub(super) access: Access,
 }
 
 /// How a volume of this host is offered to clients of NBD.
@@ -111,7 +123,9 @@ impl State {
     pub(super) fn announce(&self, place: directory::Place, name: &str, access: &Access) {
         let addresses = self.membership.addresses_of(self.cores[place.core].portal);
         let nbd = NbdOffer::of(name.to_owned(), place.core, access);
-        let offer = Offer { addresses, restrictions: access.restrictions.clone(), nbd };
+        let iscsi = self.iscsi_addresses(place.core);
+        let iscsi = iscsi.map(|addresses| IscsiOffer { addresses, access: access.clone() });
+        let offer = Offer { addresses, restrictions: access.restrictions.clone(), nbd, iscsi };
         self.offer(place.id, Source::Here, Some(offer));
     }
 
@@ -136,15 +150,28 @@ impl State {
     pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
         let by_network = !open_to.networks.is_empty() || !open_to.certificates.is_empty();
         let link = &self.cores[core];
-        let told = link.places.iter().filter_map(|Place::Nbd(address)| match address {
+        let told = link.places.iter().filter_map(|place| match place {
             // The address by which hosts reach the portal.
-            NbdAddress::Tcp(at) => by_network.then(|| {
+            Place::Nbd(NbdAddress::Tcp(at)) => by_network.then(|| {
                 let reached = SocketAddr::new(link.portal.ip(), at.port());
                 NbdAddress::Tcp(reached).uri(name)
             }),
-            NbdAddress::Unix(_) => open_to.unix.then(|| address.uri(name)),
+            Place::Nbd(address @ NbdAddress::Unix(_)) => open_to.unix.then(|| address.uri(name)),
+            Place::Iscsi(_) => None,
         });
         told.collect()
+    }
+
+    /// The addresses by which initiators reach the iSCSI portal of a core, if it has one.
+    fn iscsi_addresses(&self, core: usize) -> Option<Vec<SocketAddr>> {
+        let link = &self.cores[core];
+        link.places.iter().find_map(|place| match place {
+            Place::Iscsi(at) => {
+                let reached = SocketAddr::new(link.portal.ip(), at.port());
+                Some(self.membership.addresses_of(reached))
+            }
+            Place::Nbd(_) => None,
+        })
     }
 
     /// Offers a volume by one source, or no more by that.
@@ -152,10 +179,13 @@ impl State {
         self.offers.set(uuid, source, offer, |now| {
             for (index, core) in self.cores.iter().enumerate() {
                 let message = match now.cloned() {
-                    Some(Offer { addresses, restrictions, nbd }) => {
+                    Some(Offer { addresses, restrictions, nbd, iscsi }) => {
                         let record = DiscoveryRecord { uuid, addresses, restrictions };
                         let export = nbd.map(|offer| Box::new(self.export(uuid, index, offer)));
-                        CoreMessage::Announce { record, export }
+                        let target = iscsi.map(|IscsiOffer { addresses, access }| {
+                            Box::new(TargetRecord { uuid, addresses, access })
+                        });
+                        CoreMessage::Announce { record, export, target }
                     }
                     None => CoreMessage::Withdraw { id: uuid },
                 };
@@ -174,7 +204,7 @@ mod tests {
 
     fn at(host: u8) -> Option<Offer> {
         let addresses = vec![SocketAddr::from(([192, 0, 2, host], 4420))];
-        Some(Offer { addresses, restrictions: Restrictions::default(), nbd: None })
+        Some(Offer { addresses, restrictions: Restrictions::default(), nbd: None, iscsi: None })
     }
 
     /// What is told when offers are made in this order; what is told none is not changed by it.

@@ -29,16 +29,17 @@ pub(super) fn check_cores(cores: &[u32]) -> Result<(), Failure> {
     ))
 }
 
+/// The address of a core: the base address, with its index added to the port. Port 0 is any free port, for each core.
+fn on_core(base: SocketAddr, index: usize) -> Option<SocketAddr> {
+    let offset = if base.port() == 0 { 0 } else { u16::try_from(index).ok()? };
+    base.port().checked_add(offset).map(|port| SocketAddr::new(base.ip(), port))
+}
+
 /// The portal of each core: the base address, with its index added to the port.
 pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> {
     let base = config.listen;
-    let portal = |index: usize| {
-        // Port 0 is any free port, for each core.
-        let offset = if base.port() == 0 { 0 } else { index };
-        let port = u16::try_from(offset).ok().and_then(|offset| base.port().checked_add(offset));
-        port.map(|port| SocketAddr::new(base.ip(), port))
-    };
-    let portals: Option<Vec<_>> = (0..config.cores.len()).map(portal).collect();
+    let cores = 0..config.cores.len();
+    let portals: Option<Vec<_>> = cores.map(|index| on_core(base, index)).collect();
     let Some(portals) = portals else {
         let what = format!("port {} plus one a core runs past 65535", base.port());
         return Err(Failure::usage(what, "give --listen a lower port"));
@@ -65,16 +66,26 @@ pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> 
     Ok(portals)
 }
 
+fn past_last_port(flag: &str) -> Failure {
+    let what = format!("the ports of {flag}, one a core, run past 65535");
+    Failure::usage(what, format!("give {flag} a lower port"))
+}
+
 /// The places where each core listens for other protocols than NVMe.
 pub(super) fn places(config: &ServeConfig) -> Result<Vec<Vec<Place>>, Failure> {
     let places_of = |index| {
-        let nbd = config.nbd.iter().map(|base| base.of_core(index).map(Place::Nbd));
-        nbd.collect::<Option<Vec<_>>>().ok_or_else(|| {
-            let what = "the ports for NBD, one a core, run past 65535";
-            Failure::usage(what, "give --nbd a lower port")
-        })
+        let mut places = Vec::new();
+        for base in &config.nbd {
+            let place = base.of_core(index).map(Place::Nbd);
+            places.push(place.ok_or_else(|| past_last_port("--nbd"))?);
+        }
+        for base in &config.iscsi {
+            let place = on_core(*base, index).map(Place::Iscsi);
+            places.push(place.ok_or_else(|| past_last_port("--iscsi"))?);
+        }
+        Ok(places)
     };
-    let places = (0..config.cores.len()).map(places_of).collect::<Result<Vec<_>, _>>()?;
+    let places = (0..config.cores.len()).map(places_of).collect::<Result<Vec<_>, Failure>>()?;
     let told = config.nbd.iter().any(|place| match place {
         NbdAddress::Tcp(address) => address.ip().is_unspecified() && config.advertise.is_none(),
         NbdAddress::Unix(_) => false,

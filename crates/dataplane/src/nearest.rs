@@ -1,4 +1,4 @@
-//! Which of the addresses of one place a host is told.
+//! Chooses the address of one place that a host is told.
 //!
 //! A server that is in several networks has an address in each. A host is told the one that is nearest to the address at which
 //! it asked: it reaches that one already, and its neighbours by the same way.
@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The one of `places` that shares most leading bits with the address `asked`, the first of those that share as many;
 /// one of the other family only where there is none of its own. `None` if there is no place.
-pub(crate) fn nearest<T>(asked: IpAddr, places: &[(SocketAddr, T)]) -> Option<&(SocketAddr, T)> {
+#[must_use]
+pub fn nearest<T>(asked: IpAddr, places: &[(SocketAddr, T)]) -> Option<&(SocketAddr, T)> {
     // Of equals `max_by_key` takes the last.
     places.iter().rev().max_by_key(|(address, _)| shared_bits(asked, address.ip()))
 }

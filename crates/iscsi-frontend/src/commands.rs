@@ -1,0 +1,327 @@
+//! SCSI commands: checked when they come, executed when their data is here, answered when their requests have ended.
+//!
+//! - E1: a command is one request of the core, or several one after the other; the first that fails ends it.
+
+use std::rc::Rc;
+
+use dataplane::{Export, Outcome, Payload, Request, Share, Tag};
+use io_traits::{Buffer, BufferSlice, Device, World};
+use iscsi_target::scsi::{self, Compare, Extent, Operation, Unit};
+use iscsi_target::{Completion, TaskId};
+use iscsi_wire::Sense;
+use iscsi_wire::sense::ScsiStatus;
+use units::{BLOCK_SIZE, Lba, LbaRange};
+use volume::{ReadData, WRITE_BLOCKS_MAX};
+
+use crate::connection::Connection;
+use crate::frontend::target_name_of;
+use crate::incoming::extra_bytes;
+use crate::sense::{name_of, sense_of};
+
+/// Blocks of one command.
+const TRANSFER_BLOCKS_MAX: u32 = 256;
+const _: () = assert!(TRANSFER_BLOCKS_MAX as u64 <= WRITE_BLOCKS_MAX);
+/// Blocks of one request of a WRITE SAME with data.
+pub(crate) const SAME_BLOCKS_MAX: u32 = 64;
+/// Debt beyond which a command that brings data is to come again later.
+const DEBT_BYTES_MAX: u64 = 1 << 20;
+/// Logical unit 0, in both forms that address it.
+const UNITS: [[u8; 2]; 2] = [[0, 0], [0x40, 0]];
+
+fn range_of(extent: Extent) -> LbaRange {
+    LbaRange::new(Lba(extent.lba), extent.blocks.into())
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    /// Looks at a unit of the target as SCSI tells of it.
+    fn with_unit<T>(&self, export: &Export<W, D>, look: impl FnOnce(&Unit<'_>) -> T) -> T {
+        let (uuid, blocks) = export.with_volume(|volume| (volume.uuid(), volume.blocks()));
+        look(&Unit {
+            uuid: *uuid.as_bytes(),
+            target: &target_name_of(uuid),
+            blocks,
+            block_bytes: BLOCK_SIZE as u32,
+            transfer_blocks_max: TRANSFER_BLOCKS_MAX,
+            revision: &self.core.options().revision,
+        })
+    }
+
+    /// A command came. Its data may follow.
+    pub(crate) fn on_command(&self, task: TaskId) {
+        match self.check(task) {
+            Ok((operation, wanted)) => {
+                self.put(|target, _| target.expect(task, wanted));
+                let extra = extra_bytes(&operation);
+                self.slots.begin(task, operation, wanted);
+                self.make_first_room(task, wanted, extra);
+            }
+            Err(completion) => self.complete_task(task, &completion),
+        }
+    }
+
+    /// Checks a command. Returns it with the bytes that it takes of those which the initiator has.
+    fn check(&self, task: TaskId) -> Result<(Operation, u32), Completion> {
+        let export = self.export.borrow().clone();
+        let command = self.target().command(task);
+        let (Some(export), Some((cdb, lun))) = (export, command) else {
+            return Err(Completion::failed(Sense::INTERNAL_FAILURE));
+        };
+        let is_there = UNITS.iter().any(|unit| lun[..2] == *unit) && lun[2..] == [0; 6];
+        if is_there
+            && !scsi::precedes_unit_attention(&cdb)
+            && let Some(sense) = self.take_attention()
+        {
+            return Err(Completion::failed(sense));
+        }
+        let operation =
+            self.with_unit(&export, |unit| scsi::decode(&cdb, is_there.then_some(unit)));
+        let operation = operation.map_err(Completion::failed)?;
+        let needed = operation.data_out_len(BLOCK_SIZE as u32);
+        let (writable, _) = self.target().expected(task);
+        if self.link.window().debt_bytes() > DEBT_BYTES_MAX && writable > 0 {
+            return Err(Completion::refused(ScsiStatus::TaskSetFull));
+        }
+        let is_partial = operation.may_be_partial();
+        let fits = match &operation {
+            Operation::Unmap { .. } | Operation::ModeSelect { .. } => u64::from(writable) >= needed,
+            // A number of blocks that does not fit into its byte.
+            Operation::CompareAndWrite(_) => u64::from(writable) == needed,
+            _ => is_partial || needed == 0 || u64::from(writable) == needed,
+        };
+        if !fits {
+            let sense = match operation {
+                Operation::CompareAndWrite(_) => Sense::invalid_cdb(13),
+                _ => Sense::INVALID_FIELD_IN_UNIT,
+            };
+            let failed = Completion::failed(sense);
+            return Err(Completion { len_bytes: needed, ..failed });
+        }
+        let wanted = u64::from(writable).min(needed);
+        if is_partial && !wanted.is_multiple_of(BLOCK_SIZE as u64) {
+            let failed = Completion::failed(Sense::INVALID_FIELD_IN_UNIT);
+            return Err(Completion { len_bytes: needed, ..failed });
+        }
+        Ok((operation, u32::try_from(wanted).expect("bounded by the transfer length")))
+    }
+
+    /// All data of a command is here: begins to execute it.
+    pub(crate) fn execute(self: &Rc<Self>, task: TaskId) {
+        let export = self.export.borrow().clone();
+        let (operation, wanted) =
+            self.slots.with(task, |slot| (slot.operation.clone(), slot.wanted));
+        let (Some(export), Some(operation)) = (export, operation) else { return };
+        let tag = self.slots.execute(task);
+        match operation {
+            Operation::Nothing | Operation::Answer(_) | Operation::RequestSense { .. } => {
+                let (connection, session) = (self.clone(), self.clone());
+                let call = move || connection.answer(task, operation);
+                self.core.run_in_turn(session, Some(&export), 0, call);
+            }
+            _ => match self.first_request(task, &operation, wanted, &export) {
+                Ok(Some(request)) => self.core.submit(self.clone(), tag, &export, request),
+                Ok(None) => self.end_good(task, &operation),
+                Err(sense) => self.fail(task, sense),
+            },
+        }
+    }
+
+    /// Answers a command that needs no request.
+    fn answer(&self, task: TaskId, operation: Operation) {
+        let bytes = match operation {
+            Operation::Answer(bytes) => bytes,
+            Operation::RequestSense { len } => {
+                let sense = self.take_attention().unwrap_or(Sense::NO_SENSE);
+                let mut bytes = sense.encode().to_vec();
+                bytes.truncate(len);
+                bytes
+            }
+            _ => return self.complete_task(task, &Completion::good(0)),
+        };
+        self.slots.end(task);
+        self.reply(|target, out| target.data_in_bytes(task, &bytes, out));
+        self.task_is_over(task);
+    }
+
+    /// The first request of a command; `None` if there is nothing to do.
+    fn first_request(
+        &self,
+        task: TaskId,
+        operation: &Operation,
+        wanted: u32,
+        export: &Export<W, D>,
+    ) -> Result<Option<Request>, Sense> {
+        let (data, share) = self.slots.take_data(task);
+        Ok(Some(match operation {
+            Operation::Flush => Request::Flush,
+            Operation::Read(extent) if extent.blocks > 0 => Request::Read(range_of(*extent)),
+            Operation::Write(extent) | Operation::WriteAndVerify(extent) if wanted > 0 => {
+                let blocks = wanted / BLOCK_SIZE as u32;
+                let range = range_of(Extent { blocks, ..*extent });
+                Request::Write { range, data: payload(data.into_slice(), share) }
+            }
+            Operation::Verify { extent, with } if extent.blocks > 0 => match with {
+                Compare::Nothing => Request::Verify(range_of(*extent)),
+                Compare::Each => {
+                    let expected = payload(data.into_slice(), share);
+                    Request::Compare { range: range_of(*extent), expected }
+                }
+                Compare::Same => {
+                    let expected = payload(repeated(data.as_bytes(), extent.blocks), share);
+                    Request::Compare { range: range_of(*extent), expected }
+                }
+            },
+            Operation::CompareAndWrite(extent) if extent.blocks > 0 => {
+                let (data, blocks) = (data.into_slice(), extent.blocks as usize);
+                let expected = payload(data.blocks(0, blocks), share);
+                let data = payload(data.blocks(blocks, blocks), None);
+                Request::CompareAndWrite { range: range_of(*extent), expected, data }
+            }
+            Operation::WriteSame { extent, unmap, no_data } => {
+                let is_zero = *no_data || data.as_bytes().iter().all(|byte| *byte == 0);
+                match (is_zero, unmap) {
+                    (true, true) => Request::Unmap { ranges: vec![range_of(*extent)], share },
+                    (true, false) => Request::WriteZeroes(range_of(*extent)),
+                    (false, _) => self.same_request(task, *extent, &data, share),
+                }
+            }
+            Operation::Unmap { len } => {
+                let list = &data.as_bytes()[..(*len).min(wanted) as usize];
+                let ranges = self.with_unit(export, |unit| scsi::unmap_ranges(list, unit))?;
+                if ranges.is_empty() {
+                    return Ok(None);
+                }
+                Request::Unmap { ranges: ranges.into_iter().map(range_of).collect(), share }
+            }
+            Operation::ModeSelect { len, is_ten } => {
+                let list = &data.as_bytes()[..(*len).min(wanted) as usize];
+                return scsi::check_mode_select(list, *is_ten).map(|()| None);
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// The next part of a WRITE SAME with data, which is kept for the parts behind it.
+    fn same_request(
+        &self,
+        task: TaskId,
+        extent: Extent,
+        block: &Buffer,
+        share: Option<Share>,
+    ) -> Request {
+        let done = self.slots.with(task, |slot| slot.steps) * u64::from(SAME_BLOCKS_MAX);
+        let left = u64::from(extent.blocks) - done;
+        let blocks = u32::try_from(left).unwrap_or(u32::MAX).min(SAME_BLOCKS_MAX);
+        let data = repeated(&block.as_bytes()[..BLOCK_SIZE], blocks);
+        self.slots.keep_block(task, Buffer::from_bytes(&block.as_bytes()[..BLOCK_SIZE]), share);
+        let range = range_of(Extent { lba: extent.lba + done, blocks });
+        Request::Write { range, data: payload(data, None) }
+    }
+
+    /// The request behind the one that was carried out; `None` if the command is done.
+    fn next_request(&self, task: TaskId, operation: &Operation, wanted: u32) -> Option<Request> {
+        let steps = self.slots.with(task, |slot| {
+            slot.steps += 1;
+            slot.steps
+        });
+        match operation {
+            Operation::WriteAndVerify(extent) if steps == 1 => {
+                let blocks = wanted / BLOCK_SIZE as u32;
+                Some(Request::Verify(range_of(Extent { blocks, ..*extent })))
+            }
+            Operation::WriteSame { extent, .. } => {
+                let (block, share) = self.slots.take_block(task)?;
+                let is_done = steps * u64::from(SAME_BLOCKS_MAX) >= u64::from(extent.blocks);
+                (!is_done).then(|| self.same_request(task, *extent, &block, share))
+            }
+            _ => None,
+        }
+    }
+
+    /// A request has ended.
+    pub(crate) fn end_request(&self, tag: Tag, outcome: Outcome) {
+        let Some(task) = self.slots.task_of(tag) else { return };
+        let (operation, wanted) =
+            self.slots.with(task, |slot| (slot.operation.clone(), slot.wanted));
+        let Some(operation) = operation else { return };
+        match outcome {
+            Outcome::Data(data, share) => self.complete_read(task, &data, share),
+            Outcome::Extents(_) => unreachable!("no request of this front end asks for extents"),
+            Outcome::Failed(error) => self.fail(task, sense_of(&error, operation.changes())),
+            Outcome::Done => match self.next_request(task, &operation, wanted) {
+                Some(request) => self.submit_next(tag, request),
+                None => self.end_good(task, &operation),
+            },
+        }
+    }
+
+    fn submit_next(&self, tag: Tag, request: Request) {
+        let export = self.export.borrow().clone();
+        if let (Some(export), Some(this)) = (export, self.this()) {
+            self.core.submit(this, tag, &export, request);
+        }
+    }
+
+    fn end_good(&self, task: TaskId, operation: &Operation) {
+        let len = operation.data_out_len(BLOCK_SIZE as u32);
+        self.complete_task(task, &Completion::good(len));
+    }
+
+    /// Ends a command without data, and forgets it.
+    fn complete_task(&self, task: TaskId, completion: &Completion) {
+        if let Some(sense) = &completion.sense
+            && self.is_open()
+            && let Some(export) = self.export.borrow().as_ref()
+        {
+            export.note_error(name_of(sense));
+        }
+        self.slots.end(task);
+        self.reply(|target, out| target.complete(task, completion, out));
+        self.task_is_over(task);
+    }
+
+    #[cold]
+    fn fail(&self, task: TaskId, sense: Sense) {
+        self.complete_task(task, &Completion::failed(sense));
+    }
+
+    fn complete_read(&self, task: TaskId, data: &ReadData, share: Share) {
+        self.slots.end(task);
+        self.reply(|target, out| {
+            let len = data.len_bytes() as u64;
+            let append = |out: &mut crate::connection::Out<'_, '_>,
+                          part: std::ops::Range<usize>| {
+                pieces_of(data, part).for_each(|piece| out.data(piece));
+            };
+            let crc = |part: std::ops::Range<usize>| {
+                let mut crc = checksum::Crc32c::new();
+                pieces_of(data, part).for_each(|piece| crc.update(piece.as_bytes()));
+                crc.value()
+            };
+            target.data_in(task, len, out, append, crc);
+            out.hold(share);
+        });
+        self.task_is_over(task);
+    }
+}
+
+/// The parts of the data's pieces that make up `part` of it.
+fn pieces_of(data: &ReadData, part: std::ops::Range<usize>) -> impl Iterator<Item = BufferSlice> {
+    let mut at = 0;
+    data.pieces.iter().filter_map(move |piece| {
+        let (start, end) = (at, at + piece.len_bytes());
+        at = end;
+        let (from, to) = (part.start.max(start), part.end.min(end));
+        (from < to).then(|| piece.slice(from - start..to - start))
+    })
+}
+
+fn payload(data: BufferSlice, share: Option<Share>) -> Box<Payload> {
+    Box::new(Payload { data, crcs: None, share })
+}
+
+/// A block, `blocks` times.
+fn repeated(block: &[u8], blocks: u32) -> BufferSlice {
+    let mut data = Buffer::new(blocks as usize);
+    data.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).for_each(|it| it.copy_from_slice(block));
+    data.into_slice()
+}

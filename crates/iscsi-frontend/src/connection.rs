@@ -1,0 +1,492 @@
+//! One connection: the driver of `iscsi_target::Connection`.
+//!
+//! Receiving and sending are two tasks. The receiving one feeds bytes to the state machine and acts on its steps; requests
+//! run when their turn comes, and answers go into the outbox. Both tasks end together.
+//!
+//! - R1: a connection is not read from while it has too much to be sent, or too much debt of commands that are whole, or no room
+//!   for more and no data on its way that was asked for.
+//! - R2: the clock by which the initiator owes something stands still meanwhile.
+
+use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+
+use dataplane::{
+    Export, ExportId, Filling, Link, Outbox, Outcome, Pace, Session, Share, Tag, VolumeEvent,
+};
+use io_traits::{BufferSlice, Device, Stream, World};
+use iscsi_target::{CloseReason, Connection as Target, Step};
+use iscsi_wire::Sense;
+use iscsi_wire::pdu::{async_event, login_status};
+use local_sync::{Either, Notify, first_of};
+use units::{Duration, Instant};
+
+use crate::frontend::IscsiCore;
+use crate::incoming::Slots;
+use crate::tasks::TaskRequests;
+
+/// Headers and answers that wait to be sent before reading stops.
+const UNSENT_BYTES_MAX: usize = 32 << 10;
+/// Debt (see `dataplane/src/memory.rs`) beyond which reading stops.
+const DEBT_BYTES_MAX: u64 = 128 << 10;
+/// Time that the initiator has to read the last words before the connection is torn down.
+const LINGER: Duration = Duration::from_secs(1);
+/// Unit attentions that wait to be told; further ones take the place of the oldest.
+const ATTENTIONS_MAX: usize = 8;
+
+/// The reason for which a connection ends.
+type EndReason = std::borrow::Cow<'static, str>;
+
+/// The outbox, as the state machine fills it.
+pub(crate) struct Out<'a, 'b>(&'a mut Filling<'b>);
+
+impl iscsi_target::Outbox for Out<'_, '_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.bytes(bytes);
+    }
+}
+
+impl Out<'_, '_> {
+    pub(crate) fn data(&mut self, data: BufferSlice) {
+        self.0.data(data);
+    }
+
+    pub(crate) fn hold(&mut self, share: Share) {
+        self.0.hold(share);
+    }
+}
+
+/// R2: a clock that stands still while nothing is read.
+#[derive(Default)]
+struct ReadingClock {
+    stopped_at: Cell<Option<Instant>>,
+    stopped_for: Cell<Duration>,
+}
+
+impl ReadingClock {
+    fn time(&self, now: Instant) -> Instant {
+        Instant(0) + self.stopped_at.get().unwrap_or(now).since(Instant(0) + self.stopped_for.get())
+    }
+
+    fn stop(&self, now: Instant) {
+        self.stopped_at.set(Some(now));
+    }
+
+    fn go_on(&self, now: Instant) {
+        if let Some(stopped_at) = self.stopped_at.take() {
+            self.stopped_for.set(self.stopped_for.get() + now.since(stopped_at));
+        }
+    }
+}
+
+pub(crate) struct Connection<W: World, D: Device> {
+    pub(crate) core: IscsiCore<W, D>,
+    pub(crate) link: Link,
+    stream: W::Stream,
+    interface: OnceCell<Option<String>>,
+    target: RefCell<Target>,
+    outbox: Outbox,
+    reading_pace: Pace,
+    pub(crate) slots: Slots,
+    pub(crate) task_requests: TaskRequests,
+    /// The volume that the initiator asks for, until it has logged in.
+    pub(crate) candidate: RefCell<Option<Rc<Export<W, D>>>>,
+    /// The volume that it has open.
+    pub(crate) export: RefCell<Option<Rc<Export<W, D>>>>,
+    /// Unit attentions that are not told yet.
+    attentions: RefCell<VecDeque<Sense>>,
+    end_reason: RefCell<Option<EndReason>>,
+    /// A reason not to read may be gone.
+    resume: Notify,
+    reading: ReadingClock,
+    tasks_left: Cell<u8>,
+    this: Weak<Self>,
+}
+
+impl<W: World, D: Device> Connection<W, D> {
+    pub(crate) fn new(core: &IscsiCore<W, D>, link: Link, stream: W::Stream) -> Rc<Self> {
+        let resume = Notify::new();
+        let reading = ReadingClock::default();
+        let now = reading.time(core.running_time());
+        Rc::new_cyclic(|this| Self {
+            this: this.clone(),
+            link,
+            interface: OnceCell::new(),
+            target: RefCell::new(Target::new(now, &core.options().limits)),
+            outbox: Outbox::new(stream.clone(), resume.clone()),
+            reading_pace: Pace::default(),
+            slots: Slots::default(),
+            task_requests: TaskRequests::default(),
+            candidate: RefCell::default(),
+            export: RefCell::default(),
+            attentions: RefCell::default(),
+            end_reason: RefCell::default(),
+            stream,
+            resume,
+            reading,
+            tasks_left: Cell::new(2),
+            core: core.clone(),
+        })
+    }
+
+    /// The interface by which it came, if the system tells.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        self.interface.get_or_init(|| self.stream.interface()).as_deref()
+    }
+
+    pub(crate) fn peer(&self) -> std::net::SocketAddr {
+        self.stream.peer()
+    }
+
+    /// The address at which the initiator came.
+    pub(crate) fn local(&self) -> std::net::SocketAddr {
+        self.stream.local()
+    }
+
+    /// Itself, as the core takes it.
+    pub(crate) fn this(&self) -> Option<Rc<Self>> {
+        self.this.upgrade()
+    }
+
+    /// The state machine, to be looked at.
+    pub(crate) fn target(&self) -> Ref<'_, Target> {
+        self.target.borrow()
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.link.is_open()
+    }
+
+    /// Runs `step` on the state machine and queues what it has to send.
+    pub(crate) fn put<T>(&self, step: impl FnOnce(&mut Target, &mut Out<'_, '_>) -> T) -> T {
+        self.outbox.put(|out| step(&mut self.target.borrow_mut(), &mut Out(out)))
+    }
+
+    /// As [`Self::put`], if anybody is there to read it.
+    pub(crate) fn reply(&self, encode: impl FnOnce(&mut Target, &mut Out<'_, '_>)) {
+        if self.is_open() {
+            self.put(encode);
+        }
+    }
+
+    /// Notes a condition that the next command is answered with (SAM-5, clause 5.14).
+    pub(crate) fn raise(&self, sense: Sense) {
+        let mut attentions = self.attentions.borrow_mut();
+        if !attentions.contains(&sense) {
+            attentions.truncate(ATTENTIONS_MAX - 1);
+            attentions.push_back(sense);
+        }
+    }
+
+    /// The condition that is told next.
+    pub(crate) fn take_attention(&self) -> Option<Sense> {
+        self.attentions.borrow_mut().pop_front()
+    }
+
+    /// Notes the reason for which the connection ends, if there is none yet.
+    pub(crate) fn note_end<R: Into<EndReason>>(&self, reason: R) {
+        self.end_reason.borrow_mut().get_or_insert(reason.into());
+    }
+
+    /// Starts the two tasks.
+    pub(crate) fn start(self: &Rc<Self>) {
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            match connection.outbox.run().await {
+                Ok(()) => connection.stream.shutdown_write(),
+                Err(error) => {
+                    connection.note_end(error.to_string());
+                    connection.cut();
+                }
+            }
+            connection.task_ended();
+        });
+        let connection = self.clone();
+        self.core.world().spawn(async move {
+            connection.receive().await;
+            connection.close();
+            connection.linger().await;
+            connection.cut();
+            connection.task_ended();
+        });
+    }
+
+    /// Ends the connection once what is in the outbox was sent.
+    pub(crate) fn close(&self) {
+        if !self.is_open() {
+            return;
+        }
+        self.link.close();
+        self.slots.clear();
+        self.outbox.close();
+        self.resume.notify_all();
+    }
+
+    /// Ends the connection now.
+    pub(crate) fn cut(&self) {
+        self.close();
+        if self.link.cut() {
+            self.stream.shutdown();
+        }
+    }
+
+    fn task_ended(&self) {
+        self.tasks_left.set(self.tasks_left.get() - 1);
+        if self.tasks_left.get() > 0 {
+            return;
+        }
+        self.log_end();
+        self.link.leave();
+        self.candidate.take();
+        self.export.take();
+    }
+
+    fn log_end(&self) {
+        let (connection, peer) = (self.link.id(), self.peer());
+        let reason = self.end_reason.borrow();
+        let reason = reason.as_deref().unwrap_or("the initiator closed it");
+        match (self.target().session(), self.export.borrow().as_ref()) {
+            (Some(session), Some(export)) => {
+                let (initiator, volume) = (&session.initiator, export.uuid());
+                tracing::info!(%connection, %peer, %initiator, %volume, reason, "iSCSI session ended");
+            }
+            _ => tracing::debug!(%connection, %peer, reason, "iSCSI connection ended"),
+        }
+    }
+
+    /// Receives until the connection is over.
+    async fn receive(self: &Rc<Self>) {
+        let mut closed = pin!(self.link.closed().notified());
+        while self.is_open() {
+            if self.must_pause() {
+                self.pause().await;
+                // What an initiator sent before it ended the connection is not carried out late.
+                if self.stream.end_by_peer().is_some() {
+                    return;
+                }
+                continue;
+            }
+            let chunk = match first_of(self.stream.recv(), closed.as_mut()).await.first() {
+                Some(Ok(chunk)) => chunk,
+                Some(Err(end)) => return self.note_peer_end(end),
+                None => return,
+            };
+            if let Some(reason) = self.take_in(&chunk) {
+                return self.note_end(reason.to_string());
+            }
+        }
+    }
+
+    fn note_peer_end(&self, end: io_traits::StreamError) {
+        if end != io_traits::StreamError::Closed {
+            self.note_end(end.to_string());
+        }
+    }
+
+    /// R1. Data that is on its way must be able to arrive, or its memory is never free again.
+    fn must_pause(&self) -> bool {
+        if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
+            return true;
+        }
+        let target = self.target();
+        if target.awaits_unsolicited() {
+            return false;
+        }
+        let window = self.link.window();
+        window.debt_bytes() > DEBT_BYTES_MAX || (!window.has_room() && !target.awaits_solicited())
+    }
+
+    async fn pause(&self) {
+        self.reading.stop(self.core.running_time());
+        while self.is_open() && self.must_pause() {
+            let resumed = self.resume.notified();
+            if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
+                resumed.await;
+            } else if self.link.window().debt_bytes() > DEBT_BYTES_MAX {
+                self.link.window().changed().await;
+            } else {
+                first_of(self.link.window().room(), resumed).await;
+            }
+        }
+        self.reading.go_on(self.core.running_time());
+    }
+
+    /// Data was asked for: it must be able to arrive, even if there is no room for more.
+    pub(crate) fn resume_reading(&self) {
+        self.resume.notify_all();
+    }
+
+    /// Time as far as the initiator had the chance to be heard (R2).
+    fn reading_time(&self) -> Instant {
+        self.reading.time(self.core.running_time())
+    }
+
+    /// Receives and drops for a short while until the initiator has closed its side, too: unread bytes would turn
+    /// the end into a reset, and cost it the last words.
+    async fn linger(&self) {
+        let world = self.core.world();
+        let over = async {
+            while !self.outbox.has_ended() {
+                self.resume.notified().await;
+            }
+            world.sleep_until(world.now() + LINGER).await;
+        };
+        let mut over = pin!(over);
+        while let Either::First(Ok(_)) = first_of(self.stream.recv(), over.as_mut()).await {}
+        while !self.outbox.has_ended() {
+            self.resume.notified().await;
+        }
+    }
+
+    /// Acts on received bytes; says if the connection is over.
+    fn take_in(self: &Rc<Self>, mut input: &[u8]) -> Option<CloseReason> {
+        let now = self.reading_time();
+        while self.is_open() {
+            let step = self.put(|target, out| target.poll(now, &mut input, out));
+            if matches!(step, Step::NeedMore) {
+                return None;
+            }
+            if let Some(reason) = self.act(step) {
+                return Some(reason);
+            }
+        }
+        None
+    }
+
+    fn act(self: &Rc<Self>, step: Step<'_>) -> Option<CloseReason> {
+        match step {
+            Step::NeedMore => {}
+            Step::Login(question) => {
+                let decision = self.decide(&question);
+                let next = self.put(|target, out| match decision {
+                    Ok(admission) => target.admit(admission, out),
+                    Err(status) => target.refuse(status, out),
+                });
+                return next.and_then(|next| self.act(next));
+            }
+            Step::LoggedIn => {
+                if let Some(reason) = self.on_logged_in() {
+                    self.note_end(reason);
+                    self.cut();
+                }
+                self.log_login();
+            }
+            Step::Command(task) => self.on_command(task),
+            Step::Data { task, offset, bytes } => self.slots.copy(task, offset as usize, bytes),
+            Step::Solicit(task) => self.solicit(task),
+            Step::Ready(task) => self.execute(task),
+            Step::Manage(request) => self.on_task_request(&request),
+            Step::SendTargets(which) => {
+                let pairs = self.send_targets(&which);
+                self.put(|target, out| target.answer_text(pairs, out));
+            }
+            Step::Closed(reason) => {
+                self.note_refusal(reason);
+                return Some(reason);
+            }
+        }
+        None
+    }
+
+    fn note_refusal(&self, reason: CloseReason) {
+        let CloseReason::LoginRefused(status) = reason else { return };
+        self.core.state.stats.borrow_mut().logins_refused += 1;
+        let (connection, peer) = (self.link.id(), self.peer());
+        match status {
+            login_status::AUTHENTICATION_FAILURE => {
+                tracing::info!(%connection, %peer, "iSCSI login refused: it did not authenticate");
+            }
+            _ => tracing::debug!(%connection, %peer, %reason, "iSCSI login refused"),
+        }
+    }
+
+    fn log_login(&self) {
+        let (connection, peer) = (self.link.id(), self.peer());
+        if let (Some(session), Some(export)) =
+            (self.target().session(), self.export.borrow().as_ref())
+        {
+            let (initiator, volume) = (&session.initiator, export.uuid());
+            tracing::info!(%connection, %peer, %initiator, %volume, "iSCSI session");
+        }
+    }
+
+    /// Tells the initiator of an event.
+    fn tell(&self, event: u8, parameters: [u16; 3], sense: Option<Sense>) {
+        self.reply(|target, out| target.tell(event, parameters, sense, out));
+    }
+}
+
+impl<W: World, D: Device> Session for Connection<W, D> {
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn complete(&self, tag: Tag, outcome: Outcome) {
+        self.end_request(tag, outcome);
+    }
+
+    fn requests(&self) -> usize {
+        let has_volume = self.export.borrow().is_some();
+        if self.is_open() && has_volume { self.slots.executing() } else { 0 }
+    }
+
+    fn has_open(&self, volume: ExportId) -> bool {
+        self.is_open() && self.export.borrow().as_ref().is_some_and(|export| export.id() == volume)
+    }
+
+    fn on_volume(&self, volume: ExportId, event: VolumeEvent) {
+        let export = self.export.borrow().clone().filter(|export| export.id() == volume);
+        let Some(export) = export else { return };
+        let reason = match event {
+            VolumeEvent::Resized => {
+                self.raise(Sense::CAPACITY_CHANGED);
+                return self.tell(async_event::SCSI, [0; 3], Some(Sense::CAPACITY_CHANGED));
+            }
+            VolumeEvent::AccessChanged { revoked: true } => "the volume's tokens were changed",
+            VolumeEvent::AccessChanged { revoked: false } if self.still_qualifies(&export) => {
+                return;
+            }
+            VolumeEvent::AccessChanged { revoked: false } => {
+                "the initiator may no longer open the volume"
+            }
+            VolumeEvent::Suspended => "the server may not serve the volume now",
+            VolumeEvent::Deleted => "the volume is gone",
+        };
+        self.note_end(reason);
+        self.cut();
+    }
+
+    fn on_tick(&self, now: Instant) {
+        if self.link.is_cut() {
+            return;
+        }
+        let limits = &self.core.options().limits;
+        let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
+        let taken = self.outbox.taken_bytes();
+        if self.reading_pace.is_too_slow(now, taken, limits.stall_timeout, in_need) {
+            self.note_end("the initiator does not read");
+            return self.cut();
+        }
+        if !self.is_open() {
+            return;
+        }
+        let reading_time = self.reading_time();
+        if let Some(reason) = self.put(|target, out| target.on_tick(reading_time, out)) {
+            self.note_end(reason.to_string());
+            self.cut();
+        }
+    }
+
+    fn close(&self, reason: &str) {
+        self.note_end(reason.to_owned());
+        // The initiator may come again at once.
+        self.tell(async_event::SESSION_DROPPED, [0, 2, 0], None);
+        Self::close(self);
+    }
+
+    fn cut(&self, reason: &str) {
+        self.note_end(reason.to_owned());
+        Self::cut(self);
+    }
+}

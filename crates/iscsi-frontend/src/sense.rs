@@ -1,0 +1,66 @@
+//! Sense data of what the engine refused or failed.
+
+use dataplane::IoError;
+use io_traits::DeviceError;
+use iscsi_wire::Sense;
+use volume::VolumeError;
+
+/// The sense data for a request that was not carried out. Every variant is named, so that a new error does not compile until
+/// its sense is chosen.
+pub(crate) fn sense_of(error: &IoError, changes: bool) -> Sense {
+    match error {
+        IoError::Miscompare { offset_bytes } => Sense::MISCOMPARE.with_information(*offset_bytes),
+        IoError::Write(error) => volume_sense(error, true),
+        IoError::Volume(error) => volume_sense(error, changes),
+    }
+}
+
+fn volume_sense(error: &VolumeError, changes: bool) -> Sense {
+    match error {
+        VolumeError::OutOfRange { range, .. } => {
+            Sense::LBA_OUT_OF_RANGE.with_information(range.start.0)
+        }
+        VolumeError::Length { .. } | VolumeError::Metadata { .. } => Sense::INVALID_FIELD_IN_CDB,
+        // The same write succeeds once something was deallocated.
+        VolumeError::PoolFull | VolumeError::AllowanceSpent => Sense::NO_SPACE,
+        VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } => {
+            Sense::READ_ERROR.with_information(lba.0)
+        }
+        VolumeError::Deleted => Sense::NO_SUCH_UNIT,
+        VolumeError::Device(error) => device_sense(*error, changes),
+        VolumeError::JournalLost => Sense::WRITE_ERROR,
+        // The initiator tries again, and finds the volume after the restart.
+        VolumeError::ShutDown => Sense::BECOMING_READY,
+        VolumeError::Exists(_) | VolumeError::Spec => Sense::INTERNAL_FAILURE,
+    }
+}
+
+fn device_sense(error: DeviceError, changes: bool) -> Sense {
+    match error {
+        DeviceError::Io { .. } if changes => Sense::WRITE_ERROR,
+        DeviceError::Io { .. } => Sense::READ_ERROR,
+        DeviceError::NoSpace { .. } => Sense::NO_SPACE,
+        // Nothing is known to be lost.
+        DeviceError::OutOfRange { .. } | DeviceError::Pinned { .. } | DeviceError::Gone => {
+            Sense::INTERNAL_FAILURE
+        }
+    }
+}
+
+/// The name under which a failure is counted.
+pub(crate) fn name_of(sense: &Sense) -> &'static str {
+    NAMES.iter().find(|(known, _)| known.code == sense.code).map_or("Other", |(_, name)| name)
+}
+
+/// All that [`sense_of`] gives, by names for counters.
+pub(crate) const NAMES: [(Sense, &str); 9] = [
+    (Sense::LBA_OUT_OF_RANGE, "SCSI LBA Out of Range"),
+    (Sense::INVALID_FIELD_IN_CDB, "SCSI Invalid Field in CDB"),
+    (Sense::NO_SPACE, "SCSI Space Allocation Failed"),
+    (Sense::READ_ERROR, "SCSI Unrecovered Read Error"),
+    (Sense::WRITE_ERROR, "SCSI Write Error"),
+    (Sense::NO_SUCH_UNIT, "SCSI Logical Unit Not Supported"),
+    (Sense::BECOMING_READY, "SCSI Becoming Ready"),
+    (Sense::INTERNAL_FAILURE, "SCSI Internal Target Failure"),
+    (Sense::MISCOMPARE, "SCSI Miscompare"),
+];
