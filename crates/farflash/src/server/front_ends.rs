@@ -7,12 +7,14 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dataplane::Frontend;
 use io_traits::{Device, Listener};
-use nbd_frontend::{NbdFrontend, Way};
+use nbd_frontend::{NbdFrontend, NbdOptions, Way};
 use nvme_frontend::NvmeCore;
 use reactor::{Handle, TcpListener};
+use rustls::ServerConfig;
 
 use super::core_main::listen_patiently;
 use super::preflight;
@@ -34,8 +36,13 @@ pub(super) struct FrontEnds<D: Device> {
 
 impl<D: Device> FrontEnds<D> {
     /// Puts the other front ends before a core of NVMe.
-    pub(super) fn before(nvme: NvmeCore<Handle, D>, memory_bytes: u64) -> Self {
-        let nbd = NbdFrontend::before(&nvme, nbd_limits(memory_bytes));
+    pub(super) fn before(
+        nvme: NvmeCore<Handle, D>,
+        memory_bytes: u64,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        let options = NbdOptions { limits: nbd_limits(memory_bytes), tls };
+        let nbd = NbdFrontend::before(&nvme, options);
         Self { nvme, nbd }
     }
 
