@@ -200,7 +200,7 @@ container-test: deps ## serve as in a container: a root, a user, a seccomp profi
 
 .PHONY: nbd-test
 nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io; kill -9
-	@.ci/install-missing libnbd-bin qemu-utils
+	@.ci/install-missing libnbd-bin qemu-utils openssl
 	$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 180 tests/nbd/run $(TARGET)/debug/farflash
 

@@ -19,6 +19,7 @@ mod input;
 pub mod layout_decode;
 mod liar;
 pub mod lying_target;
+pub mod nbd_stream;
 pub mod pdu;
 pub mod repaired_image;
 pub mod resp_requests;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "discovering", run: discovering::run, seeds: discovering::seeds },
     Target { name: "discovery_log", run: discovery_log::run, seeds: discovery_log::seeds },
     Target { name: "lying_target", run: lying_target::run, seeds: lying_target::seeds },
+    Target { name: "nbd_stream", run: nbd_stream::run, seeds: nbd_stream::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
     Target { name: "target_commands", run: target_commands::run, seeds: target_commands::seeds },

@@ -35,8 +35,68 @@ fn full() -> Access {
                 .into(),
             interfaces: vec!["vxlan42".parse().expect("a name")],
         },
+        nbd: NbdAccess {
+            networks: ["192.0.2.0/24", "2001:db8:1::/48"]
+                .map(|text| text.parse().expect("a network"))
+                .into(),
+            certificates: vec!["backup.example.com".parse().expect("a name")],
+            unix: true,
+        },
         owner: Some("acme".into()),
     }
+}
+
+/// Returns whether `access` admits a client of NBD that comes from `address` by `eth0`, with a certificate for `certificate`.
+fn admits(access: &Access, address: &str, certificate: Option<&str>) -> bool {
+    let client = NbdClient::Network {
+        address: address.parse().expect("an address"),
+        interface: &|| Some("eth0"),
+        has_certificate: &|name| Some(name.as_str()) == certificate,
+    };
+    access.admits_nbd(&client)
+}
+
+#[test]
+fn no_client_of_nbd_is_admitted_before_it_is_named() {
+    let mut access = Access::default();
+    assert!(access.nbd.is_off());
+    assert!(!admits(&access, "192.0.2.7", Some("a.example")));
+    assert!(!access.admits_nbd(&NbdClient::Unix));
+    access.nbd.networks = vec!["192.0.2.0/24".parse().expect("a network")];
+    assert!(admits(&access, "192.0.2.7", None) && admits(&access, "::ffff:192.0.2.7", None));
+    assert!(!admits(&access, "192.0.3.7", Some("a.example")));
+    assert!(!access.admits_nbd(&NbdClient::Unix) && !access.nbd.is_off());
+    access.nbd.certificates = vec!["A.Example".parse().expect("a name")];
+    assert!(admits(&access, "192.0.3.7", Some("a.example")), "each opens it by itself");
+    access.nbd = NbdAccess { unix: true, ..NbdAccess::default() };
+    assert!(access.admits_nbd(&NbdClient::Unix) && !admits(&access, "192.0.2.7", None));
+}
+
+/// Restrictions of networks and interfaces hold for clients of NBD that come by the network; names of hosts, which they do not
+/// have, do not.
+#[test]
+fn restrictions_hold_besides_for_clients_of_nbd() {
+    let mut access = Access::default();
+    access.nbd.networks = vec!["0.0.0.0/0".parse().expect("a network")];
+    access.restrictions.hosts = vec![nqn("nqn.2024-01.io.example:a")];
+    assert!(admits(&access, "192.0.2.7", None));
+    access.restrictions.networks = vec!["10.0.0.0/8".parse().expect("a network")];
+    assert!(!admits(&access, "192.0.2.7", None) && admits(&access, "10.1.2.3", None));
+    access.restrictions.interfaces = vec!["vxlan42".parse().expect("a name")];
+    assert!(!admits(&access, "10.1.2.3", None));
+    access.restrictions.interfaces.push("eth0".parse().expect("a name"));
+    assert!(admits(&access, "10.1.2.3", None));
+}
+
+#[test]
+fn names_of_certificates_are_domain_names() {
+    for text in ["", "a b", "a/b", "*.example.com", &"a".repeat(254)] {
+        assert!(text.parse::<CertificateName>().is_err(), "{text}");
+    }
+    assert_eq!(
+        "A-1.example".parse::<CertificateName>().map(|it| it.to_string()),
+        Ok("a-1.example".into())
+    );
 }
 
 #[test]
@@ -80,7 +140,12 @@ fn what_is_cut_short_or_unknown_is_refused() {
     for len in 0..bytes.len() {
         assert_eq!(Access::decode(&bytes[..len]).is_ok(), fields.contains(&len), "{len} bytes");
     }
-    assert_eq!(Access::decode(&[9, 0, 0]), Err(AccessError::Field { kind: 9 }));
+    assert_eq!(Access::decode(&[10, 0, 0]), Err(AccessError::Field { kind: 10 }));
+    let nbd = NbdAccess { unix: true, ..NbdAccess::default() };
+    assert_eq!(Access::decode(&[9, 0, 0]), Ok(Access { nbd, ..Access::default() }));
+    for bad in [&[9, 0, 0, 9, 0, 0][..], &[9, 1, 0, 0], &[8, 1, 0, b'*'], &[7, 1, 0, 24]] {
+        assert_eq!(Access::decode(bad), Err(AccessError::Field { kind: bad[0] }), "{bad:?}");
+    }
     let tokens = vec![token(1); 3];
     let many = Access { tokens, ..Access::default() }.encode().expect("fits");
     assert_eq!(Access::decode(&many), Err(AccessError::Field { kind: 1 }));

@@ -139,7 +139,7 @@ pub struct Volume {
     /// Clients that may open it by NBD.
     #[serde(default)]
     pub nbd: NbdClients,
-    /// Where they do: URIs, one for each way; none if no client may, or the server does not serve NBD.
+    /// The URIs by which they do, one for each way; none if no client may, or the server does not serve NBD.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nbd_uris: Vec<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.

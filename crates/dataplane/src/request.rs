@@ -114,7 +114,7 @@ pub enum Outcome {
     Done,
     /// The blocks that it reads, and the memory that is charged for them until they were sent.
     Data(ReadData, Share),
-    /// Which blocks hold data, from the first one that was asked for on.
+    /// The extents of data and holes, from the first block that was asked for on.
     Extents(Vec<VolumeExtent>),
     /// It was not carried out.
     Failed(IoError),

@@ -14,7 +14,7 @@ use crate::connection::Connection;
 use crate::exports::{ExportPlace, ExportRecord};
 use crate::frontend::Way;
 
-/// What every export can do (F2).
+/// The flags of every export (F2).
 const FLAGS: TransmissionFlags = TransmissionFlags::HAS_FLAGS
     .with(TransmissionFlags::SEND_FLUSH)
     .with(TransmissionFlags::SEND_FUA)
@@ -44,15 +44,15 @@ impl<W: World, D: Device> Connection<W, D> {
             Way::Network => access.admits_nbd(&NbdClient::Network {
                 address: self.stream.peer().ip(),
                 interface: &|| self.interface(),
-                has_certificate: &|_| false,
+                has_certificate: &|name| self.stream.has_certificate(name),
             }),
         }
     }
 
-    /// Answers the names of all exports that the client may open.
+    /// Answers the names of all exports that the client may open here: some clients open all that are listed.
     pub(crate) fn list(&self) {
         let exports = self.frontend.state.exports.borrow();
-        let open = exports.all().filter(|record| self.is_admitted_by(&record.access));
+        let open = exports.here().filter(|record| self.is_admitted_by(&record.access));
         let names: Vec<&str> = open.map(|record| record.name.as_str()).collect();
         self.put(|machine, out| machine.listed(names, out));
     }
@@ -75,7 +75,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let sizes = BlockSizes {
             minimum: 1,
             preferred: BLOCK_SIZE as u32,
-            maximum: self.frontend.state.limits.payload_bytes_max,
+            maximum: self.frontend.state.options.limits.payload_bytes_max,
         };
         let told = ToldExport {
             name: &name,
@@ -92,14 +92,14 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn refuse(&self, refusal: Refusal<'_>) {
-        tracing::debug!(connection = %self.link.id(), ?refusal, "NBD export refused");
+        tracing::debug!(connection = %self.link.id(), "NBD export refused");
         self.put(|machine, out| machine.refuse(refusal, out));
     }
 
     fn look_for(&self, name: &str) -> Found<W, D> {
         let exports = self.frontend.state.exports.borrow();
         let record = match name.is_empty() {
-            true => self.default_of(exports.all()),
+            true => self.default_of(exports.here()),
             false => exports.find(name),
         };
         let Some(record) = record.filter(|record| self.is_admitted_by(&record.access)) else {
@@ -116,12 +116,12 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// The export that a client means that gives no name: the only one that it may open.
+    /// The export that a client means that gives no name: the only one that it may open here.
     fn default_of<'a>(
         &self,
-        all: impl Iterator<Item = &'a ExportRecord>,
+        here: impl Iterator<Item = &'a ExportRecord>,
     ) -> Option<&'a ExportRecord> {
-        let mut open = all.filter(|record| self.is_admitted_by(&record.access));
+        let mut open = here.filter(|record| self.is_admitted_by(&record.access));
         let first = open.next();
         if open.next().is_none() { first } else { None }
     }

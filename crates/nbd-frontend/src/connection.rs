@@ -28,8 +28,9 @@ use volume::{ReadData, VolumeExtent};
 
 use crate::admission::size_of;
 use crate::errors::errno_of;
-use crate::frontend::{NbdFrontend, Way};
+use crate::frontend::{NbdFrontend, NbdOptions, Way};
 use crate::incoming::Incoming;
+use crate::tls::TlsStream;
 use crate::work::{Reply, Rest, Work, ZERO_BLOCKS, Zeroes, blocks_of};
 
 /// Headers that wait to be sent before reading stops.
@@ -42,7 +43,7 @@ const EXTENTS_MAX: usize = 1024;
 const HAGGLING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest silence of a client that has something to send or to read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the client has to read the last words before the connection is torn down.
+/// The time that the client has to read the last words before the connection is torn down.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// The outbox, as the state machine fills it.
@@ -62,6 +63,8 @@ enum Taken {
     TooMany,
     /// So much memory is to be found.
     Memory(i64),
+    /// TLS is to begin.
+    StartTls,
     /// The connection is over.
     Over(CloseReason),
 }
@@ -73,7 +76,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) frontend: NbdFrontend,
     pub(crate) way: Way,
     pub(crate) link: Link,
-    pub(crate) stream: W::Stream,
+    pub(crate) stream: TlsStream<W::Stream>,
     /// By which it came; looked up when it matters.
     interface: OnceCell<Option<String>>,
     machine: RefCell<Machine>,
@@ -102,9 +105,12 @@ impl<W: World, D: Device> Connection<W, D> {
         stream: W::Stream,
     ) -> Rc<Self> {
         let resume = Notify::new();
+        let stream = TlsStream::new(stream);
         let outbox = Outbox::new(stream.clone(), resume.clone());
-        let limits = frontend.state.limits;
-        let machine = outbox.put(|out| Machine::new(limits, TlsOffer::None, &mut Out(out)));
+        let NbdOptions { limits, tls } = &frontend.state.options;
+        let is_offered = tls.is_some() && way == Way::Network;
+        let offer = if is_offered { TlsOffer::Optional } else { TlsOffer::None };
+        let machine = outbox.put(|out| Machine::new(*limits, offer, &mut Out(out)));
         Rc::new_cyclic(|me| Self {
             me: me.clone(),
             core: core.clone(),
@@ -225,6 +231,13 @@ impl<W: World, D: Device> Connection<W, D> {
                     self.is_reading.set(true);
                     self.provide(share);
                 }
+                Taken::StartTls => match self.start_tls(&rest).await {
+                    Ok(plain) => rest = plain,
+                    Err(error) => {
+                        tracing::debug!(connection = %self.link.id(), %error, "TLS was not begun");
+                        return false;
+                    }
+                },
                 Taken::Over(reason) => {
                     tracing::debug!(connection = %self.link.id(), %reason, "NBD connection is over");
                     self.answered().await;
@@ -233,6 +246,21 @@ impl<W: World, D: Device> Connection<W, D> {
             }
         }
         false
+    }
+
+    /// Begins TLS with what has come behind the option.
+    async fn start_tls(&self, begun: &[u8]) -> Result<Vec<u8>, StreamError> {
+        // L1 of `tls.rs`: the client hears that it may begin.
+        while self.link.is_open() && self.outbox.copied_bytes() > 0 {
+            self.resume.notified().await;
+        }
+        let config = self.frontend.state.options.tls.clone().expect("it was offered");
+        let mut closed = pin!(self.link.closed().notified());
+        let started = pin!(self.stream.start(config, begun));
+        let plain = first_of(started, closed.as_mut()).await.first();
+        let plain = plain.unwrap_or(Err(StreamError::Reset))?;
+        self.machine.borrow_mut().tls_started();
+        Ok(plain)
     }
 
     /// R1. Payload that is on its way must be able to arrive, or its memory is never free again.
@@ -291,7 +319,7 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             match self.put(|machine, out| machine.poll(input, out)) {
                 Step::NeedMore => return Taken::All,
-                Step::StartTls => unreachable!("it is not offered"),
+                Step::StartTls => return Taken::StartTls,
                 Step::List => self.list(),
                 Step::Find { name, purpose } => self.find(&name, purpose),
                 Step::Request(request) => {
@@ -507,7 +535,7 @@ fn pieces_of(data: ReadData, skip: usize, len_bytes: usize, mut put: impl FnMut(
     }
 }
 
-/// What is known of `len_bytes` bytes, of which `skip` bytes of the first block are none.
+/// The extents of `len_bytes` bytes, of which `skip` bytes of the first block are none.
 fn extents_of(found: &[VolumeExtent], skip: u64, len_bytes: u64) -> Vec<Extent> {
     let (mut extents, mut at, end) = (Vec::new(), 0, skip + len_bytes);
     for VolumeExtent { blocks, is_mapped } in found {

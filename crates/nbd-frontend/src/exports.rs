@@ -60,9 +60,10 @@ impl Exports {
         (found == name).then(|| &self.records[uuid])
     }
 
-    /// All of them, by name.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &ExportRecord> {
-        self.names.keys().map(|(_, uuid)| &self.records[uuid])
+    /// Those of this core, by name.
+    pub(crate) fn here(&self) -> impl Iterator<Item = &ExportRecord> {
+        let all = self.names.keys().map(|(_, uuid)| &self.records[uuid]);
+        all.filter(|record| record.place == ExportPlace::Here)
     }
 }
 
@@ -87,7 +88,7 @@ mod tests {
         assert_eq!(found(&exports, "a"), None);
         exports.insert(record(2, "d"));
         assert_eq!((found(&exports, "b"), found(&exports, "d")), (Some(3), Some(2)));
-        let names: Vec<&str> = exports.all().map(|it| it.name.as_str()).collect();
+        let names: Vec<&str> = exports.here().map(|it| it.name.as_str()).collect();
         assert_eq!(names, ["b", "c", "d"]);
         exports.remove(Uuid::from_u128(3));
         assert_eq!(found(&exports, "b"), None);

@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use dataplane::{Core, Frontend, Link, Session};
 use io_traits::{Device, World};
 use nbd_server::Limits;
 use nbd_wire::Errno;
+use rustls::ServerConfig;
 use units::Instant;
 use uuid::Uuid;
 
@@ -23,10 +25,19 @@ pub enum Way {
     Unix,
 }
 
+/// Options of the front end.
+#[derive(Clone, Debug, Default)]
+pub struct NbdOptions {
+    /// Bounds on what a client can ask for.
+    pub limits: Limits,
+    /// Certificate and key, and the authorities whose certificates of clients count; without, there is no TLS.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
 /// The state of the front end. It holds no core: the core holds it.
 pub(crate) struct State {
     pub(crate) exports: RefCell<Exports>,
-    pub(crate) limits: Limits,
+    pub(crate) options: NbdOptions,
 }
 
 /// NBD before a core. A cheap handle; clones are the same front end.
@@ -54,8 +65,8 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting {
 impl NbdFrontend {
     /// Puts the front end before a core, which may have others. It has no exports before [`NbdFrontend::announce`].
     #[must_use]
-    pub fn before<W: World, D: Device>(core: &Core<W, D>, limits: Limits) -> Self {
-        let state = Rc::new(State { exports: RefCell::default(), limits });
+    pub fn before<W: World, D: Device>(core: &Core<W, D>, options: NbdOptions) -> Self {
+        let state = Rc::new(State { exports: RefCell::default(), options });
         let frontend = Self { state };
         core.add_frontend(frontend.at(Way::Network), EXPECTED.map(Errno::name));
         frontend

@@ -15,7 +15,7 @@ pub(crate) struct Incoming {
     content: Content,
 }
 
-/// What becomes of payload.
+/// The fate of payload.
 enum Content {
     /// It is kept, as soon as there is memory for it.
     Kept {

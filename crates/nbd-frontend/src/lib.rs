@@ -21,7 +21,8 @@ mod errors;
 mod exports;
 mod frontend;
 mod incoming;
+mod tls;
 mod work;
 
 pub use exports::{ExportPlace, ExportRecord};
-pub use frontend::{NbdFrontend, Way};
+pub use frontend::{NbdFrontend, NbdOptions, Way};

@@ -50,7 +50,7 @@ pub(crate) enum Reply {
     },
 }
 
-/// What is left to be done of a request.
+/// The rest of a request.
 pub(crate) enum Rest {
     /// Nothing.
     Nothing,

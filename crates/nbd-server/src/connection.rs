@@ -47,7 +47,7 @@ impl Default for Limits {
     }
 }
 
-/// What a connection is to do next.
+/// The next thing that a connection is to do.
 #[derive(Debug, Eq, PartialEq)]
 pub enum Step<'a> {
     /// All bytes are used up.
@@ -86,12 +86,12 @@ pub enum CloseReason {
     #[error("the client aborted the handshake")]
     Aborted,
     /// It speaks something else.
-    #[error("the client does not speak NBD: {0}")]
+    #[error(transparent)]
     Magic(#[from] BadMagic),
     /// It did not say that it understands answers to options, or said what is not known.
     #[error("the client has flags {flags:#x}; fixed newstyle is needed")]
     Flags {
-        /// What it said.
+        /// Those flags.
         flags: u32,
     },
     /// An option is so long that it is not even passed over.

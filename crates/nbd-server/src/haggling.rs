@@ -16,7 +16,7 @@ use crate::connection::{CloseReason, Connection, Outbox, Step};
 /// The number of `base:allocation` on every connection.
 pub(crate) const CONTEXT_ID: u32 = 1;
 
-/// What a server says of TLS.
+/// A server's offer of TLS.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TlsOffer {
     /// It has no certificate.

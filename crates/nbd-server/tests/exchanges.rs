@@ -22,7 +22,7 @@ fn export() -> Export<'static> {
     }
 }
 
-/// What a connection did with the bytes that it was given.
+/// All that a connection did with the bytes that it was given.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct Log {
     sent: Vec<u8>,

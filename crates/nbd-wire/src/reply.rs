@@ -200,7 +200,7 @@ impl Chunk {
     }
 }
 
-/// What stands before the data of [`ChunkKind::OFFSET_DATA`].
+/// The bytes before the data of [`ChunkKind::OFFSET_DATA`].
 #[must_use]
 pub fn encode_offset(offset: u64) -> [u8; 8] {
     offset.to_be_bytes()
@@ -230,9 +230,9 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Of `base:allocation`: no space is taken for it.
+    /// No space is taken for it (`base:allocation`).
     pub const HOLE: u32 = 1 << 0;
-    /// Of `base:allocation`: it reads as zeroes.
+    /// It reads as zeroes (`base:allocation`).
     pub const ZERO: u32 = 1 << 1;
 }
 

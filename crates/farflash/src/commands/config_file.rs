@@ -46,6 +46,7 @@ pub(super) struct ConfigFile {
     pub(super) discovery: Option<Discovery>,
     #[serde(deserialize_with = "nbd_addresses")]
     pub(super) nbd: Vec<NbdAddress>,
+    pub(super) nbd_tls: Option<PathBuf>,
     directory: Option<String>,
     directory_ca: Option<PathBuf>,
     directory_certificate: Option<PathBuf>,

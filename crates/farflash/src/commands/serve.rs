@@ -73,6 +73,7 @@ Configuration file (--config), every key optional; flags win over it:
     api = \"127.0.0.1:7420\"
     discovery = \"0.0.0.0:8009\"
     nbd = [\"0.0.0.0:10809\", \"unix:/run/farflash/nbd.sock\"]
+    nbd_tls = \"/var/lib/farflash/nbd-tls\"
     directory = \"etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/prod\"
     host_name = \"flash-1\"
     labels = { rack = \"r1\" }
@@ -130,11 +131,15 @@ pub(crate) struct Serve {
     /// [default: port 8009 beside the portals, if it is free]
     #[arg(long, value_name = "IP:PORT|off", value_parser = parse_discovery)]
     discovery: Option<Discovery>,
-    /// Where clients of NBD connect to, such as 127.0.0.1:10809 or unix:/run/farflash/nbd.sock; give it again for one of the
+    /// Serve NBD at this place, such as 127.0.0.1:10809 or unix:/run/farflash/nbd.sock; give it again for one of the
     /// other kind. The n-th core has the port plus n, or the path with `.n` behind it. A volume is there only if
     /// `farflash volume restrict` says for which clients [default: nowhere]
     #[arg(long, value_name = "IP:PORT|unix:PATH")]
     nbd: Vec<NbdAddress>,
+    /// Let clients of NBD begin TLS with certificate.pem and key.pem of this directory; with clients.pem, the certificates of the
+    /// authorities for clients, `farflash volume restrict --nbd-certificate` names those that may open a volume
+    #[arg(long, value_name = "DIRECTORY")]
+    nbd_tls: Option<PathBuf>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -254,6 +259,7 @@ impl Serve {
             api: self.api.or(file.api).unwrap_or(API_DEFAULT),
             discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
             nbd: if self.nbd.is_empty() { file.nbd } else { self.nbd },
+            nbd_tls: self.nbd_tls.or(file.nbd_tls),
             cluster,
             format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
             create: self.create,

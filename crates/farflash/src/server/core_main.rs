@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use auth::Policy;
@@ -12,6 +13,7 @@ use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};
+use rustls::ServerConfig;
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
 use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
@@ -37,8 +39,10 @@ pub(super) struct Seat {
     pub(super) listen: SocketAddr,
     /// Where else it answers discovery.
     pub(super) discovery: Discovery,
-    /// Where it listens for other protocols than NVMe.
+    /// The places where it listens for other protocols than NVMe.
     pub(super) places: Vec<Place>,
+    /// The server's side of TLS for NBD, if clients may begin it.
+    pub(super) nbd_tls: Option<Arc<ServerConfig>>,
     /// What hosts are told instead of the address listened on.
     pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
@@ -68,7 +72,7 @@ pub(super) struct Bound {
     pub(super) portal: SocketAddr,
     /// Where else it answers discovery, if it does.
     pub(super) discovery: Option<SocketAddr>,
-    /// Where it listens for other protocols.
+    /// The places where it listens for other protocols.
     pub(super) places: Vec<Place>,
 }
 
@@ -122,7 +126,7 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     let authenticates = options.authentication.is_some();
     let core = NvmeCore::new(&handle, options);
     let bounds = Bounds { memory_bytes: seat.memory_bytes, authenticates };
-    let front_ends = FrontEnds::before(core.clone(), bounds);
+    let front_ends = FrontEnds::before(core.clone(), bounds, seat.nbd_tls);
     let at = |(place, listener)| (front_ends.at(&place), listener);
     let nvme = listeners.into_iter().map(|listener| (core.frontend(), listener));
     let doors = nvme.chain(others.into_iter().map(at)).collect();

@@ -14,7 +14,9 @@ use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::state::CoreLink;
 use super::taking::Taking;
-use super::{Discovery, ServeConfig, absent, core_ended, core_main, front_ends, preflight};
+use super::{
+    Discovery, ServeConfig, absent, core_ended, core_main, front_ends, nbd_tls, preflight,
+};
 use crate::failure::Failure;
 use crate::storage;
 
@@ -40,6 +42,7 @@ impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let mut places = preflight::places(config)?.into_iter();
+        let nbd_tls = config.nbd_tls.as_deref().map(nbd_tls::open).transpose()?;
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
         let lines = Lines::start()?;
@@ -57,6 +60,7 @@ impl CoreThreads {
                 listen: portal,
                 discovery,
                 places: places.next().unwrap_or_default(),
+                nbd_tls: nbd_tls.clone(),
                 advertise: config.advertise.clone(),
                 bound,
                 devices: config.devices.len(),

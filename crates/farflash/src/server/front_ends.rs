@@ -4,18 +4,19 @@
 //! connection goes to the front end of its place. NVMe's portal and its discovery are bound by themselves, as they were
 //! there first and have rules of their own.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
-
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use dataplane::Frontend;
 use io_traits::{Device, Listener};
 use iscsi_frontend::{IscsiCore, IscsiOptions};
-use nbd_frontend::{NbdFrontend, Way};
+use nbd_frontend::{NbdFrontend, NbdOptions, Way};
 use nvme_frontend::NvmeCore;
 use reactor::{Handle, TcpListener};
+use rustls::ServerConfig;
 
 use super::core_main::listen_patiently;
 use super::preflight;
@@ -49,8 +50,13 @@ pub(super) struct FrontEnds<D: Device> {
 
 impl<D: Device> FrontEnds<D> {
     /// Puts the other front ends before a core of NVMe.
-    pub(super) fn before(nvme: NvmeCore<Handle, D>, bounds: Bounds) -> Self {
-        let nbd = NbdFrontend::before(&nvme, nbd_limits(bounds.memory_bytes));
+    pub(super) fn before(
+        nvme: NvmeCore<Handle, D>,
+        bounds: Bounds,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
+        let options = NbdOptions { limits: nbd_limits(bounds.memory_bytes), tls };
+        let nbd = NbdFrontend::before(&nvme, options);
         let options =
             IscsiOptions { authenticates: bounds.authenticates, ..IscsiOptions::default() };
         let iscsi = IscsiCore::before((*nvme).clone(), options);

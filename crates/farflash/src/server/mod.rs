@@ -31,6 +31,7 @@ mod interfaces;
 mod lines;
 mod membership;
 mod message;
+mod nbd_tls;
 mod notify;
 mod offers;
 mod placement;
@@ -105,8 +106,10 @@ pub(crate) struct ServeConfig {
     pub(crate) advertise: Option<Advertised>,
     pub(crate) api: SocketAddr,
     pub(crate) discovery: Discovery,
-    /// Where clients of NBD connect to, as the first core has it; nowhere, if there is none.
+    /// The places for clients of NBD, as the first core has them.
     pub(crate) nbd: Vec<NbdAddress>,
+    /// The directory of certificate and key for NBD, and of the authorities of clients.
+    pub(crate) nbd_tls: Option<PathBuf>,
     /// How the server takes part in a service of several hosts.
     pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,

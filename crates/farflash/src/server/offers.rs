@@ -42,7 +42,7 @@ pub(super) struct IscsiOffer {
     pub(super) access: Access,
 }
 
-/// How a volume of this host is offered to clients of NBD.
+/// An offer of a volume of this host to clients of NBD.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct NbdOffer {
     /// Its name.
@@ -51,6 +51,21 @@ pub(super) struct NbdOffer {
     pub(super) core: usize,
     /// The clients, with the restrictions that hold for all hosts.
     pub(super) access: Access,
+}
+
+/// The ways by which clients of NBD can open a volume.
+struct Offered {
+    plain: bool,
+    encrypted: bool,
+    unix: bool,
+}
+
+impl Offered {
+    fn of(open_to: &NbdAccess, has_tls: bool) -> Self {
+        let plain = !open_to.networks.is_empty();
+        let encrypted = has_tls && (plain || !open_to.certificates.is_empty());
+        Self { plain, encrypted, unix: open_to.unix }
+    }
 }
 
 impl NbdOffer {
@@ -148,18 +163,26 @@ impl State {
 
     /// The addresses of an export of a core, of the ways by which clients may open it.
     pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
-        let by_network = !open_to.networks.is_empty() || !open_to.certificates.is_empty();
-        let link = &self.cores[core];
-        let told = link.places.iter().filter_map(|place| match place {
-            // The address by which hosts reach the portal.
-            Place::Nbd(NbdAddress::Tcp(at)) => by_network.then(|| {
-                let reached = SocketAddr::new(link.portal.ip(), at.port());
-                NbdAddress::Tcp(reached).uri(name)
-            }),
-            Place::Nbd(address @ NbdAddress::Unix(_)) => open_to.unix.then(|| address.uri(name)),
-            Place::Iscsi(_) => None,
-        });
-        told.collect()
+        let Offered { plain, encrypted, unix } = Offered::of(open_to, self.nbd_has_tls);
+        let (link, mut uris) = (&self.cores[core], Vec::new());
+        for place in &link.places {
+            match place {
+                Place::Nbd(NbdAddress::Tcp(at)) => {
+                    // The address by which hosts reach the portal.
+                    let reached = SocketAddr::new(link.portal.ip(), at.port());
+                    let uri = NbdAddress::Tcp(reached).uri(name);
+                    if encrypted {
+                        uris.push(uri.replacen("nbd:", "nbds:", 1));
+                    }
+                    uris.extend(plain.then_some(uri));
+                }
+                Place::Nbd(address @ NbdAddress::Unix(_)) => {
+                    uris.extend(unix.then(|| address.uri(name)));
+                }
+                Place::Iscsi(_) => {}
+            }
+        }
+        uris
     }
 
     /// The addresses by which initiators reach the iSCSI portal of a core, if it has one.

@@ -79,8 +79,8 @@ pub(super) fn places(config: &ServeConfig) -> Result<Vec<Vec<Place>>, Failure> {
             let place = base.of_core(index).map(Place::Nbd);
             places.push(place.ok_or_else(|| past_last_port("--nbd"))?);
         }
-        for base in &config.iscsi {
-            let place = on_core(*base, index).map(Place::Iscsi);
+        if let Some(base) = config.iscsi {
+            let place = on_core(base, index).map(Place::Iscsi);
             places.push(place.ok_or_else(|| past_last_port("--iscsi"))?);
         }
         Ok(places)

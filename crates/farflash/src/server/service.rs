@@ -77,6 +77,7 @@ impl Volumes {
         let state = State {
             devices,
             authenticates: config.authentication.is_some(),
+            nbd_has_tls: config.nbd_tls.is_some(),
             token_hash: token_hash(config.authentication.as_ref()),
             cores,
             started: Instant::now(),

@@ -36,7 +36,7 @@ pub(crate) struct CoreLink {
     pub(crate) local: SocketAddr,
     /// Where hosts are told to connect to.
     pub(crate) portal: SocketAddr,
-    /// Where it listens for other protocols than NVMe.
+    /// The places where it listens for other protocols than NVMe.
     pub(crate) places: Vec<Place>,
     pub(crate) mailbox: Sender<CoreMessage>,
 }
@@ -65,6 +65,8 @@ pub(super) struct State {
     pub(super) devices: Vec<ServedDevice>,
     /// Whether hosts have to know a volume's token.
     pub(super) authenticates: bool,
+    /// Clients of NBD may begin TLS.
+    pub(super) nbd_has_tls: bool,
     /// For which hash function new tokens are made.
     pub(super) token_hash: Hash,
     pub(super) cores: Vec<CoreLink>,

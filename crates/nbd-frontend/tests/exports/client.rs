@@ -125,6 +125,11 @@ impl Client {
         true
     }
 
+    /// Ends the connection without a word.
+    pub(crate) fn leave(self) {
+        self.stream.shutdown();
+    }
+
     /// Sends a request. Returns its cookie.
     pub(crate) async fn request(
         &mut self,

@@ -138,7 +138,7 @@ fn extents_tell_data_from_holes() {
     assert!(matches!(beyond, Err(VolumeError::OutOfRange { .. })), "{beyond:?}");
 }
 
-/// Of a volume that is all data one answer tells a bounded part: no core is kept from others by it.
+/// One answer tells a bounded part of a volume that is all data: no core is kept from others by it.
 #[test]
 fn long_extents_are_told_in_parts() {
     let device = TestDevice::new(300 * 256, true);

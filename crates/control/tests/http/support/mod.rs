@@ -136,6 +136,8 @@ impl VolumeService for MemoryService {
                 drive: control::Drive::default(),
                 slo: request.slo.unwrap_or_default(),
                 restrictions: request.restrictions.unwrap_or_default(),
+                nbd: control::NbdClients::default(),
+                nbd_uris: Vec::new(),
                 absent_interfaces: Vec::new(),
                 grace_until: None,
                 grace_seconds_left: None,
