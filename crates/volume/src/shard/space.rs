@@ -11,8 +11,9 @@
 //!   when nothing of the kind is left there is no space.
 //! - A5: a shard that finds no extent says so, and others give back what they have empty beyond
 //!   their own reserve. It waits for that only while others have any.
-//! - A8: on a full device as much can be written as was deallocated since it was full. Such a write takes the blocks set aside for
-//!   its map nodes out of the reserve of A2, and may leave the reserve short of a few.
+//! - A8: on a full device as much can be written as was deallocated since it was full. Such a write
+//!   takes the blocks set aside for its map nodes out of the reserve of A2, and may leave the
+//!   reserve short of a few.
 
 use io_traits::Device;
 use situations::{Phase, Situation, is_during, situation, situation_if};
