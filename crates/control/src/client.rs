@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::Response;
-use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 use uuid::Uuid;
 
@@ -15,6 +14,7 @@ use crate::api_url::{ApiUrl, BadApiUrl};
 use crate::awaited::Awaited;
 use crate::connecting::{Connecting, before_the_request};
 use crate::gate::AUDIT;
+use crate::resolving::Resolving;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
     Device, DeviceList, HostList, Problem, ProblemCode, QuotaList, Scrub, Server, StartScrub,
@@ -210,7 +210,7 @@ impl ApiClient {
             .max_idle_connections(0)
             .build();
         let incomplete_records = AtomicU64::new(0);
-        let agent = Agent::with_parts(config, Connecting::default(), DefaultResolver::default());
+        let agent = Agent::with_parts(config, Connecting::default(), Resolving);
         Ok(Self { agent, url, authorization: None, incomplete_records })
     }
 

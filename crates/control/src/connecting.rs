@@ -20,10 +20,13 @@ impl Connector for Connecting {
         details: &ConnectionDetails<'_>,
         chained: Option<()>,
     ) -> Result<Option<Self::Out>, Error> {
-        self.0
-            .connect(details, chained)
-            .map_err(|error| Error::Other(Box::new(NoConnection(error))))
+        self.0.connect(details, chained).map_err(not_begun)
     }
+}
+
+/// Marks an error of a request of which nothing was sent.
+pub(crate) fn not_begun(error: Error) -> Error {
+    Error::Other(Box::new(NoConnection(error)))
 }
 
 /// The error of a request of which nothing was sent, or else the one of a request that may have arrived. What is not

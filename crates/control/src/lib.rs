@@ -43,6 +43,7 @@ mod quota;
 mod refusals;
 mod relay;
 mod request;
+mod resolving;
 mod routes;
 mod scrub;
 mod server;

@@ -135,6 +135,8 @@ pub(crate) struct Inner<D: Device> {
     paging: Rc<Paging>,
     /// Blocks set aside for map nodes that operations under way will make dirty.
     reserved_blocks: Cell<u64>,
+    /// Blocks of data deallocated, less those that writes have added since (A8 of `space.rs`).
+    deallocated: Cell<u64>,
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,

@@ -174,6 +174,7 @@ impl<D: Device> Inner<D> {
             let next = state.map.borrow_mut().remove_some(start, end, &mut entries);
             match next {
                 Ok(next) => {
+                    self.note_deallocated(entries.len());
                     entries.iter().for_each(|(_, old)| self.reclaim_block(old.pba));
                     state.clear_unmap(LbaRange::new(piece.start, next - start), permit);
                     return Ok(());

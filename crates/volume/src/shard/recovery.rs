@@ -151,6 +151,7 @@ impl<D: Device> Inner<D> {
             counters: Rc::default(),
             paging: Rc::new(Paging::new(options.map_memory)),
             reserved_blocks: Cell::new(0),
+            deallocated: Cell::new(0),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
             secret: Cell::new(options.secret),

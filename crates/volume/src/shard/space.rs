@@ -11,6 +11,9 @@
 //!   when nothing of the kind is left there is no space.
 //! - A5: a shard that finds no extent says so, and others give back what they have empty beyond
 //!   their own reserve. It waits for that only while others have any.
+//! - A8: on a full device as much can be written as was deallocated since it was full. Such a write
+//!   takes the blocks set aside for its map nodes out of the reserve of A2, and may leave the
+//!   reserve short of a few.
 
 use io_traits::Device;
 use situations::{Phase, Situation, is_during, situation, situation_if};
@@ -29,6 +32,8 @@ const RESERVE_MAX: u64 = 2304;
 const RESERVE_MIN: u64 = 320;
 /// Such a part of the device is kept back.
 const RESERVE_PART: u64 = 256;
+/// Blocks of the reserve that writes of what was deallocated may leave in use (A8).
+const REFILL_NODES: u64 = 8;
 /// A device of which more than this part is unowned has extents to spare for large runs.
 const PLENTY_PART: u32 = 8;
 /// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
@@ -101,6 +106,33 @@ impl<D: Device> Inner<D> {
         (self.superblock.blocks / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
     }
 
+    /// Blocks that have to be free for a request, beside those for checkpoints: its own, and those that it must leave (A2, A8).
+    fn beside_checkpoints(&self, request: SpaceRequest) -> u64 {
+        let SpaceRequest { data, metadata, effect } = request;
+        match effect {
+            SpaceEffect::Growing if self.is_refill(data) => {
+                data + metadata.max(self.reserve() - REFILL_NODES)
+            }
+            SpaceEffect::Growing => data + metadata + self.reserve(),
+            SpaceEffect::Replacing | SpaceEffect::Reclaiming => data + metadata,
+        }
+    }
+
+    /// Returns whether so many blocks of data were deallocated and not written since (A8).
+    fn is_refill(&self, data: u64) -> bool {
+        data > 0 && data <= self.deallocated.get()
+    }
+
+    /// Notes that the map has lost so many blocks by a deallocation (A8).
+    pub(super) fn note_deallocated(&self, blocks: usize) {
+        self.deallocated.set(self.deallocated.get() + blocks as u64);
+    }
+
+    /// Notes that a write has added so many blocks to the map (A8).
+    pub(super) fn note_added(&self, blocks: u64) {
+        self.deallocated.set(self.deallocated.get().saturating_sub(blocks));
+    }
+
     /// Free blocks below which one more extent is reserved (A3).
     fn quarter(&self) -> u64 {
         u64::from(self.superblock.extent_blocks) / 4
@@ -119,8 +151,7 @@ impl<D: Device> Inner<D> {
     /// Returns whether there are blocks for the request, including those of extents reserved for it
     /// now.
     fn has_room(&self, request: SpaceRequest) -> bool {
-        let reserve = if request.effect == SpaceEffect::Growing { self.reserve() } else { 0 };
-        let wanted = request.data + request.metadata + reserve + self.required_free_blocks();
+        let wanted = self.beside_checkpoints(request) + self.required_free_blocks();
         let quarter = self.quarter();
         if self.counters.live.get() > DIRTY_NODES_MAX {
             self.suggest_checkpoint();
@@ -295,7 +326,7 @@ impl<D: Device> Inner<D> {
     fn may_find(&self, request: SpaceRequest) -> bool {
         let free = self.pool.borrow().free();
         let hoped = self.superseded_blocks() + self.epochs.borrow().pending();
-        let wanted = request.data + request.metadata + self.reserve() + self.blocks_for_tables();
+        let wanted = self.beside_checkpoints(request) + self.blocks_for_tables();
         free + hoped >= wanted || self.is_reclaiming()
     }
 

@@ -234,3 +234,58 @@ fn a_write_that_is_given_up_while_its_map_is_read_leaves_nothing_set_aside() {
     check(&mut sim, volume.shard());
     assert_eq!(sim.run_ok(tags(&volume, 7, 1)), [0]);
 }
+
+/// Fills a device, at random places if `scattered`; then deallocates 1 MiB, in pieces of `piece` blocks, and writes 1 MiB
+/// instead, again and again. Returns the number of blocks that had to be deallocated beside.
+fn refill(device_blocks: u64, scattered: bool, piece: u64) -> u64 {
+    const MIB: u64 = 256;
+    let device = TestDevice::new(device_blocks, false);
+    let (mut sim, volume) = fresh(&device, None, 4 * device_blocks);
+    let (shard, mut random) = (volume.shard().clone(), crate::common::Random(7));
+    let filled = match scattered {
+        true => sim.run_ok(async {
+            let mut place = || Lba(random.below(2 * device_blocks));
+            while volume.write(place(), data(1, 1), None).await.is_ok() {}
+            2 * device_blocks
+        }),
+        false => fill(&mut sim, &volume),
+    };
+    let before = shard.capacity();
+    let mut lacking = 0;
+    for cycle in 0..4 {
+        sim.run_ok(async {
+            for _ in 0..MIB / piece {
+                let mut lba = random.below(filled / piece) * piece;
+                while tags(&volume, lba, 1).await == [0] {
+                    lba = (lba + piece) % filled;
+                }
+                volume.unmap(range(lba, piece)).await.expect("possible");
+            }
+        });
+        let place = Lba(2 * device_blocks + cycle * MIB);
+        while sim.run_ok(volume.write(place, data(2, MIB), None)).is_err() {
+            lacking += 1;
+            let lba = (0..filled).find(|lba| sim.run_ok(tags(&volume, *lba, 1)) != [0]);
+            sim.run_ok(volume.unmap(range(lba.expect("it is full"), 1))).expect("possible");
+        }
+    }
+    let after = shard.capacity();
+    eprintln!(
+        "{device_blocks} blocks, scattered {scattered}, pieces of {piece}: {lacking} more deallocated; free {} -> {}, data {} -> \
+         {}, metadata {} -> {}",
+        before.free, after.free, before.data, after.data, before.metadata, after.metadata
+    );
+    check(&mut sim, &shard);
+    lacking
+}
+
+/// A8. On a full device 1 MiB can be written where 1 MiB was deallocated, and elsewhere.
+#[test]
+fn as_much_can_be_written_as_was_deallocated() {
+    for device_blocks in [1 << 14, 1 << 16] {
+        for (scattered, piece) in [(false, 256), (false, 32), (false, 1), (true, 1)] {
+            let lacking = refill(device_blocks, scattered, piece);
+            assert_eq!(lacking, 0, "{device_blocks} blocks, scattered {scattered}, {piece}");
+        }
+    }
+}
