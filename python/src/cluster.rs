@@ -173,7 +173,7 @@ impl Cluster {
         networks: Option<Vec<String>>,
         interfaces: Option<Vec<String>>,
     ) -> PyResult<String> {
-        let change = ChangeRestrictions { hosts, networks, interfaces };
+        let change = ChangeRestrictions { hosts, networks, interfaces, nbd: None };
         wait_to_the_end(py, self.0.start_restrict(volume, &change)).map(|record| json(&record))
     }
 

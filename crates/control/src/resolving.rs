@@ -33,7 +33,7 @@ impl Resolver for Resolving {
         let (host, port) = place(uri).ok_or(Error::HostNotFound)?;
         let found = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
             Ok(address) => vec![SocketAddr::new(address, port)].into_iter(),
-            Err(_) => look_up((host.to_owned(), port), timeout)?,
+            Err(_) => look_up(&(host.to_owned(), port), timeout)?,
         };
         let mut all = self.empty();
         for address in found.take(ADDRESSES_MAX) {
@@ -57,7 +57,10 @@ fn place(uri: &Uri) -> Option<(&str, u16)> {
 }
 
 /// Looks a name up within the time, unless no thread can be had (H1).
-fn look_up(place: (String, u16), timeout: NextTimeout) -> Result<vec::IntoIter<SocketAddr>, Error> {
+fn look_up(
+    place: &(String, u16),
+    timeout: NextTimeout,
+) -> Result<vec::IntoIter<SocketAddr>, Error> {
     let (sender, found) = sync_channel(1);
     let asked = place.clone();
     let thread = Builder::new().name("look-up".to_owned()).spawn(move || {

@@ -267,23 +267,8 @@ impl Desk {
                     let counts = self.scrubbers.iter().map(|scrubber| scrubber.counts());
                     let _ = answer.send(counts.collect());
                 }
-                CoreMessage::Announce { record, export, target } => {
-                    let uuid = record.uuid;
-                    core.announce(record);
-                    match export {
-                        Some(export) => self.front_ends.nbd.announce(*export),
-                        None => self.front_ends.nbd.withdraw(uuid),
-                    }
-                    match target {
-                        Some(target) => self.front_ends.iscsi.announce(*target),
-                        None => self.front_ends.iscsi.withdraw(uuid),
-                    }
-                }
-                CoreMessage::Withdraw { id } => {
-                    core.withdraw(id);
-                    self.front_ends.nbd.withdraw(id);
-                    self.front_ends.iscsi.withdraw(id);
-                }
+                CoreMessage::Announce(announcement) => self.front_ends.announce(*announcement),
+                CoreMessage::Withdraw { id } => self.front_ends.withdraw(id),
                 CoreMessage::Renew { device, way } => self.renew(device, &way),
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {
                     let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
@@ -468,7 +453,7 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         }
         CoreMessage::TakeUp(_)
         | CoreMessage::Admit
-        | CoreMessage::Announce { .. }
+        | CoreMessage::Announce(_)
         | CoreMessage::Withdraw { .. }
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }

@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use dataplane::Frontend;
 use io_traits::{Device, Listener};
-use iscsi_frontend::{IscsiCore, IscsiOptions};
-use nbd_frontend::{NbdFrontend, NbdOptions, Way};
-use nvme_frontend::NvmeCore;
+use iscsi_frontend::{IscsiCore, IscsiOptions, TargetRecord};
+use nbd_frontend::{ExportRecord, NbdFrontend, NbdOptions, Way};
+use nvme_frontend::{DiscoveryRecord, NvmeCore};
 use reactor::{Handle, TcpListener};
 use rustls::ServerConfig;
+use uuid::Uuid;
 
 use super::core_main::listen_patiently;
 use super::preflight;
@@ -32,13 +33,21 @@ pub(crate) enum Place {
     Iscsi(SocketAddr),
 }
 
-/// What holds for all protocols of a core.
+/// Bounds of all protocols of a core.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     /// Memory for data.
     pub(super) memory_bytes: u64,
     /// True if hosts have to authenticate themselves.
     pub(super) authenticates: bool,
+}
+
+/// A volume as each protocol's clients find it; `None` where they do not.
+#[derive(Debug)]
+pub(super) struct Announcement {
+    pub(super) record: DiscoveryRecord,
+    pub(super) export: Option<ExportRecord>,
+    pub(super) target: Option<TargetRecord>,
 }
 
 /// The front ends of a core, one for each protocol.
@@ -61,6 +70,27 @@ impl<D: Device> FrontEnds<D> {
             IscsiOptions { authenticates: bounds.authenticates, ..IscsiOptions::default() };
         let iscsi = IscsiCore::before((*nvme).clone(), options);
         Self { nvme, nbd, iscsi }
+    }
+
+    /// Lets clients of all protocols find a volume.
+    pub(super) fn announce(&self, Announcement { record, export, target }: Announcement) {
+        let uuid = record.uuid;
+        self.nvme.announce(record);
+        match export {
+            Some(export) => self.nbd.announce(export),
+            None => self.nbd.withdraw(uuid),
+        }
+        match target {
+            Some(target) => self.iscsi.announce(target),
+            None => self.iscsi.withdraw(uuid),
+        }
+    }
+
+    /// Lets no client find it any more.
+    pub(super) fn withdraw(&self, uuid: Uuid) {
+        self.nvme.withdraw(uuid);
+        self.nbd.withdraw(uuid);
+        self.iscsi.withdraw(uuid);
     }
 
     /// The front end of the connections that come at `place`.

@@ -5,9 +5,7 @@ use std::fmt;
 
 use access::Access;
 use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
-use iscsi_frontend::TargetRecord;
-use nbd_frontend::ExportRecord;
-use nvme_frontend::{DiscoveryRecord, NvmeStats};
+use nvme_frontend::NvmeStats;
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
 use tokio::sync::oneshot;
@@ -17,6 +15,7 @@ use volume::{CutOff, ExtentAllocator, OpenError, Superblock, Terms, VolumeError,
 
 use super::device_set::Source;
 use super::fence::Fence;
+use super::front_ends::Announcement;
 use super::scrubber::{ScrubCounts, ScrubReport};
 use super::sharing::CoreShare;
 
@@ -135,13 +134,7 @@ pub(crate) enum CoreMessage {
     /// Tell hosts that ask where a device is.
     Place { device: usize, domain: Box<FailureDomain> },
     /// Let hosts find a volume of any core, here or elsewhere.
-    Announce {
-        record: DiscoveryRecord,
-        /// The same for clients of NBD, if any may open it.
-        export: Option<Box<ExportRecord>>,
-        /// The same for iSCSI initiators, if it is served here.
-        target: Option<Box<TargetRecord>>,
-    },
+    Announce(Box<Announcement>),
     /// Let hosts find it no more.
     Withdraw { id: Uuid },
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say

@@ -16,7 +16,7 @@ use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
 
 use super::directory;
-use super::front_ends::Place;
+use super::front_ends::{Announcement, Place};
 use super::message::CoreMessage;
 use super::state::State;
 use crate::nbd_address::NbdAddress;
@@ -33,7 +33,7 @@ pub(super) struct Offer {
     pub(super) iscsi: Option<IscsiOffer>,
 }
 
-/// How a volume of this host is offered to iSCSI initiators.
+/// An offer of a volume of this host to iSCSI initiators.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct IscsiOffer {
     /// Addresses of its portal.
@@ -201,17 +201,18 @@ impl State {
     pub(super) fn offer(&self, uuid: Uuid, source: Source, offer: Option<Offer>) {
         self.offers.set(uuid, source, offer, |now| {
             for (index, core) in self.cores.iter().enumerate() {
-                let message = match now.cloned() {
-                    Some(Offer { addresses, restrictions, nbd, iscsi }) => {
-                        let record = DiscoveryRecord { uuid, addresses, restrictions };
-                        let export = nbd.map(|offer| Box::new(self.export(uuid, index, offer)));
-                        let target = iscsi.map(|IscsiOffer { addresses, access }| {
-                            Box::new(TargetRecord { uuid, addresses, access })
-                        });
-                        CoreMessage::Announce { record, export, target }
-                    }
-                    None => CoreMessage::Withdraw { id: uuid },
-                };
+                let message =
+                    match now.cloned() {
+                        Some(Offer { addresses, restrictions, nbd, iscsi }) => {
+                            let record = DiscoveryRecord { uuid, addresses, restrictions };
+                            let export = nbd.map(|offer| self.export(uuid, index, offer));
+                            let target = iscsi.map(|IscsiOffer { addresses, access }| {
+                                TargetRecord { uuid, addresses, access }
+                            });
+                            CoreMessage::Announce(Box::new(Announcement { record, export, target }))
+                        }
+                        None => CoreMessage::Withdraw { id: uuid },
+                    };
                 // A core that has ended answers no host either.
                 let _ = core.mailbox.send(message);
             }

@@ -32,7 +32,7 @@ use task::Tasks;
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CloseReason {
-    /// What came is none of the protocol, or not now.
+    /// The bytes are no PDU, or one that may not come now.
     ProtocolError(&'static str),
     /// A digest does not match.
     Digest,
