@@ -68,7 +68,7 @@ fn announce(core: &SimCore, frontend: &NbdFrontend) {
 
 async fn create(core: &SimCore, uuid: Uuid, name: &str, access: &Access, metadata: MetadataSize) {
     let spec = VolumeSpec { uuid, name: name.into(), blocks: BLOCKS };
-    let access = access.encode().expect("short").into();
+    let access = access.encode().expect("short");
     let terms = Terms { access, metadata, ..Terms::default() };
     core.create_volume(0, spec, terms).await.expect("room for a volume");
 }
