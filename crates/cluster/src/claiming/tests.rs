@@ -22,7 +22,7 @@ fn register(store: &mut MemoryStore, keys: &Keys, host: &HostRecord) -> i64 {
     let lease = store.grant_lease(Duration::from_secs(3));
     let own = Op::Put { key: keys.host(host.id), value: document(host), lease: Some(lease) };
     let (key, value) = (keys.registered(host.id), document(&host.session));
-    store.txn(&[], &[own, Op::Put { key, value, lease: None }], &[]);
+    store.txn(&[], &[own, Op::Put { key, value, lease: None }], &[]).expect("it lives");
     lease
 }
 
@@ -36,7 +36,7 @@ fn step(
     match claiming.action() {
         Action::Read(keys) => {
             let gets: Vec<Op> = keys.into_iter().map(Op::Get).collect();
-            let reply = store.txn(&[], &gets, &[]);
+            let reply = store.txn(&[], &gets, &[]).expect("a read");
             claiming.on_read(&reply.read, now).err().map(|_| false)
         }
         Action::Wait { .. } => {
@@ -46,7 +46,7 @@ fn step(
         Action::Seek(_) => claiming.on_not_seen().err().map(|_| false),
         Action::Commit => {
             let (compare, then, or_else) = claiming.transaction(lease);
-            let reply = store.txn(&compare, &then, &or_else);
+            let reply = store.txn(&compare, &then, &or_else).expect("it lives");
             claiming.on_committed(&reply).map_or(Some(false), |made| made.map(|_| true))
         }
     }
