@@ -92,3 +92,27 @@ fn a_device_passes_on_only_when_its_holder_has_stopped() {
         assert!(caught, "{which:?}");
     }
 }
+
+/// F9: etcd is restored from a backup in which a host had given a device back that it has claimed again since. The device
+/// carries the later claim: no other host gets it without a word.
+#[test]
+fn a_later_claim_of_the_host_that_etcd_knows_counts_too() {
+    let (mut store, keys) = (MemoryStore::default(), Keys { prefix: "/t/".to_owned() });
+    let [a, b] = [1, 2].map(host);
+    let lease = register(&mut store, &keys, &b);
+    let device = Uuid::from_u128(9);
+    let mut record = ClaimRecord::of(&a, Claim { device, ..Claim::default() });
+    record.number = 4;
+    let note = Op::Put { key: keys.claimed(device), value: document(&record), lease: None };
+    store.txn(&[], &[note], &[]).expect("no lease is named");
+    for (number, is_free) in [(4, true), (5, false)] {
+        let mark = Some(Mark { number, ..record.mark() });
+        let claim = Claim { device, belongs: true, mark, ..Claim::default() };
+        let mut claiming = Claiming::new(keys.clone(), &b, claim, None);
+        let ended = std::iter::repeat_with(|| {
+            let mut apart = store.clone();
+            step(&mut apart, &mut claiming, lease, BootTime::default())
+        });
+        assert_eq!(ended.flatten().next(), Some(is_free), "{number}");
+    }
+}
