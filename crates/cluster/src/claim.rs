@@ -33,9 +33,11 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Returns whether a device that carries this was claimed later than by `known`, and by another host.
+    /// Returns whether a device that carries this was claimed later than by `known`.
+    ///
+    /// Two claims of one number are those of two hosts, of which an etcd that was restored has forgotten one.
     #[must_use]
     pub fn is_later_than(&self, known: &Self) -> bool {
-        self.host != known.host && self.number >= known.number
+        self.number > known.number || (self.number == known.number && self.host != known.host)
     }
 }

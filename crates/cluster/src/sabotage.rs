@@ -1,18 +1,49 @@
-//! Ways to break decisions on purpose, which tests must notice. Outside of them nothing is ever broken.
+//! Ways to break decisions on purpose, so that tests can show that they would notice.
+//!
+//! Without the feature `sabotage` nothing is ever broken, and the compiler removes every trace.
 
 mutation_points::mutations! {
-    if test;
+    if any(test, feature = "sabotage");
     /// One broken promise.
-    #[cfg_attr(not(test), allow(dead_code, reason = "chosen by tests only"))]
-    pub(crate) enum Sabotage {
-        /// The device of a living host is taken.
+    #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
+    #[cfg_attr(not(any(test, feature = "sabotage")), allow(dead_code, reason = "chosen by tests only"))]
+    pub enum Sabotage {
+        /// The device of a living host is taken (F7).
         TakeFromLiving,
         /// The fence of the former holder is not waited for (N3).
         NoWaitForFence,
+        /// That the holder was not back meanwhile is not compared (F7).
+        IgnoreReturn,
+        /// A later mark on the device is not looked at (F9).
+        IgnoreMark,
+        /// What is asked for in a session is carried out in another, too (E5).
+        OutliveSession,
+        /// A change does not compare the claim of its device (F3).
+        ChangeUnclaimed,
+        /// A tenure is confirmed as of the answer, not of the question (N1).
+        ConfirmAtAnswer,
+        /// A claim that is another's is kept (F4).
+        KeepLost,
+        /// A claim that etcd does not have is made again, whatever it has in its place (F8).
+        ClaimAgainAlways,
+        /// The session goes on when its lease has ended, and its record with it (E1).
+        OutliveLease,
+        /// That a watch is silent is not noticed (E7).
+        TrustWatch,
+        /// A name is taken that another volume has.
+        TakeAnyName,
+        /// A change is judged by an old view, or another comes between (D1).
+        JudgeAlone,
+        /// A quota is divided although another has divided it meanwhile.
+        RegrantBlindly,
+        /// The name of a volume that is gone stays taken.
+        KeepName,
+        /// A claim is given back by deleting whatever claim is there.
+        GiveBackAny,
     }
 
     /// Breaks the decisions of this thread so from now on, or no more.
-    pub(crate) fn sabotage;
+    pub fn sabotage;
     /// Returns whether this promise is broken.
     pub(crate) fn broken;
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::view::View;
+use crate::View;
 use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Word};
 use crate::{ClaimRecord, HostRecord, VolumeRecord};
 

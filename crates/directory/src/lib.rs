@@ -90,7 +90,6 @@ mod etcd;
 mod http;
 mod identity;
 mod sighting;
-mod view;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -102,8 +101,9 @@ use uuid::Uuid;
 pub use alone::Alone;
 pub use boot_time::BootClock;
 pub use cluster::{
-    BootTime, Claim, ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
-    Mark, RestrictionsRecord, Tenure, Term, VolumeRecord, VolumeState, Word,
+    Admit, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, DirectoryError, Event,
+    GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, RestrictionsRecord, Sighting,
+    Tenure, Term, View, VolumeRecord, VolumeState, Word,
 };
 #[cfg(feature = "fuzzing")]
 pub use etcd::take_answer;
@@ -112,192 +112,10 @@ pub use etcd::{
 };
 pub use http::{HttpAnswer, HttpError, HttpRequest};
 pub use identity::Identity;
-pub use sighting::{Seek, Sighting};
-pub use view::{Reach, View};
+pub use sighting::Seek;
 
 /// The answer to a question to the directory, later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, DirectoryError>> + Send + 'a>>;
-
-/// Says by what the cluster holds whether a change may be made; if not, why.
-pub type Admit = Arc<dyn Fn(&View) -> Result<(), String> + Send + Sync>;
-
-/// Why the directory refused something, or did not do it.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum DirectoryError {
-    /// It cannot be asked now. A change that was under way is done or not; asking later tells.
-    #[error("the directory cannot be reached: {reason}")]
-    Unreachable {
-        /// What is known.
-        reason: String,
-    },
-    /// Another volume of the cluster has the name.
-    #[error("a volume `{name}` exists already")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
-    /// The one who judges says no: nothing was changed.
-    #[error("{detail}")]
-    NotAdmitted {
-        /// Why.
-        detail: String,
-    },
-    /// Another host serves the device (F3): nothing was changed.
-    #[error("the device is served by host {holder}")]
-    Fenced {
-        /// The name of that host.
-        holder: String,
-    },
-    /// The device is another host's, and that host lives.
-    #[error("the device {device} is served by host {holder}, which is alive")]
-    HolderLives {
-        /// The device's name here.
-        device: String,
-        /// The name of that host.
-        holder: String,
-    },
-    /// The device was another host's, which did not give it back.
-    #[error(
-        "the device {device} was served by host {holder}, which is gone but did not give it back"
-    )]
-    HolderLost {
-        /// The device's name here.
-        device: String,
-        /// The name of that host.
-        holder: String,
-        /// Whether it was to stop by itself (F7).
-        is_fenced: bool,
-    },
-    /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
-    #[error(
-        "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it where nobody sees that"
-    )]
-    HolderMayServe {
-        /// The device's name here.
-        device: String,
-        /// The name of that host, or [`Word::UNKNOWN_HOST`].
-        holder: String,
-    },
-    /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this
-    /// host, too.
-    #[error(
-        "the device {device} is host {holder}'s, which the directory has lost but which {sighting}"
-    )]
-    HolderSeen {
-        /// The device's name here.
-        device: String,
-        /// The name of that host.
-        holder: String,
-        /// Where and how it was seen.
-        sighting: Sighting,
-    },
-    /// The device was claimed in this cluster before, as it says, and the directory does not know by whom (F8).
-    #[error(
-        "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
-         restored from an older backup"
-    )]
-    Forgotten {
-        /// The device's name here.
-        device: String,
-    },
-    /// The device carries the mark of a later claim than the directory knows of (F9).
-    #[error(
-        "the device {device} was claimed by host {holder} later than the directory knows, as one does not that is restored from an \
-         older backup"
-    )]
-    ClaimedLater {
-        /// The device's name here.
-        device: String,
-        /// The name of that host.
-        holder: String,
-    },
-    /// This machine has no id by which it could be told from others.
-    #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
-    NoMachineId,
-    /// A host of this id or name lives.
-    #[error("{what}")]
-    HostLives {
-        /// Which, and why it is in the way.
-        what: String,
-    },
-    /// What is stored under the cluster's prefix is not ours, or of a newer release, or of another cluster than before.
-    #[error("{what}")]
-    Foreign {
-        /// The key, and what is wrong with it.
-        what: String,
-    },
-}
-
-impl DirectoryError {
-    /// Why the directory cannot be asked, for who has said already that it cannot, as a view does that is
-    /// [cut off](View::cut_off).
-    #[must_use]
-    pub fn reason(&self) -> String {
-        match self {
-            Self::Unreachable { reason } => reason.clone(),
-            error => error.to_string(),
-        }
-    }
-}
-
-/// Another division of an owner's quota.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Regrant {
-    /// Whose quota it is.
-    pub owner: String,
-    /// How it is divided; empty if nothing was recorded.
-    pub before: GrantsRecord,
-    /// How it is to be.
-    pub after: GrantsRecord,
-    /// Hosts that must be gone for that.
-    pub gone: Vec<Uuid>,
-}
-
-/// A disagreement that [`Directory::reconcile`] leaves as it is.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Conflict {
-    /// The name of this volume is another's: it is reached by its id only.
-    Name {
-        /// The volume.
-        id: Uuid,
-        /// The name.
-        name: String,
-        /// Whose it is.
-        holder: Uuid,
-    },
-    /// A volume of this id lies on another device, too, and that one has the record.
-    Volume {
-        /// The id.
-        id: Uuid,
-        /// The device of the record.
-        device: Uuid,
-    },
-}
-
-/// What a host has to act upon.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Event {
-    /// The directory is there, and all claims hold: records are to be compared with the devices.
-    Connected,
-    /// What this host has claimed and was not told to have lost before is its own, as the directory was asked at `asked`. Told
-    /// only where the host's tenure ends by itself, and may have ended: it is to be renewed (F7).
-    Held {
-        /// When it was asked.
-        asked: BootTime,
-    },
-    /// The directory is away. What is served goes on, for as long as the host's tenure lasts.
-    CutOff {
-        /// What is known.
-        reason: String,
-    },
-    /// The device is another's, or was: stop to serve it (F4, F5).
-    ClaimLost {
-        /// The device.
-        device: Uuid,
-        /// The name of its host; `None` if that has given it back.
-        holder: Option<String>,
-    },
-}
 
 /// How hosts agree on who serves what. See the crate's own text for what is promised.
 pub trait Directory: Send + Sync + 'static {

@@ -325,14 +325,14 @@ fn the_whereabouts_of_a_host_that_is_gone_are_those_of_its_claims() {
     assert_eq!(view.named("a"), None);
 }
 
-/// A mark that another host left is later if it counts as far: two claims of one number were made by directories that did
+/// A mark is later if it counts further, or as far and another host left it: two claims of one number were made by directories that did
 /// not know of each other.
 #[test]
-fn a_mark_is_later_if_another_host_counted_as_far() {
+fn a_mark_is_later_if_it_counts_further_or_another_host_as_far() {
     let mark = |number, host| Mark { number, host: id(host), host_name: String::new() };
     let known = mark(5, 1);
     for (number, host, is_later) in
-        [(4, 2, false), (5, 2, true), (6, 2, true), (4, 1, false), (5, 1, false), (6, 1, false)]
+        [(4, 2, false), (5, 2, true), (6, 2, true), (4, 1, false), (5, 1, false), (6, 1, true)]
     {
         assert_eq!(mark(number, host).is_later_than(&known), is_later, "{number} of {host}");
     }

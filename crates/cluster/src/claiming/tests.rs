@@ -22,7 +22,7 @@ fn register(store: &mut MemoryStore, keys: &Keys, host: &HostRecord) -> i64 {
     let lease = store.grant_lease(Duration::from_secs(3));
     let own = Op::Put { key: keys.host(host.id), value: document(host), lease: Some(lease) };
     let (key, value) = (keys.registered(host.id), document(&host.session));
-    store.txn(&[], &[own, Op::Put { key, value, lease: None }], &[]);
+    store.txn(&[], &[own, Op::Put { key, value, lease: None }], &[]).expect("it lives");
     lease
 }
 
@@ -36,7 +36,7 @@ fn step(
     match claiming.action() {
         Action::Read(keys) => {
             let gets: Vec<Op> = keys.into_iter().map(Op::Get).collect();
-            let reply = store.txn(&[], &gets, &[]);
+            let reply = store.txn(&[], &gets, &[]).expect("a read");
             claiming.on_read(&reply.read, now).err().map(|_| false)
         }
         Action::Wait { .. } => {
@@ -46,7 +46,7 @@ fn step(
         Action::Seek(_) => claiming.on_not_seen().err().map(|_| false),
         Action::Commit => {
             let (compare, then, or_else) = claiming.transaction(lease);
-            let reply = store.txn(&compare, &then, &or_else);
+            let reply = store.txn(&compare, &then, &or_else).expect("it lives");
             claiming.on_committed(&reply).map_or(Some(false), |made| made.map(|_| true))
         }
     }
@@ -90,5 +90,29 @@ fn a_device_passes_on_only_when_its_holder_has_stopped() {
         let caught = is_caught();
         sabotage(None);
         assert!(caught, "{which:?}");
+    }
+}
+
+/// F9: etcd is restored from a backup in which a host had given a device back that it has claimed again since. The device
+/// carries the later claim: no other host gets it without a word.
+#[test]
+fn a_later_claim_of_the_host_that_etcd_knows_counts_too() {
+    let (mut store, keys) = (MemoryStore::default(), Keys { prefix: "/t/".to_owned() });
+    let [a, b] = [1, 2].map(host);
+    let lease = register(&mut store, &keys, &b);
+    let device = Uuid::from_u128(9);
+    let mut record = ClaimRecord::of(&a, Claim { device, ..Claim::default() });
+    record.number = 4;
+    let note = Op::Put { key: keys.claimed(device), value: document(&record), lease: None };
+    store.txn(&[], &[note], &[]).expect("no lease is named");
+    for (number, is_free) in [(4, true), (5, false)] {
+        let mark = Some(Mark { number, ..record.mark() });
+        let claim = Claim { device, belongs: true, mark, ..Claim::default() };
+        let mut claiming = Claiming::new(keys.clone(), &b, claim, None);
+        let ended = std::iter::repeat_with(|| {
+            let mut apart = store.clone();
+            step(&mut apart, &mut claiming, lease, BootTime::default())
+        });
+        assert_eq!(ended.flatten().next(), Some(is_free), "{number}");
     }
 }

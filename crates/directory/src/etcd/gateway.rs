@@ -4,13 +4,14 @@
 
 #[cfg(feature = "fuzzing")]
 mod fuzzing;
+mod store;
 mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use cluster::{Compare, KeyValue, Op, TxnReply};
+use cluster::{Compare, Compared, KeyValue, Op, TxnReply};
 use hyper::{HeaderMap, Method, StatusCode, header};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use super::access::Access;
 use crate::http::{HttpAnswer, HttpError, HttpRequest};
 #[cfg(feature = "fuzzing")]
 pub use fuzzing::take_answer;
-pub(super) use watch::{Watch, WatchEvent};
+pub(super) use watch::Watch;
 
 /// Longest answer that is taken, and longest event.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -27,8 +28,6 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const SAID_CHARS_MAX: usize = 200;
 /// Keys of a page of a range.
 const PAGE_KEYS: u64 = 500;
-/// Changes of a transaction at most; etcd's own bound is 128 by default.
-pub(super) const TXN_OPS_MAX: usize = 100;
 
 /// The codes of gRPC by which it says that it did not do what was asked, and will not: invalid argument, not found, permission
 /// denied, resource exhausted. By others, such as unavailable, it does not know.
@@ -101,15 +100,6 @@ pub(super) struct RangeAnswer {
     /// Keys in the range, also those that were not asked for.
     #[serde(default, deserialize_with = "int")]
     count: i64,
-}
-
-/// What there is beside what was known at a revision.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Compared {
-    /// Keys that there are.
-    pub(super) keys: u64,
-    /// Whether one of them was made or changed behind that revision.
-    pub(super) is_changed: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -190,20 +180,12 @@ impl GatewayError {
 }
 
 impl TxnAnswer {
-    /// The revision of the changes, if there were any.
-    pub(super) fn revision(&self) -> i64 {
-        self.header.revision
-    }
-
     /// Returns the answer as decisions take it in.
-    pub(super) fn reply(&self) -> TxnReply {
-        let read = self.read().map(Option::<&KeyValue>::cloned).collect();
-        TxnReply { succeeded: self.succeeded, revision: self.revision(), read }
-    }
-
-    /// The keys that were read, in the order of the reads.
-    pub(super) fn read(&self) -> impl Iterator<Item = Option<&KeyValue>> {
-        self.responses.iter().filter_map(|op| Some(op.response_range.as_ref()?.kvs.first()))
+    pub(super) fn reply(self) -> TxnReply {
+        let (succeeded, revision) = (self.succeeded, self.header.revision);
+        let ranges = self.responses.into_iter().filter_map(|op| op.response_range);
+        let read = ranges.map(|range| range.kvs.into_iter().next()).collect();
+        TxnReply { succeeded, revision, read }
     }
 }
 

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cluster::Node;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::{Shared, session};
+use super::Machine;
 use crate::DirectoryError;
 
 /// Longer than a server runs.
@@ -25,8 +26,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Begins the first session; see [`session::join`].
-    pub(super) async fn start(shared: Arc<Shared>) -> Result<Self, DirectoryError> {
+    /// Begins the first session; see [`Node::join`].
+    pub(super) async fn start(node: Arc<Node<Machine>>) -> Result<Self, DirectoryError> {
         let (stop, stopped) = oneshot::channel::<()>();
         let (answer, joined) = oneshot::channel();
         let runtime = Builder::new_current_thread()
@@ -36,11 +37,11 @@ impl Keeper {
             .build()
             .map_err(|error| no_thread(&error))?;
         let keep = async move {
-            match session::join(&shared).await {
+            match node.join().await {
                 Ok(first) => {
                     // Who waited for it may have gone, which is seen below.
                     let _ = answer.send(Ok(()));
-                    session::keep(shared, first).await;
+                    node.keep(first).await;
                 }
                 Err(error) => drop(answer.send(Err(error))),
             }

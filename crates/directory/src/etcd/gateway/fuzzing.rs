@@ -1,8 +1,9 @@
 //! etcd's answers without etcd, for `fuzz/`.
 
+use cluster::WatchEvent;
+
 use super::watch::WatchAnswer;
 use super::*;
-use crate::etcd::session::apply;
 use crate::{EtcdCredentials, View};
 
 /// Under which the keys of the view lie.
@@ -19,16 +20,20 @@ pub fn take_answer(status: u16, body: &[u8]) -> View {
     let access = EtcdCredentials::default().open(&address).expect("nothing to read");
     let gateway = Gateway::new("127.0.0.1:2379".to_owned(), Duration::ZERO, access);
     let mut view = View::default();
-    let mut put = |kv: &KeyValue, value: Option<&[u8]>| apply(&mut view, PREFIX, &kv.key, value);
+    let mut put = |kv: &KeyValue, value: Option<&[u8]>| view.apply(PREFIX, &kv.key, value);
     if let Ok(range) = gateway.decode::<RangeAnswer>(body) {
         range.kvs.iter().for_each(|kv| put(kv, Some(&kv.value)));
     }
     if let Ok(txn) = gateway.decode::<TxnAnswer>(body) {
-        txn.read().flatten().for_each(|kv| put(kv, Some(&kv.value)));
+        txn.reply().read.iter().flatten().for_each(|kv| put(kv, Some(&kv.value)));
     }
     let watched = gateway.decode::<Streamed<WatchAnswer>>(body);
     if let Ok(answer) = watched.and_then(|answer| gateway.streamed(answer)) {
-        answer.events.iter().for_each(|event| put(&event.kv, event.put()));
+        answer
+            .events
+            .into_iter()
+            .map(WatchEvent::from)
+            .for_each(|event| put(&event.kv, event.put()));
     }
     let kept = gateway.decode::<Streamed<LeaseAnswer>>(body);
     drop(kept.and_then(|answer| gateway.streamed(answer)));

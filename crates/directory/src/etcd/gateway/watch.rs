@@ -1,6 +1,6 @@
 //! Being told of changes: one long answer, a line of JSON for each event.
 
-use cluster::KeyValue;
+use cluster::{KeyValue, WatchEvent};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct WatchAnswer {
     #[serde(default)]
-    pub(crate) events: Vec<WatchEvent>,
+    pub(crate) events: Vec<WireEvent>,
     #[serde(default)]
     canceled: bool,
     #[serde(default)]
@@ -25,11 +25,11 @@ pub(crate) struct WatchAnswer {
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct WatchEvent {
+pub(crate) struct WireEvent {
     #[serde(default, rename = "type")]
     kind: EventKind,
     #[serde(with = "WireKeyValue")]
-    pub(crate) kv: KeyValue,
+    kv: KeyValue,
 }
 
 #[derive(Debug, Default, Deserialize, Eq, PartialEq)]
@@ -41,18 +41,9 @@ enum EventKind {
     Delete,
 }
 
-impl WatchEvent {
-    /// By how many keys there are more.
-    pub(crate) fn more_keys(&self) -> i64 {
-        match self.kind {
-            EventKind::Put => i64::from(self.kv.create_revision == self.kv.mod_revision),
-            EventKind::Delete => -1,
-        }
-    }
-
-    /// The value that the key has now.
-    pub(crate) fn put(&self) -> Option<&[u8]> {
-        (self.kind == EventKind::Put).then_some(&self.kv.value)
+impl From<WireEvent> for WatchEvent {
+    fn from(event: WireEvent) -> Self {
+        Self { kv: event.kv, is_deleted: event.kind == EventKind::Delete }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Changes about a device that this process has claimed.
 
-use cluster::{Compare, Op, document};
+use crate::{Compare, Op, document};
 use uuid::Uuid;
 
-use super::{CLAIM_ROUNDS, Shared};
+use super::{CLAIM_ROUNDS, Node};
 use crate::ClaimRecord;
 use crate::DirectoryError;
+use crate::World;
+use crate::store::Store;
 
 /// What became of a change.
 enum Tried {
@@ -16,7 +18,7 @@ enum Tried {
     Overtaken,
 }
 
-impl Shared {
+impl<W: World> Node<W> {
     /// Makes changes about a device that this process has claimed (F3). `false`: one of the other
     /// conditions does not hold, and nothing was changed.
     pub(super) async fn change(
@@ -56,20 +58,20 @@ impl Shared {
             ops.push(Op::Put { key: changed.clone(), value, lease });
         }
         let otherwise = [key, self.keys.host(held.record.host), changed].map(Op::Get);
-        let answer = connection.gateway.txn(&compare, &ops, &otherwise).await;
+        let answer = connection.store.txn(&compare, &ops, &otherwise).await;
         let answer = answer.map_err(|error| match then {
             [] => self.failed(error),
             _ => self.given_up(&connection, error),
         })?;
         if answer.succeeded {
             if !then.is_empty() {
-                self.note_change(device, held.epoch, answer.revision());
-                self.seen(answer.revision()).await;
+                self.note_change(device, held.epoch, answer.revision);
+                self.seen(answer.revision).await;
             }
             return Ok(Tried::Changed);
         }
-        let mut read = answer.read();
-        let [claim, host, changed] = [(); 3].map(|()| read.next().flatten());
+        let mut read = answer.read.iter();
+        let [claim, host, changed] = [(); 3].map(|()| read.next().and_then(Option::as_ref));
         if claim.is_some_and(|claim| claim.mod_revision == held.epoch) {
             if host.is_none_or(|host| host.lease != connection.lease) {
                 return Err(self.session_ended());
@@ -83,7 +85,7 @@ impl Shared {
         }
         // The session finds out what is to be done about it (F4).
         self.state(|state| state.doubted.insert(device));
-        self.trouble.notify_one();
+        self.trouble.notify();
         let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
         let holder = holder.map_or_else(|| "nobody".to_owned(), |claim| claim.host_name);
         Err(DirectoryError::Fenced { holder })
@@ -99,7 +101,7 @@ impl Shared {
 
     /// Nothing was changed, since it was asked for in a session that has ended (E5).
     pub(super) fn session_ended(&self) -> DirectoryError {
-        self.trouble.notify_one();
+        self.trouble.notify();
         DirectoryError::Unreachable { reason: "the session with it has just ended".to_owned() }
     }
 

@@ -8,10 +8,11 @@
 
 use std::time::Duration;
 
-use cluster::{Compare, Op, document};
+use crate::{Compare, Op, document};
 
-use super::Shared;
+use super::Node;
 use crate::VolumeRecord;
+use crate::World;
 use crate::{Admit, DirectoryError};
 
 /// Longest wait for the view before a change.
@@ -20,7 +21,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 /// answer of etcd. What came since the change was prepared is about to be seen.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
-impl Shared {
+impl<W: World> Node<W> {
     /// D1: what belongs to a change of what `volume` counts, if it is a tenant's.
     pub(super) fn recount(&self, volume: &VolumeRecord) -> Option<Op> {
         let owner = volume.owner.as_deref()?;
@@ -28,7 +29,10 @@ impl Shared {
     }
 
     /// Waits until the view shows what `owner` was given so far.
-    pub(super) async fn catch_up(&self, owner: &str) -> Result<(), DirectoryError> {
+    ///
+    /// # Errors
+    /// It does not in time.
+    pub async fn catch_up(&self, owner: &str) -> Result<(), DirectoryError> {
         self.show_all_up_to(&self.keys.tenant(owner), CATCH_UP_TIMEOUT).await.map(drop)
     }
 

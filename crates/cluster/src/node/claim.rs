@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
-use cluster::{Action, Claiming, Made, Op, Refusal, TxnReply};
+use crate::{Action, Claiming, Made, Op, Refusal, TxnReply};
 use uuid::Uuid;
 
-use super::{Connection, Held, Shared};
-use crate::{BootClock as _, BootTime, Claim, ClaimRecord, DirectoryError, Mark, Term, Word};
+use super::{Connection, Held, Node};
+use crate::World;
+use crate::store::Store;
+use crate::{BootTime, Claim, ClaimRecord, DirectoryError, Mark, Term, Word};
 
 /// How often it is looked whether a holder is back that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often it is said how long that takes.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
-impl Shared {
+impl<W: World> Node<W> {
     /// Makes a device this host's; by an operator's word also one of a host that is gone.
-    pub(super) async fn claim(
+    pub(super) async fn claim_by(
         &self,
         claim: Claim,
         word: Option<Word>,
@@ -33,13 +35,13 @@ impl Shared {
                 Action::Read(keys) => {
                     let reply = self.read(&connection, keys).await?;
                     read_at = reply.revision;
-                    claiming.on_read(&reply.read, BootTime::now()).map_err(refused)?;
+                    claiming.on_read(&reply.read, self.world.now()).map_err(refused)?;
                 }
                 Action::Wait { until, before } => {
                     // The view may be late: in it a host may still live whose lease has ended.
                     self.seen(read_at).await;
                     self.wait_for_fence(&name, &before, until).await?;
-                    claiming.on_time(BootTime::now());
+                    claiming.on_time(self.world.now());
                 }
                 Action::Seek(before) => {
                     self.seek(device, &name, before).await?;
@@ -47,10 +49,10 @@ impl Shared {
                 }
                 Action::Commit => {
                     let (compare, then, or_else) = claiming.transaction(connection.lease);
-                    let made = connection.gateway.txn(&compare, &then, &or_else).await;
+                    let made = connection.store.txn(&compare, &then, &or_else).await;
                     let made = made.map_err(|error| self.given_up(&connection, error))?;
-                    let Some(made) = claiming.on_committed(&made.reply()).map_err(refused)? else {
-                        self.trouble.notify_one();
+                    let Some(made) = claiming.on_committed(&made).map_err(refused)? else {
+                        self.trouble.notify();
                         continue;
                     };
                     let Made { epoch, record } = made;
@@ -66,12 +68,12 @@ impl Shared {
     /// Reads keys at one revision.
     async fn read(
         &self,
-        connection: &Connection,
+        connection: &Connection<W::Store>,
         keys: Vec<String>,
     ) -> Result<TxnReply, DirectoryError> {
         let gets: Vec<Op> = keys.into_iter().map(Op::Get).collect();
-        let answer = connection.gateway.txn(&[], &gets, &[]).await;
-        let reply = answer.map_err(|error| self.failed(error))?.reply();
+        let answer = connection.store.txn(&[], &gets, &[]).await;
+        let reply = answer.map_err(|error| self.failed(error))?;
         if reply.read.len() != gets.len() {
             let reason = "a claim or its holder was not read".to_owned();
             return Err(DirectoryError::Unreachable { reason });
@@ -83,7 +85,7 @@ impl Shared {
     /// the next, which looked at all that was noted before (F4), has not looked at it.
     fn note_claim(
         &self,
-        connection: &Connection,
+        connection: &Connection<W::Store>,
         device: Uuid,
         held: Held,
     ) -> Result<(), DirectoryError> {
@@ -95,10 +97,9 @@ impl Shared {
     }
 
     /// The session, also if another is about to begin.
-    async fn connected(&self) -> Result<Connection, DirectoryError> {
-        let mut changes = self.generation.subscribe();
-        let begun = changes.wait_for(|_| self.state(|state| state.connection.is_some()));
-        let _ = tokio::time::timeout(self.options.lease, begun).await;
+    async fn connected(&self) -> Result<Connection<W::Store>, DirectoryError> {
+        let begun = self.generation.until(|| self.is_connected());
+        let _ = self.within(self.lease, begun).await;
         self.connection()
     }
 
@@ -116,7 +117,7 @@ impl Shared {
             if self.state(|state| state.view.hosts.contains_key(&before.host)) {
                 return Err(refuse(Claiming::holder_is_back(before), device));
             }
-            let now = BootTime::now();
+            let now = self.world.now();
             let left = safe - now;
             if left.is_zero() {
                 tracing::info!(device, holder, "has stopped by its fence: taking over");
@@ -132,7 +133,7 @@ impl Shared {
                 );
                 say = now + SAY_EVERY;
             }
-            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            self.world.sleep(left.min(LOOK_EVERY)).await;
         }
     }
 
@@ -144,7 +145,7 @@ impl Shared {
         before: ClaimRecord,
     ) -> Result<(), DirectoryError> {
         let view = self.state(|state| state.view.clone());
-        match (self.seek)(device, &before, &view).await {
+        match self.world.seek(device, &before, &view).await {
             None => Ok(()),
             Some(sighting) => {
                 let (device, holder) = (name.to_owned(), before.host_name);

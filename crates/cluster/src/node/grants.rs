@@ -3,15 +3,21 @@
 //! The key `grants/NAME` is changed by whoever read it last, in one transaction: two hosts that divide at once
 //! do not both succeed. Releases that know nothing of it leave it as it is.
 
-use cluster::{Compare, Op, document};
+use crate::{Compare, Op, document};
 
-use super::{Shared, decode};
+use super::{Node, decode};
 use crate::GrantsRecord;
+use crate::World;
+use crate::store::Store;
 use crate::{DirectoryError, Regrant};
 
-impl Shared {
-    /// Divides a quota anew, if it is still divided as is said.
-    pub(super) async fn regrant(&self, change: Regrant) -> Result<bool, DirectoryError> {
+impl<W: World> Node<W> {
+    /// Divides a quota in another way, if it is still divided as is said. `false`: it is not, or a host lives that must not, and
+    /// nothing was changed.
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub async fn regrant(&self, change: Regrant) -> Result<bool, DirectoryError> {
         let Regrant { owner, before, after, gone } = change;
         let connection = self.connection()?;
         let key = self.keys.grants(&owner);
@@ -26,14 +32,14 @@ impl Shared {
         compare.push(Compare::ModRevision(key.clone(), revision));
         compare.push(self.in_session(&connection));
         let put = Op::Put { key: key.clone(), value: document(&after), lease: None };
-        let answer = connection.gateway.txn(&compare, &[put], &[Op::Get(key)]).await;
+        let answer = connection.store.txn(&compare, &[put], &[Op::Get(key)]).await;
         let answer = answer.map_err(|error| self.given_up(&connection, error))?;
-        let found = answer.read().next().flatten();
+        let found = answer.first();
         // V2 of `volumes.rs`: what it was to become it was not before, and nobody else makes it this.
         let is_own_work = after != before && found.is_some_and(|kv| kv.value == document(&after));
         let is_made = answer.succeeded || is_own_work;
         if is_made {
-            self.seen(answer.revision()).await;
+            self.seen(answer.revision).await;
         }
         Ok(is_made)
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use crate::{ClaimRecord, GrantsRecord, HostRecord, VolumeRecord};
+use crate::node::decode;
+use crate::{ClaimRecord, DirectoryError, GrantsRecord, HostRecord, VolumeRecord};
 
 /// What was last seen of the cluster. A snapshot: it does not change under its reader.
 #[derive(Clone, Debug, Default)]
@@ -60,4 +61,55 @@ impl View {
         let claim = self.claims.values().find(|claim| claim.host == host)?;
         Some((&claim.host_name, &claim.labels))
     }
+
+    /// Takes in a key with its value, or one that is gone.
+    pub fn apply(&mut self, prefix: &str, key: &str, value: Option<&[u8]>) {
+        let Some((kind, name)) = key.strip_prefix(prefix).and_then(|rest| rest.split_once('/'))
+        else {
+            return;
+        };
+        let done = match kind {
+            "hosts" => put(&mut self.hosts, Uuid::try_parse(name).ok(), key, value),
+            "devices" => put(&mut self.claims, Uuid::try_parse(name).ok(), key, value),
+            "volumes" => put(&mut self.volumes, Uuid::try_parse(name).ok(), key, value),
+            "names" => match value.map(|value| decode::<Uuid>(key, value)).transpose() {
+                Ok(Some(id)) => {
+                    self.names.insert(name.to_owned(), id);
+                    Ok(())
+                }
+                Ok(None) => {
+                    self.names.remove(name);
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            },
+            "grants" => {
+                value.map(|value| decode(key, value)).transpose().map(|grants| match grants {
+                    Some(grants) => drop(self.grants.insert(name.to_owned(), Arc::new(grants))),
+                    None => drop(self.grants.remove(name)),
+                })
+            }
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            // Of a newer release, perhaps. What it is about is not known here.
+            tracing::warn!("a record is left out: {error}");
+        }
+    }
+}
+
+fn put<T: for<'de> serde::Deserialize<'de>>(
+    map: &mut BTreeMap<Uuid, Arc<T>>,
+    id: Option<Uuid>,
+    key: &str,
+    value: Option<&[u8]>,
+) -> Result<(), DirectoryError> {
+    let Some(id) = id else {
+        return Err(DirectoryError::Foreign { what: format!("the key {key} in etcd names no id") });
+    };
+    match value {
+        Some(value) => drop(map.insert(id, Arc::new(decode(key, value)?))),
+        None => drop(map.remove(&id)),
+    }
+    Ok(())
 }

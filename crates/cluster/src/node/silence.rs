@@ -3,8 +3,9 @@
 //! What stands between a host and etcd may forget a connection without ending it: then nothing comes by the watch, no event and
 //! no error, while requests are answered. So it is compared now and then whether all that etcd holds was told.
 
-use super::Shared;
-use super::gateway::{Gateway, GatewayError};
+use super::Node;
+use crate::World;
+use crate::store::{Store, StoreError};
 
 /// It is looked every so many times that the lease is kept: once within its length.
 const TIMES: u32 = 3;
@@ -23,24 +24,24 @@ impl Silence {
     ///
     /// # Errors
     /// etcd does not answer.
-    pub(super) async fn is_found(
+    pub(super) async fn is_found<W: World>(
         &mut self,
-        shared: &Shared,
-        gateway: &Gateway,
+        node: &Node<W>,
+        store: &W::Store,
         revision: i64,
-    ) -> Result<bool, GatewayError> {
+    ) -> Result<bool, StoreError> {
         self.times += 1;
         if !self.times.is_multiple_of(TIMES) {
             return Ok(false);
         }
-        let (seen, keys) = shared.state(|state| (state.seen, state.keys));
+        let (seen, keys) = node.state(|state| (state.seen, state.keys));
         let doubted_at = self.doubted_at.take();
         // Nothing was changed in all of etcd.
         if revision <= seen {
             return Ok(false);
         }
         // Others may share etcd, whose changes are not told here.
-        let found = gateway.compare(&shared.keys.prefix, seen).await?;
+        let found = store.compare(&node.keys.prefix, seen).await?;
         if !found.is_changed && found.keys == keys {
             return Ok(false);
         }

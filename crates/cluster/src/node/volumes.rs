@@ -9,10 +9,12 @@
 //!   each change of a device writes `changed/DEVICE`, too, and compares that this is as the change before left it. The key is
 //!   under the session's lease: what was asked for in a former session has no effect anyway (E5).
 
-use cluster::{Compare, KeyValue, Op, document};
+use crate::{Compare, KeyValue, Op, document};
 
-use super::{CLAIM_ROUNDS, Shared};
+use super::{CLAIM_ROUNDS, Node};
 use crate::VolumeRecord;
+use crate::World;
+use crate::store::Store;
 use crate::{Admit, DirectoryError};
 
 /// A volume in etcd.
@@ -37,9 +39,12 @@ impl Stored {
     }
 }
 
-impl Shared {
+impl<W: World> Node<W> {
     /// Takes the volume's name and makes its record, if `admit` has nothing against it.
-    pub(super) async fn reserve(
+    ///
+    /// # Errors
+    /// The name is taken, the change is not admitted, the device is not this host's, or etcd does not answer.
+    pub async fn reserve(
         &self,
         volume: VolumeRecord,
         admit: Option<Admit>,
@@ -70,7 +75,10 @@ impl Shared {
     }
 
     /// Changes a volume's record, if `admit` has nothing against it.
-    pub(super) async fn update(
+    ///
+    /// # Errors
+    /// As for [`Node::reserve`].
+    pub async fn update(
         &self,
         volume: VolumeRecord,
         admit: Option<Admit>,
@@ -101,7 +109,10 @@ impl Shared {
     }
 
     /// Removes a volume's record, and gives up its name.
-    pub(super) async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
+    ///
+    /// # Errors
+    /// As for [`Node::reserve`].
+    pub async fn forget(&self, volume: VolumeRecord) -> Result<(), DirectoryError> {
         for _ in 0..CLAIM_ROUNDS {
             let stored = self.stored(&volume).await?;
             let (mut compare, mut then) = (Vec::new(), Vec::new());
@@ -128,9 +139,9 @@ impl Shared {
     async fn stored(&self, volume: &VolumeRecord) -> Result<Stored, DirectoryError> {
         let connection = self.connection()?;
         let keys = [self.keys.volume(volume.id), self.keys.name(&volume.name)];
-        let read = connection.gateway.txn(&[], &keys.map(Op::Get), &[]).await;
+        let read = connection.store.txn(&[], &keys.map(Op::Get), &[]).await;
         let read = read.map_err(|error| self.failed(error))?;
-        let mut read = read.read().map(Option::<&KeyValue>::cloned);
+        let mut read = read.read.into_iter();
         let (Some(record), Some(name)) = (read.next(), read.next()) else {
             let reason = "the volume's record was not read".to_owned();
             return Err(DirectoryError::Unreachable { reason });

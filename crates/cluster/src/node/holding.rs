@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use cluster::{Compare, KeyValue, Op, last, put_claim};
+use crate::{Compare, KeyValue, Op, last, put_claim};
 use uuid::Uuid;
 
-use super::gateway::Gateway;
-use super::{Held, Shared};
+use super::{Held, Node};
 use crate::ClaimRecord;
+use crate::World;
+use crate::store::Store;
 use crate::{DirectoryError, Event, Mark};
 
 /// What etcd says of a device.
@@ -45,62 +46,62 @@ impl Found {
 }
 
 /// The devices that this process has claimed, and of which `keys` do not say so.
-pub(super) fn changed(shared: &Shared, keys: &[KeyValue]) -> Vec<Uuid> {
+pub(super) fn changed<W: World>(node: &Node<W>, keys: &[KeyValue]) -> Vec<Uuid> {
     let found: BTreeMap<&str, i64> =
         keys.iter().map(|kv| (kv.key.as_str(), kv.mod_revision)).collect();
-    shared.state(|state| {
+    node.state(|state| {
         let held = state.claims.iter().filter(|(device, held)| {
-            found.get(shared.keys.device(**device).as_str()) != Some(&held.epoch)
+            found.get(node.keys.device(**device).as_str()) != Some(&held.epoch)
         });
         held.map(|(device, _)| *device).collect()
     })
 }
 
 /// Looks whether a claim still holds, and makes it again if etcd has forgotten it.
-pub(super) async fn verify(
-    shared: &Shared,
-    gateway: &Gateway,
+pub(super) async fn verify<W: World>(
+    node: &Node<W>,
+    store: &W::Store,
     device: Uuid,
 ) -> Result<(), DirectoryError> {
-    let Some(held) = shared.state(|state| state.claims.get(&device).cloned()) else {
+    let Some(held) = node.state(|state| state.claims.get(&device).cloned()) else {
         return Ok(());
     };
-    let found = look(shared, gateway, device).await?;
+    let found = look(node, store, device).await?;
     let claim = found.record();
     if claim.as_ref().is_some_and(|claim| claim.session == held.record.session) {
         // Perhaps of another epoch: made by us, though the answer was lost.
         let epoch = found.revisions()[0];
-        note(shared, device, &held, Some(epoch));
+        note(node, device, &held, Some(epoch));
         return Ok(());
     }
     // F9: where claims are counted, revisions of an etcd that has gone back do not matter.
     let is_forgotten = found.is_before(held.epoch) && found.last().number <= held.record.number;
-    if is_forgotten && !is_served_elsewhere(shared, device, &held, &found, claim).await {
-        return claim_again(shared, gateway, device, held, &found).await;
+    if is_forgotten && !is_served_elsewhere(node, device, &held, &found, claim).await {
+        return claim_again(node, store, device, held, &found).await;
     }
-    lose(shared, device, &held, found.holder());
+    lose(node, device, &held, found.holder());
     Ok(())
 }
 
 /// Has a claim be lost, unless it was given back or made anew meanwhile.
-pub(super) fn lose(shared: &Shared, device: Uuid, held: &Held, holder: Option<String>) {
-    if !note(shared, device, held, None) {
+pub(super) fn lose<W: World>(node: &Node<W>, device: Uuid, held: &Held, holder: Option<String>) {
+    if !note(node, device, held, None) {
         return;
     }
     // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
-    shared.options.tenure.end();
-    let _ = shared.events.send(Event::ClaimLost { device, holder });
-    shared.trouble.notify_one();
+    node.tenure.end();
+    node.world.tell(Event::ClaimLost { device, holder });
+    node.trouble.notify();
 }
 
-pub(super) async fn look(
-    shared: &Shared,
-    gateway: &Gateway,
+pub(super) async fn look<W: World>(
+    node: &Node<W>,
+    store: &W::Store,
     device: Uuid,
 ) -> Result<Found, DirectoryError> {
-    let keys = [shared.keys.device(device), shared.keys.claimed(device)];
-    let answer = gateway.txn(&[], &keys.map(Op::Get), &[]).await?;
-    let mut read = answer.read().map(Option::<&KeyValue>::cloned);
+    let keys = [node.keys.device(device), node.keys.claimed(device)];
+    let answer = store.txn(&[], &keys.map(Op::Get), &[]).await?;
+    let mut read = answer.read.into_iter();
     let (Some(claim), Some(note)) = (read.next(), read.next()) else {
         return Err(DirectoryError::Unreachable { reason: "a claim was not read".to_owned() });
     };
@@ -109,8 +110,8 @@ pub(super) async fn look(
 
 /// Whether the holder whom a forgetful etcd names is seen to serve the device. A former process of this host is dead, if
 /// it ran where this one does (I2 of `identity.rs`).
-async fn is_served_elsewhere(
-    shared: &Shared,
+async fn is_served_elsewhere<W: World>(
+    node: &Node<W>,
     device: Uuid,
     held: &Held,
     found: &Found,
@@ -122,24 +123,24 @@ async fn is_served_elsewhere(
     if (claim.host, &claim.boot) == (own.host, &own.boot) {
         return false;
     }
-    let view = shared.state(|state| state.view.clone());
-    (shared.seek)(device, &claim, &view).await.is_some()
+    let view = node.state(|state| state.view.clone());
+    node.world.seek(device, &claim, &view).await.is_some()
 }
 
 /// F8.
-async fn claim_again(
-    shared: &Shared,
-    gateway: &Gateway,
+async fn claim_again<W: World>(
+    node: &Node<W>,
+    store: &W::Store,
     device: Uuid,
     held: Held,
     found: &Found,
 ) -> Result<(), DirectoryError> {
     let [claimed, noted] = found.revisions();
     let compare = [
-        Compare::ModRevision(shared.keys.device(device), claimed),
-        Compare::ModRevision(shared.keys.claimed(device), noted),
+        Compare::ModRevision(node.keys.device(device), claimed),
+        Compare::ModRevision(node.keys.claimed(device), noted),
     ];
-    let made = gateway.txn(&compare, &put_claim(&shared.keys, device, &held.record), &[]).await?;
+    let made = store.txn(&compare, &put_claim(&node.keys, device, &held.record), &[]).await?;
     if !made.succeeded {
         let reason = "a claim that it had forgotten changes just now".to_owned();
         return Err(DirectoryError::Unreachable { reason });
@@ -149,13 +150,13 @@ async fn claim_again(
         former = found.holder(),
         "the directory had forgotten that the device is this host's, as one has that is restored from an older backup: it is claimed again"
     );
-    note(shared, device, &held, Some(made.revision()));
+    note(node, device, &held, Some(made.revision));
     Ok(())
 }
 
 /// Notes of a claim that it is of this epoch, or lost. `false`: meanwhile it was given back, or made anew.
-fn note(shared: &Shared, device: Uuid, held: &Held, epoch: Option<i64>) -> bool {
-    shared.state(|state| {
+fn note<W: World>(node: &Node<W>, device: Uuid, held: &Held, epoch: Option<i64>) -> bool {
+    node.state(|state| {
         let is_same = state.claims.get(&device).is_some_and(|now| now.epoch == held.epoch);
         match epoch {
             _ if !is_same => {}

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::{Compare, KeyValue, Op, document};
+use crate::{Compare, KeyValue, Op, document};
 use uuid::Uuid;
 
-use super::gateway::TXN_OPS_MAX;
-use super::{Shared, decode};
+use super::{Node, TXN_OPS_MAX, decode};
 use crate::VolumeRecord;
+use crate::World;
+use crate::store::Store;
 use crate::{Conflict, DirectoryError};
 
 /// Attempts while others change what was read.
@@ -38,26 +39,32 @@ struct Plan {
     frees_names: bool,
 }
 
-pub(super) async fn reconcile(
-    shared: &Shared,
-    device: Uuid,
-    volumes: Vec<VolumeRecord>,
-) -> Result<Vec<Conflict>, DirectoryError> {
-    for _ in 0..ROUNDS {
-        let stored = read(shared).await?;
-        let Plan { steps, conflicts, frees_names } = plan(shared, device, &volumes, &stored);
-        if carry_out(shared, device, steps).await? && !frees_names {
-            return Ok(conflicts);
+impl<W: World> Node<W> {
+    /// Makes the records of a device those of `volumes`, which are all that it holds.
+    ///
+    /// # Errors
+    /// The device is not this host's, or etcd does not answer.
+    pub async fn reconcile(
+        &self,
+        device: Uuid,
+        volumes: Vec<VolumeRecord>,
+    ) -> Result<Vec<Conflict>, DirectoryError> {
+        for _ in 0..ROUNDS {
+            let stored = read(self).await?;
+            let Plan { steps, conflicts, frees_names } = plan(self, device, &volumes, &stored);
+            if carry_out(self, device, steps).await? && !frees_names {
+                return Ok(conflicts);
+            }
         }
+        let reason = "the records of its volumes change all the time".to_owned();
+        Err(DirectoryError::Unreachable { reason })
     }
-    let reason = "the records of its volumes change all the time".to_owned();
-    Err(DirectoryError::Unreachable { reason })
 }
 
-async fn read(shared: &Shared) -> Result<Stored, DirectoryError> {
-    let gateway = shared.connection()?.gateway;
-    let prefix = format!("{}volumes/", shared.keys.prefix);
-    let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
+async fn read<W: World>(node: &Node<W>) -> Result<Stored, DirectoryError> {
+    let store = node.connection()?.store;
+    let prefix = format!("{}volumes/", node.keys.prefix);
+    let (records, _) = store.range(&prefix).await.map_err(|error| node.failed(error))?;
     let (mut volumes, mut revisions) = (BTreeMap::new(), BTreeMap::new());
     for KeyValue { key, value, mod_revision, .. } in records {
         // Of a newer release, perhaps, and of another host. If the volume is here, the device is right.
@@ -67,8 +74,8 @@ async fn read(shared: &Shared) -> Result<Stored, DirectoryError> {
         }
         revisions.insert(key, mod_revision);
     }
-    let prefix = format!("{}names/", shared.keys.prefix);
-    let (records, _) = gateway.range(&prefix).await.map_err(|error| shared.failed(error))?;
+    let prefix = format!("{}names/", node.keys.prefix);
+    let (records, _) = store.range(&prefix).await.map_err(|error| node.failed(error))?;
     let mut names = BTreeMap::new();
     for KeyValue { key, value, .. } in records {
         // Whose it is cannot be told: nobody's here.
@@ -87,16 +94,16 @@ impl Stored {
 }
 
 /// What has to change so that the records of `device` are `held`, and what cannot.
-fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -> Plan {
+fn plan<W: World>(node: &Node<W>, device: Uuid, held: &[VolumeRecord], stored: &Stored) -> Plan {
     let (mut steps, mut conflicts, mut frees_names) = (Vec::new(), Vec::new(), false);
     let ids: BTreeSet<Uuid> = held.iter().map(|volume| volume.id).collect();
     let is_gone = |v: &VolumeRecord| v.device == device && !ids.contains(&v.id);
     let mut given = BTreeSet::new();
     for gone in stored.volumes.values().filter(|volume| is_gone(volume)) {
-        let name = shared.keys.name(&gone.name);
-        let key = shared.keys.volume(gone.id);
+        let name = node.keys.name(&gone.name);
+        let key = node.keys.volume(gone.id);
         let compare = vec![stored.is_unchanged(key.clone())];
-        let mut step = Step { compare, ops: vec![Op::Delete(key)], recount: shared.recount(gone) };
+        let mut step = Step { compare, ops: vec![Op::Delete(key)], recount: node.recount(gone) };
         if stored.names.get(&gone.name) == Some(&gone.id) {
             step.compare.push(Compare::Value(name.clone(), document(&gone.id)));
             step.ops.push(Op::Delete(name));
@@ -111,10 +118,10 @@ fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -
         }
         let mut step = Step::default();
         if before != Some(volume) {
-            step.compare.push(stored.is_unchanged(shared.keys.volume(volume.id)));
-            step.ops.push(shared.put_volume(volume));
+            step.compare.push(stored.is_unchanged(node.keys.volume(volume.id)));
+            step.ops.push(node.put_volume(volume));
             let counts_alike = before.is_some_and(|before| before.counts_as(volume));
-            step.recount = shared.recount(volume).filter(|_| !counts_alike);
+            step.recount = node.recount(volume).filter(|_| !counts_alike);
         }
         match stored.names.get(&volume.name) {
             Some(holder) if *holder == volume.id => {}
@@ -126,7 +133,7 @@ fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -
             }
             // A device may hold two volumes of a name: the first has it.
             None if given.insert(volume.name.clone()) => {
-                let key = shared.keys.name(&volume.name);
+                let key = node.keys.name(&volume.name);
                 step.compare.push(Compare::ModRevision(key.clone(), 0));
                 step.ops.push(Op::Put { key, value: document(&volume.id), lease: None });
             }
@@ -138,15 +145,15 @@ fn plan(shared: &Shared, device: Uuid, held: &[VolumeRecord], stored: &Stored) -
 }
 
 /// `false`: something was not as it was read.
-async fn carry_out(
-    shared: &Shared,
+async fn carry_out<W: World>(
+    node: &Node<W>,
     device: Uuid,
     steps: Vec<Step>,
 ) -> Result<bool, DirectoryError> {
     let mut batch = Batch::default();
     for step in steps {
         if batch.len() + step.ops.len() + usize::from(step.recount.is_some()) > TXN_OPS_MAX
-            && !std::mem::take(&mut batch).carry_out(shared, device).await?
+            && !std::mem::take(&mut batch).carry_out(node, device).await?
         {
             return Ok(false);
         }
@@ -157,7 +164,7 @@ async fn carry_out(
             batch.tenants.insert(key, value);
         }
     }
-    batch.carry_out(shared, device).await
+    batch.carry_out(node, device).await
 }
 
 /// Steps that make one transaction.
@@ -173,10 +180,14 @@ impl Batch {
         self.ops.len() + self.tenants.len()
     }
 
-    async fn carry_out(self, shared: &Shared, device: Uuid) -> Result<bool, DirectoryError> {
+    async fn carry_out<W: World>(
+        self,
+        node: &Node<W>,
+        device: Uuid,
+    ) -> Result<bool, DirectoryError> {
         let tenants = self.tenants.into_iter();
         let tenants = tenants.map(|(key, value)| Op::Put { key, value, lease: None });
         let ops: Vec<Op> = self.ops.into_iter().chain(tenants).collect();
-        shared.change(device, self.compare, &ops).await
+        node.change(device, self.compare, &ops).await
     }
 }

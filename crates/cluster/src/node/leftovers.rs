@@ -9,16 +9,18 @@
 //! - L3: of any other device they go by an operator's word only, and in the same way: the host claims it, taking it over if need be,
 //!   as one that ends with its process. So what a host that dies on the way leaves of it goes by L1.
 
-use cluster::{Compare, Op};
+use crate::{Compare, Op};
 use uuid::Uuid;
 
-use super::{Shared, reconcile};
+use super::Node;
 use crate::ClaimRecord;
+use crate::World;
+use crate::store::Store;
 use crate::{Claim, DirectoryError, Word};
 
-impl Shared {
+impl<W: World> Node<W> {
     /// Removes what a former process of this host has left.
-    pub(super) async fn clear_leftovers(&self) {
+    pub async fn clear_leftovers(&self) {
         let leftovers = self.state(|state| {
             let is_left = |claim: &ClaimRecord| {
                 claim.volatile && claim.host == state.host.id && claim.session != state.host.session
@@ -30,7 +32,7 @@ impl Shared {
         for (device, name) in leftovers {
             let claim = Claim { device, name: name.clone(), volatile: true, ..Claim::default() };
             let cleared = async {
-                self.claim(claim, None).await?;
+                self.claim(claim).await?;
                 self.give_back(device).await
             };
             match cleared.await {
@@ -43,14 +45,13 @@ impl Shared {
     }
 
     /// Removes all that is known of a device that is gone for good (L3).
-    pub(super) async fn forget_device(
-        &self,
-        claim: Claim,
-        word: Word,
-    ) -> Result<(), DirectoryError> {
+    ///
+    /// # Errors
+    /// As for [`Node::take_over`].
+    pub async fn forget_device(&self, claim: Claim, word: Word) -> Result<(), DirectoryError> {
         let device = claim.device;
-        self.claim(Claim { volatile: true, ..claim }, Some(word)).await?;
-        reconcile::reconcile(self, device, Vec::new()).await?;
+        self.take_over(Claim { volatile: true, ..claim }, word).await?;
+        self.reconcile(device, Vec::new()).await?;
         // That it was claimed stays noted (F5): who had it, and was not dead after all, must not go on with it.
         let revision = self.end_claim(device, None).await?;
         self.seen(revision).await;
@@ -58,11 +59,14 @@ impl Shared {
     }
 
     /// Gives a claim back; with the records of what is gone, if the device is.
-    pub(super) async fn give_back(&self, device: Uuid) -> Result<(), DirectoryError> {
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub async fn give_back(&self, device: Uuid) -> Result<(), DirectoryError> {
         let held = self.state(|state| state.claims.get(&device).cloned());
         let is_volatile = held.is_some_and(|held| held.record.volatile);
         if is_volatile {
-            reconcile::reconcile(self, device, Vec::new()).await?;
+            self.reconcile(device, Vec::new()).await?;
         }
         // What ended with this host no other had or will have: nobody asks for the note (F5).
         let note = is_volatile.then(|| Op::Delete(self.keys.claimed(device)));
@@ -77,7 +81,7 @@ impl Shared {
         let connection = self.connection()?;
         let mut then = vec![Op::Delete(key)];
         then.extend(more);
-        let ended = connection.gateway.txn(&ours, &then, &[]).await;
-        ended.map(|ended| ended.revision()).map_err(|error| self.failed(error))
+        let ended = connection.store.txn(&ours, &then, &[]).await;
+        ended.map(|ended| ended.revision).map_err(|error| self.failed(error))
     }
 }

@@ -1,0 +1,123 @@
+//! Reasons why the directory did not do what it was asked.
+
+#[allow(unused_imports, reason = "named by the text")]
+use crate::{Sighting, Word};
+
+/// Why the directory refused something, or did not do it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum DirectoryError {
+    /// It cannot be asked now. A change that was under way is done or not; asking later tells.
+    #[error("the directory cannot be reached: {reason}")]
+    Unreachable {
+        /// What is known.
+        reason: String,
+    },
+    /// Another volume of the cluster has the name.
+    #[error("a volume `{name}` exists already")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The one who judges says no: nothing was changed.
+    #[error("{detail}")]
+    NotAdmitted {
+        /// Why.
+        detail: String,
+    },
+    /// Another host serves the device (F3): nothing was changed.
+    #[error("the device is served by host {holder}")]
+    Fenced {
+        /// The name of that host.
+        holder: String,
+    },
+    /// The device is another host's, and that host lives.
+    #[error("the device {device} is served by host {holder}, which is alive")]
+    HolderLives {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+    },
+    /// The device was another host's, which did not give it back.
+    #[error(
+        "the device {device} was served by host {holder}, which is gone but did not give it back"
+    )]
+    HolderLost {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+        /// Whether it was to stop by itself (F7).
+        is_fenced: bool,
+    },
+    /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
+    #[error(
+        "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it where nobody sees that"
+    )]
+    HolderMayServe {
+        /// The device's name here.
+        device: String,
+        /// The name of that host, or [`Word::UNKNOWN_HOST`].
+        holder: String,
+    },
+    /// The device is another host's, whose lease has ended, but which is seen to be there; or another machine's that is this
+    /// host, too.
+    #[error(
+        "the device {device} is host {holder}'s, which the directory has lost but which {sighting}"
+    )]
+    HolderSeen {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+        /// Where and how it was seen.
+        sighting: Sighting,
+    },
+    /// The device was claimed in this cluster before, as it says, and the directory does not know by whom (F8).
+    #[error(
+        "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
+         restored from an older backup"
+    )]
+    Forgotten {
+        /// The device's name here.
+        device: String,
+    },
+    /// The device carries the mark of a later claim than the directory knows of (F9).
+    #[error(
+        "the device {device} was claimed by host {holder} later than the directory knows, as one does not that is restored from an \
+         older backup"
+    )]
+    ClaimedLater {
+        /// The device's name here.
+        device: String,
+        /// The name of that host.
+        holder: String,
+    },
+    /// This machine has no id by which it could be told from others.
+    #[error("there is no machine id in /etc/machine-id, and hosts are known by it")]
+    NoMachineId,
+    /// A host of this id or name lives.
+    #[error("{what}")]
+    HostLives {
+        /// Which, and why it is in the way.
+        what: String,
+    },
+    /// What is stored under the cluster's prefix is not ours, or of a newer release, or of another cluster than before.
+    #[error("{what}")]
+    Foreign {
+        /// The key, and what is wrong with it.
+        what: String,
+    },
+}
+
+impl DirectoryError {
+    /// Why the directory cannot be asked, for who has said already that it cannot, as a view does that is
+    /// [cut off](View::cut_off).
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Unreachable { reason } => reason.clone(),
+            error => error.to_string(),
+        }
+    }
+}
