@@ -32,7 +32,7 @@ use task::Tasks;
 /// Why a connection ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CloseReason {
-    /// What came is none of the protocol, or not now.
+    /// The initiator sent something that the protocol does not have, or not then.
     ProtocolError(&'static str),
     /// A digest does not match.
     Digest,
