@@ -19,7 +19,7 @@ use crate::incoming::extra_bytes;
 use crate::sense::{name_of, sense_of};
 
 /// Blocks of one command.
-const TRANSFER_BLOCKS_MAX: u32 = 256;
+const TRANSFER_BLOCKS_MAX: u32 = 2048;
 const _: () = assert!(TRANSFER_BLOCKS_MAX as u64 <= WRITE_BLOCKS_MAX);
 /// Blocks of one request of a WRITE SAME with data.
 pub(crate) const SAME_BLOCKS_MAX: u32 = 64;

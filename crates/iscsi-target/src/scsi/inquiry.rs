@@ -15,6 +15,8 @@ const VENDOR: &[u8; 8] = b"FARFLASH";
 const PRODUCT: &[u8; 16] = b"dVol            ";
 /// SAM-5, iSCSI, SPC-4, SBC-3.
 const VERSIONS: [u16; 4] = [0x00A0, 0x0960, 0x0460, 0x04C0];
+/// Blocks of one command beyond which it gets no faster.
+const OPTIMAL_BLOCKS: u32 = 256;
 /// Vital product data pages that there are.
 const PAGES: [u8; 6] = [0x00, 0x80, 0x83, 0xB0, 0xB1, 0xB2];
 
@@ -114,7 +116,7 @@ fn block_limits(unit: &Unit<'_>) -> Vec<u8> {
     bytes[1] = u8::try_from(unit.transfer_blocks_max).unwrap_or(u8::MAX);
     bytes[2..4].copy_from_slice(&1_u16.to_be_bytes());
     bytes[4..8].copy_from_slice(&max);
-    bytes[8..12].copy_from_slice(&max);
+    bytes[8..12].copy_from_slice(&unit.transfer_blocks_max.min(OPTIMAL_BLOCKS).to_be_bytes());
     bytes[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
     bytes[20..24].copy_from_slice(&u32::from(UNMAP_RANGES_MAX).to_be_bytes());
     bytes[24..28].copy_from_slice(&1_u32.to_be_bytes());
