@@ -41,7 +41,7 @@ impl Keeper {
                 Ok(first) => {
                     // Who waited for it may have gone, which is seen below.
                     let _ = answer.send(Ok(()));
-                    node.keep(first).await;
+                    Box::pin(node.keep(first)).await;
                 }
                 Err(error) => drop(answer.send(Err(error))),
             }
