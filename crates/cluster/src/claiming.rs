@@ -245,6 +245,9 @@ impl Claiming {
         ];
         let known = last([claim, note]);
         self.before = claim.as_ref().map(decode).transpose()?;
+        if broken(Sabotage::IgnoreMark) {
+            self.claim.mark = None;
+        }
         let carried = self.claim.mark.as_ref().map_or(0, |mark| mark.number);
         self.record.number = known.number.max(carried).saturating_add(1);
         let own = self.record.host;

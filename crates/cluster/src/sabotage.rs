@@ -12,20 +12,10 @@ mutation_points::mutations! {
         TakeFromLiving,
         /// The fence of the former holder is not waited for (N3).
         NoWaitForFence,
-        /// That the holder was not back meanwhile is not compared (F7).
-        IgnoreReturn,
         /// A later mark on the device is not looked at (F9).
         IgnoreMark,
-        /// What is asked for in a session is carried out in another, too (E5).
-        OutliveSession,
-        /// A change does not compare the claim of its device (F3).
-        ChangeUnclaimed,
-        /// A tenure is confirmed as of the answer, not of the question (N1).
-        ConfirmAtAnswer,
         /// A claim that is another's is kept (F4).
         KeepLost,
-        /// A claim that etcd does not have is made again, whatever it has in its place (F8).
-        ClaimAgainAlways,
         /// The session goes on when its lease has ended, and its record with it (E1).
         OutliveLease,
         /// That a watch is silent is not noticed (E7).
@@ -38,8 +28,6 @@ mutation_points::mutations! {
         RegrantBlindly,
         /// The name of a volume that is gone stays taken.
         KeepName,
-        /// A claim is given back by deleting whatever claim is there.
-        GiveBackAny,
     }
 
     /// Breaks the decisions of this thread so from now on, or no more.

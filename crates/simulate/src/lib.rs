@@ -17,12 +17,14 @@
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
 //! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good. `scenario/refusing.rs`: all of
 //!   them, for a while.
+//! - `cluster.rs`: hosts that share devices, and their etcd.
 //! - `tall.rs`: a map of three levels to begin with.
 //! - `reached.rs`: the situations that runs reached, and those that none did.
 //! - `seam.rs`: disks that break their promises, to see that it is seen.
 //!
 //! Absent from this crate: real time on the way of a run, threads but one for each seed at a time.
 
+mod cluster;
 mod content;
 mod exhaustive;
 mod fused;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sim::{Rng, Trace};
 use situations::Situation;
 
+use crate::cluster::Cluster;
 use crate::mending::Mending;
 use crate::profile::{Profile, Workload};
 use crate::run::{Counts, Run};
@@ -44,6 +45,7 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     let panicked = {
         let run = run.clone();
         let run = std::panic::AssertUnwindSafe(move || match workload {
+            Workload::Cluster => Cluster::new(run, rng).run(),
             Workload::Repair => Mending::new(run, seam, rng).run(),
             _ => Scenario { run, profile, seam, rng }.run(),
         });

@@ -49,11 +49,13 @@ pub enum Workload {
     Trade,
     /// Requests of operators, and short boots in any order, with hosts and without.
     Control,
+    /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
+    Cluster,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 18] = [
+    pub const ALL: [(&'static str, Self); 19] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -72,6 +74,7 @@ impl Workload {
         ("starts", Self::Starts),
         ("trade", Self::Trade),
         ("control", Self::Control),
+        ("cluster", Self::Cluster),
     ];
 
     /// The one with this name.
@@ -116,6 +119,7 @@ impl Workload {
             Self::Trade,
             Self::Control,
             Self::Control,
+            Self::Cluster,
         ];
         deck[(seed % deck.len() as u64) as usize]
     }
@@ -405,7 +409,7 @@ impl Profile {
             scarce: false,
         };
         match workload {
-            Workload::Crash | Workload::Plane | Workload::Repair => calm,
+            Workload::Crash | Workload::Plane | Workload::Repair | Workload::Cluster => calm,
             Workload::Full => calm.filling(rng),
             Workload::Reuse => calm.reusing(rng),
             Workload::Tall => calm.tall(rng),

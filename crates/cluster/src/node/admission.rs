@@ -13,6 +13,7 @@ use crate::{Compare, Op, document};
 use super::Node;
 use crate::VolumeRecord;
 use crate::World;
+use crate::sabotage::{Sabotage, broken};
 use crate::{Admit, DirectoryError};
 
 /// Longest wait for the view before a change.
@@ -62,6 +63,9 @@ impl<W: World> Node<W> {
         let revision = self.show_all_up_to(&key, JUDGE_TIMEOUT).await?;
         let view = self.state(|state| state.view.clone());
         admit(&view).map_err(|detail| DirectoryError::NotAdmitted { detail })?;
+        if broken(Sabotage::JudgeAlone) {
+            return Ok(None);
+        }
         Ok(Some(Compare::ModRevision(key, revision)))
     }
 }

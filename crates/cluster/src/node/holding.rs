@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Held, Node};
 use crate::ClaimRecord;
 use crate::World;
+use crate::sabotage::{Sabotage, broken};
 use crate::store::Store;
 use crate::{DirectoryError, Event, Mark};
 
@@ -79,7 +80,9 @@ pub(super) async fn verify<W: World>(
     if is_forgotten && !is_served_elsewhere(node, device, &held, &found, claim).await {
         return claim_again(node, store, device, held, &found).await;
     }
-    lose(node, device, &held, found.holder());
+    if !broken(Sabotage::KeepLost) {
+        lose(node, device, &held, found.holder());
+    }
     Ok(())
 }
 

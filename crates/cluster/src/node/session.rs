@@ -9,6 +9,7 @@ use super::holding::{changed, verify};
 use super::silence::Silence;
 use super::{Connection, Node, decode};
 use crate::race::{Either, race};
+use crate::sabotage::{Sabotage, broken};
 use crate::store::{Compare, KeyValue, Op, Store, Watch as _, WatchEvent, document};
 use crate::{BootTime, DirectoryError, Event, HostRecord, View, World};
 
@@ -308,7 +309,7 @@ async fn stay<W: World>(
     for device in node.state(|state| std::mem::take(&mut state.doubted)) {
         verify(node, store, device).await?;
     }
-    if !store.keep_lease(*lease).await? {
+    if !store.keep_lease(*lease).await? && !broken(Sabotage::OutliveLease) {
         return Err(unreachable("the host's lease has ended"));
     }
     // Keeping a lease needs no quorum at the moment; a change does.
@@ -317,9 +318,13 @@ async fn stay<W: World>(
     let lives = store.txn(&[], &[Op::Get(key)], &[]).await;
     let lives = lives.map_err(|error| unreachable(&error.error.reason()))?;
     let record = lives.first();
+    if record.is_none() && broken(Sabotage::OutliveLease) {
+        return Ok(());
+    }
     let record = record.ok_or_else(|| unreachable("the host's record is gone"))?;
     found(node, connection, record, asked).await?;
-    if let Some(silence) = silence
+    if !broken(Sabotage::TrustWatch)
+        && let Some(silence) = silence
         && silence.is_found(node, store, lives.revision).await?
     {
         return Err(unreachable("its watch has told nothing of what has changed"));

@@ -14,6 +14,7 @@ use crate::{Compare, KeyValue, Op, document};
 use super::{CLAIM_ROUNDS, Node};
 use crate::VolumeRecord;
 use crate::World;
+use crate::sabotage::{Sabotage, broken};
 use crate::store::Store;
 use crate::{Admit, DirectoryError};
 
@@ -51,8 +52,10 @@ impl<W: World> Node<W> {
     ) -> Result<(), DirectoryError> {
         let (name, key) = (self.keys.name(&volume.name), self.keys.volume(volume.id));
         for _ in 0..CLAIM_ROUNDS {
-            let mut compare =
-                vec![Compare::ModRevision(name.clone(), 0), Compare::ModRevision(key.clone(), 0)];
+            let mut compare = vec![Compare::ModRevision(key.clone(), 0)];
+            if !broken(Sabotage::TakeAnyName) {
+                compare.push(Compare::ModRevision(name.clone(), 0));
+            }
             let mut then = vec![
                 Op::Put { key: name.clone(), value: document(&volume.id), lease: None },
                 self.put_volume(&volume),
@@ -123,7 +126,8 @@ impl<W: World> Node<W> {
                 then.push(Op::Delete(key));
                 then.extend(self.recount(&volume));
             }
-            if stored.is_named(&volume) && !stored.is_elsewhere(&volume) {
+            let is_named = stored.is_named(&volume) && !broken(Sabotage::KeepName);
+            if is_named && !stored.is_elsewhere(&volume) {
                 let name = self.keys.name(&volume.name);
                 compare.push(Compare::Value(name.clone(), document(&volume.id)));
                 then.push(Op::Delete(name));
