@@ -24,6 +24,7 @@ mod misplaced;
 mod owners;
 mod paging;
 mod pauses;
+mod pending_unmaps;
 mod ranges;
 mod reads;
 mod refused;
