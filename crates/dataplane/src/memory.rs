@@ -320,6 +320,44 @@ mod tests {
         assert!(!memory.is_short());
     }
 
+    /// M2: a connection over its share is in need as soon as the pool is nearly empty, though what it asks for would fit.
+    #[test]
+    fn a_pool_of_which_little_is_free_is_short() {
+        let memory = memory(64 * MIB);
+        let window = memory.window(2 << 20);
+        let _share = window.try_take(MIB).expect("room");
+        let mut others: Vec<Share> =
+            (0..59).map(|_| memory.window(2 << 20).try_take(MIB).expect("free")).collect();
+        assert_eq!(memory.pool.free.get(), 64 * MIB / SHORT_SHARE);
+        let mut waiting = pin!(window.take(4096));
+        assert!(poll(waiting.as_mut()).is_pending());
+        assert!(!memory.is_short(), "a sixteenth is free");
+
+        others.push(memory.window(2 << 20).try_take(4096).expect("free"));
+        let other = memory.window(2 << 20);
+        let _small = other.try_take(MIB).expect("free");
+        let mut in_need = pin!(other.take(4096));
+        assert!(poll(in_need.as_mut()).is_pending());
+        assert!(memory.is_short());
+        drop(others);
+        assert!(poll(in_need.as_mut()).is_ready() && poll(waiting.as_mut()).is_ready());
+        assert!(!memory.is_short());
+    }
+
+    #[test]
+    fn a_closed_window_ends_a_wait_for_memory_that_others_hold() {
+        let memory = memory(4 * MIB);
+        let all = memory.window(4 << 20).try_take(4 * MIB).expect("room");
+        let window = memory.window(2 << 20);
+        let (mut taking, mut receiving) = (pin!(window.take(MIB)), pin!(window.room()));
+        assert!(poll(taking.as_mut()).is_pending() && poll(receiving.as_mut()).is_pending());
+        window.close();
+        assert!(matches!(poll(taking.as_mut()), Poll::Ready(None)));
+        assert!(poll(receiving.as_mut()).is_ready());
+        assert_eq!((memory.pool.waiting.get(), memory.is_short()), (0, false));
+        drop(all);
+    }
+
     #[test]
     fn a_closed_window_ends_every_wait() {
         let memory = memory(64 * MIB);

@@ -242,6 +242,46 @@ fn a_trickle_does_not_keep_memory() {
     });
 }
 
+/// M3: a host that may still send what was asked for is not read from while it has more than a little debt. Method: others hold
+/// all memory; behind a command whose data is awaited come 30 writes with their data in the capsule.
+#[test]
+fn a_host_in_debt_is_not_read_from() {
+    const MEMORY: u64 = 32 << 20;
+    const IN_CAPSULE: u32 = 16 << 10;
+    simulate(13, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(MEMORY)).await;
+        let mut hosts = Vec::new();
+        for _ in 0..32 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            io.send(&capsule(0, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
+            io.receive(24).await.expect("an R2T");
+            hosts.push((io, admin));
+        }
+        assert_eq!(core.stats().memory_used_bytes, MEMORY);
+        let (io, _) = hosts.last_mut().expect("there are some");
+        let write = |cid: u16| {
+            let mut sqe = write_command(u64::from(cid) * 4, IN_CAPSULE / 4096);
+            sqe.dptr = SglDescriptor::in_capsule(IN_CAPSULE);
+            capsule(cid, sqe, &[7; IN_CAPSULE as usize])
+        };
+        io.send(&(1..=30).flat_map(write).collect::<Vec<u8>>()).await.expect("taken in");
+        let mut peak = 0;
+        for _ in 0..1000 {
+            sleep(&world, Duration::from_micros(100)).await;
+            peak = peak.max(core.stats().memory_used_bytes - MEMORY);
+        }
+        // What is allowed, and what was received with the byte that went beyond it.
+        assert!((1..=(32 << 10) + (64 << 10)).contains(&peak), "{peak} bytes of debt");
+        io.receive(30 * 24).await.expect("all are answered, one after the other");
+        for (io, admin) in hosts {
+            io.stream.shutdown();
+            admin.stream.shutdown();
+        }
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
 /// Sends a write of 1 MiB, asked for with the R2T that comes next, in `parts` equal parts, each behind a `pause`.
 async fn send_slowly(world: &SimWorld, io: &mut RawHost, parts: u32, pause: Duration) {
     let r2t = io.receive(24).await.expect("an R2T");

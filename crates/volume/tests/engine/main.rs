@@ -25,6 +25,7 @@ mod owners;
 mod paging;
 mod parts;
 mod pauses;
+mod pending_unmaps;
 mod ranges;
 mod reads;
 mod refused;
