@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/nbd/run \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -60,7 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: test
-test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test container-test nbd-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test container-test iscsi-test nbd-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -184,6 +184,11 @@ deb: build ## make Debian packages of the release build: the server, and the C l
 api-test: deps ## hold the API's description against the live server
 	@$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 1200 tests/api/run --farflash $(TARGET)/debug/farflash --examples $(or $(API_EXAMPLES),40)
+
+.PHONY: iscsi-test
+iscsi-test: deps ## hold the iSCSI target against libiscsi and QEMU, and kill it under load
+	@$(BUILD_FARFLASH)
+	timeout --verbose --kill-after=10 300 tests/iscsi/run --farflash $(TARGET)/debug/farflash
 
 .PHONY: package-test
 package-test: deps ## install, start, upgrade and purge the Debian packages in a clean root

@@ -280,7 +280,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     #[cold]
-    fn fail(&self, task: TaskId, sense: Sense) {
+    pub(crate) fn fail(&self, task: TaskId, sense: Sense) {
         self.complete_task(task, &Completion::failed(sense));
     }
 

@@ -376,6 +376,7 @@ impl<W: World, D: Device> Connection<W, D> {
             Step::Data { task, offset, bytes } => self.slots.copy(task, offset as usize, bytes),
             Step::Solicit(task) => self.solicit(task),
             Step::Ready(task) => self.execute(task),
+            Step::Disordered(task) => self.fail(task, Sense::DATA_PHASE),
             Step::Manage(request) => self.on_task_request(&request),
             Step::SendTargets(which) => {
                 let pairs = self.send_targets(&which);

@@ -2,7 +2,7 @@
 
 use iscsi_wire::pdu::{self, Bhs, FINAL, NO_TAG, opcode};
 
-use super::receive::Sink;
+use super::receive::{Begun, Sink};
 use super::task::{TaskId, Transfer};
 use super::{CloseReason, Connection, Step};
 use crate::outbox::Outbox;
@@ -64,7 +64,7 @@ impl Connection {
     }
 
     /// Acts on the header of a Data-Out.
-    pub(super) fn begin_data_out(&mut self, bhs: &Bhs) -> Result<Sink, CloseReason> {
+    pub(super) fn begin_data_out(&mut self, bhs: &Bhs) -> Begun {
         const WRONG: CloseReason =
             CloseReason::ProtocolError("data that is not the next of its command");
         let data = pdu::DataOut::decode(&bhs.encode());
@@ -72,27 +72,36 @@ impl Connection {
         let (sn, offset, is_last) =
             (data.data_sn.get(), data.buffer_offset.get(), data.flags & FINAL != 0);
         // F2.
-        let Some(id) = self.tasks.by_itt(data.itt.get()) else { return Ok(Sink::Dropped) };
+        let Some(id) = self.tasks.by_itt(data.itt.get()) else { return Ok((Sink::Dropped, None)) };
         let first_burst = self.parameters.first_burst_max;
-        let Some(task) = self.tasks.get_mut(id) else { return Ok(Sink::Dropped) };
+        let Some(task) = self.tasks.get_mut(id) else { return Ok((Sink::Dropped, None)) };
+        let expected_sn = match (data.ttt.get(), task.transfers.front()) {
+            (NO_TAG, _) => task.unsolicited_sn,
+            (_, Some(transfer)) => transfer.data_sn,
+            (_, None) => return Err(WRONG),
+        };
+        if task.is_ready {
+            return Err(WRONG);
+        }
+        if sn != expected_sn {
+            return Ok((Sink::Dropped, Some(Step::Disordered(id))));
+        }
         if data.ttt.get() == NO_TAG {
             let end = offset.saturating_add(len);
-            let is_next =
-                task.has_unsolicited && sn == task.unsolicited_sn && offset == task.unsolicited;
+            let is_next = task.has_unsolicited && offset == task.unsolicited;
             if !is_next || end > first_burst.min(task.writable()) {
                 return Err(WRONG);
             }
             task.unsolicited_sn += 1;
-            return Ok(Sink::Task { id, offset });
+            return Ok((Sink::Task { id, offset }, None));
         }
         let Some(transfer) = task.transfers.front() else { return Err(WRONG) };
         let end = offset.saturating_add(len);
-        let is_next =
-            data.ttt.get() == transfer.ttt && sn == transfer.data_sn && offset == transfer.next;
+        let is_next = data.ttt.get() == transfer.ttt && offset == transfer.next;
         if !is_next || end > transfer.end || is_last != (end == transfer.end) {
             return Err(WRONG);
         }
-        Ok(Sink::Task { id, offset })
+        Ok((Sink::Task { id, offset }, None))
     }
 
     /// The data of one PDU for a command is whole; it reaches up to byte `end`.

@@ -85,6 +85,8 @@ pub enum Step<'a> {
     Solicit(TaskId),
     /// All data that the command wants has come: execute it.
     Ready(TaskId),
+    /// Data of the command came in another order than it was sent: fail the command. The rest of its data is dropped.
+    Disordered(TaskId),
     /// Answer by [`Connection::answer_task_request`].
     Manage(TaskRequest),
     /// Answer by [`Connection::answer_text`]. The value of `SendTargets`.

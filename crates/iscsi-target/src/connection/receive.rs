@@ -105,7 +105,7 @@ impl Receiver {
     }
 }
 
-type Begun = Result<(Sink, Option<Step<'static>>), CloseReason>;
+pub(super) type Begun = Result<(Sink, Option<Step<'static>>), CloseReason>;
 
 impl Connection {
     /// Takes in bytes until something is to be done.
@@ -242,7 +242,7 @@ impl Connection {
         }
         match bhs.operation() {
             opcode::SCSI_COMMAND => self.begin_command(bhs, out),
-            opcode::DATA_OUT => self.begin_data_out(bhs).map(|sink| (sink, None)),
+            opcode::DATA_OUT => self.begin_data_out(bhs),
             opcode::NOP_OUT
             | opcode::TASK_REQUEST
             | opcode::TEXT_REQUEST

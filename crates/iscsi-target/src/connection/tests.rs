@@ -101,6 +101,7 @@ enum Seen {
     Ready(TaskId),
     Targets(String),
     Manage(u8),
+    Disordered(TaskId),
     LoggedIn,
     Login,
     Closed(CloseReason),
@@ -174,6 +175,7 @@ impl Peer {
                     Step::Solicit(task) => seen.push(Seen::Solicit(task)),
                     Step::Ready(task) => seen.push(Seen::Ready(task)),
                     Step::SendTargets(which) => seen.push(Seen::Targets(which)),
+                    Step::Disordered(task) => seen.push(Seen::Disordered(task)),
                     Step::Manage(request) => seen.push(Seen::Manage(request.flags & 0x7F)),
                     Step::LoggedIn => seen.push(Seen::LoggedIn),
                     Step::Closed(reason) => seen.push(Seen::Closed(reason)),
@@ -450,7 +452,8 @@ fn data_out_of_order_ends_the_connection() {
         matches!(steps[..], [Seen::Closed(CloseReason::ProtocolError(_))])
     };
     assert!(!is_refused(0, (0, 8192), FINAL));
-    assert!(is_refused(1, (0, 8192), FINAL), "DataSN");
+    let (mut peer, r2t) = begin();
+    assert_eq!(peer.data_out(&r2t, 1, (0, 8192), FINAL), [Seen::Disordered(TASK)], "DataSN");
     assert!(is_refused(0, (4, 8192), FINAL), "offset");
     assert!(is_refused(0, (0, 8196), FINAL), "too long");
     assert!(is_refused(0, (0, 4096), FINAL), "FINAL too early");
