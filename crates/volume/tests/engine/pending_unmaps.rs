@@ -50,7 +50,7 @@ fn deallocate(
     done
 }
 
-/// What the first blocks of the steps hold.
+/// Returns the tags of the first blocks of the steps.
 fn first_tags(sim: &mut Sim, volume: &Volume<TestDevice>, steps: u64) -> Vec<u8> {
     (0..steps).map(|step| sim.run_ok(tags(volume, step * STEP, 1))[0]).collect()
 }
