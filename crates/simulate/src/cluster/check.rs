@@ -1,4 +1,4 @@
-//! What is true of a cluster after each step, and at its end.
+//! Properties of a cluster that hold after each step, and at its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 

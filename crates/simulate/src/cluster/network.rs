@@ -82,7 +82,7 @@ pub(super) struct Link {
 pub(super) struct Clock {
     /// Time at its start.
     pub since: Duration,
-    /// What it showed then.
+    /// Its outside at that time.
     pub showed: Duration,
     /// Its speed in millionths.
     pub speed: u64,
@@ -141,13 +141,13 @@ pub(super) struct Hub {
     watches: BTreeMap<u64, Watching>,
     /// Processes that may go on.
     pub dirty: Vec<u64>,
-    /// What can be seen of each process: its machine, its id, and the devices that it serves, if it hangs.
+    /// The outside of each process: its machine, its id, and the devices that it serves, if it hangs.
     pub seen: BTreeMap<u64, Seen>,
-    /// Changes of etcd that were told to nobody yet are looked for up to here.
+    /// Changes of etcd up to this one were sent to watchers.
     told_up_to: usize,
 }
 
-/// What can be seen of a process from outside.
+/// The outside of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub machine: usize,

@@ -1,4 +1,4 @@
-//! What lies outside of all processes: devices, and what clients and operators know.
+//! The world outside of all processes: devices, and the knowledge of clients and operators.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub(super) struct SharedDevice {
 #[derive(Debug, Default)]
 pub(super) struct Plant {
     pub devices: RefCell<Vec<SharedDevice>>,
-    /// Volumes whose creation was acknowledged, and that nobody deletes, by name.
+    /// Volumes whose creation was acknowledged, and that no client deletes, by name.
     names: RefCell<BTreeMap<String, Uuid>>,
     /// Set when etcd was restored: it may have forgotten names and quotas.
     pub was_restored: std::cell::Cell<bool>,

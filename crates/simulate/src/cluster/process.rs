@@ -394,7 +394,7 @@ impl Program {
             .sum();
         let has = own.map_or(0, |grant| grant.blocks);
         // A former process of this host may have left more than is wanted.
-        let blocks = wish.min(QUOTA_BLOCKS.saturating_sub(others)).max(0);
+        let blocks = wish.min(QUOTA_BLOCKS.saturating_sub(others));
         self.bound.set(self.bound.get().min(blocks));
         let mut after = before.clone();
         let grant = GrantRecord { blocks, session: self.record.session, is_short: blocks < has };
