@@ -112,7 +112,7 @@ pub enum DirectoryError {
 
 impl DirectoryError {
     /// Why the directory cannot be asked, for who has said already that it cannot, as a view does that is
-    /// [cut off](View::cut_off).
+    /// [cut off](crate::View::cut_off).
     #[must_use]
     pub fn reason(&self) -> String {
         match self {
