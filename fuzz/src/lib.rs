@@ -16,6 +16,7 @@ pub mod exchange_commands;
 mod image;
 pub mod initiator_stream;
 mod input;
+pub mod iscsi_stream;
 pub mod layout_decode;
 mod liar;
 pub mod lying_target;
@@ -65,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "discovering", run: discovering::run, seeds: discovering::seeds },
     Target { name: "discovery_log", run: discovery_log::run, seeds: discovery_log::seeds },
     Target { name: "lying_target", run: lying_target::run, seeds: lying_target::seeds },
+    Target { name: "iscsi_stream", run: iscsi_stream::run, seeds: iscsi_stream::seeds },
     Target { name: "nbd_stream", run: nbd_stream::run, seeds: nbd_stream::seeds },
     Target { name: "pdu", run: pdu::run, seeds: pdu::seeds },
     Target { name: "commands", run: commands::run, seeds: commands::seeds },
