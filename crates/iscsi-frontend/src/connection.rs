@@ -394,11 +394,15 @@ impl<W: World, D: Device> Connection<W, D> {
         let CloseReason::LoginRefused(status) = reason else { return };
         self.core.state.stats.borrow_mut().logins_refused += 1;
         let (connection, peer) = (self.link.id(), self.peer());
+        let now = self.core.world().now();
+        if !self.core.state.quiet.borrow_mut().allows(peer.ip(), now) {
+            return;
+        }
         match status {
             login_status::AUTHENTICATION_FAILURE => {
                 tracing::info!(%connection, %peer, "iSCSI login refused: it did not authenticate");
             }
-            _ => tracing::debug!(%connection, %peer, %reason, "iSCSI login refused"),
+            _ => tracing::info!(%connection, %peer, %reason, "iSCSI login refused"),
         }
     }
 

@@ -8,6 +8,7 @@ use std::rc::{Rc, Weak};
 use dataplane::{Core, Frontend, Link, Session};
 use io_traits::{Device, World};
 use iscsi_wire::IscsiName;
+use strangers::{LeftOut, Quiet};
 use units::Instant;
 use uuid::Uuid;
 
@@ -30,6 +31,8 @@ pub(crate) struct State<W: World, D: Device> {
     sessions: RefCell<BTreeMap<Uuid, SessionsOf<W, D>>>,
     last_tsih: Cell<u16>,
     pub(crate) stats: RefCell<IscsiStats>,
+    /// Lines about initiators that were refused.
+    pub(crate) quiet: RefCell<Quiet>,
 }
 
 /// Counts of the front end. They go on for ever.
@@ -84,7 +87,10 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting<W, D> {
         connection
     }
 
-    fn on_tick(&self, _core: &Core<W, D>, _now: Instant) {
+    fn on_tick(&self, _core: &Core<W, D>, now: Instant) {
+        for LeftOut { source, lines } in self.0.quiet.borrow_mut().over(now) {
+            tracing::warn!(%source, lines, "lines about refused iSCSI initiators left out");
+        }
         let mut sessions = self.0.sessions.borrow_mut();
         sessions.values_mut().for_each(|of_one| of_one.retain(|it| it.strong_count() > 0));
         sessions.retain(|_, of_one| !of_one.is_empty());
@@ -101,6 +107,7 @@ impl<W: World, D: Device> IscsiCore<W, D> {
             sessions: RefCell::default(),
             last_tsih: Cell::new(0),
             stats: RefCell::default(),
+            quiet: RefCell::default(),
         });
         core.add_frontend(Rc::new(Accepting(state.clone())), NAMES.map(|(_, name)| name));
         Self { core, state }

@@ -63,14 +63,22 @@ impl<W: World, D: Device> Connection<W, D> {
             Found::Here(export, name) => (export, name),
             Found::Elsewhere(uri) => {
                 let message = format!("this export is at {uri}");
+                self.log_refusal(name, &message);
                 return self.refuse(Refusal::Policy(&message));
             }
-            Found::NotNow => return self.refuse(Refusal::Shutdown),
-            Found::Unknown => return self.refuse(Refusal::Unknown),
+            Found::NotNow => {
+                self.log_refusal(name, "it is not served now");
+                return self.refuse(Refusal::Shutdown);
+            }
+            Found::Unknown => {
+                self.log_refusal(name, "there is none that this client may open");
+                return self.refuse(Refusal::Unknown);
+            }
         };
         if purpose == Purpose::Open && !self.core.has_place_for(&export) {
-            return self
-                .refuse(Refusal::Policy("the export has as many connections as it may have"));
+            let why = "the export has as many connections as it may have";
+            self.log_refusal(&name, why);
+            return self.refuse(Refusal::Policy(why));
         }
         let sizes = BlockSizes {
             minimum: 1,
@@ -91,8 +99,16 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
+    /// Logs why a client does not get an export, unless much was said of its address lately.
+    fn log_refusal(&self, export: &str, reason: &str) {
+        let peer = self.stream.peer();
+        let now = self.core.world().now();
+        if self.frontend.state.quiet.borrow_mut().allows(peer.ip(), now) {
+            tracing::info!(connection = %self.link.id(), %peer, export, reason, "NBD export refused");
+        }
+    }
+
     fn refuse(&self, refusal: Refusal<'_>) {
-        tracing::debug!(connection = %self.link.id(), "NBD export refused");
         self.put(|machine, out| machine.refuse(refusal, out));
     }
 

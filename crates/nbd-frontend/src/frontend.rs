@@ -9,6 +9,7 @@ use io_traits::{Device, World};
 use nbd_server::Limits;
 use nbd_wire::Errno;
 use rustls::ServerConfig;
+use strangers::{LeftOut, Quiet};
 use units::Instant;
 use uuid::Uuid;
 
@@ -38,6 +39,8 @@ pub struct NbdOptions {
 pub(crate) struct State {
     pub(crate) exports: RefCell<Exports>,
     pub(crate) options: NbdOptions,
+    /// Lines about clients that were refused.
+    pub(crate) quiet: RefCell<Quiet>,
 }
 
 /// NBD before a core. A cheap handle; clones are the same front end.
@@ -59,14 +62,19 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting {
         connection
     }
 
-    fn on_tick(&self, _core: &Core<W, D>, _now: Instant) {}
+    fn on_tick(&self, _core: &Core<W, D>, now: Instant) {
+        for LeftOut { source, lines } in self.frontend.state.quiet.borrow_mut().over(now) {
+            tracing::warn!(%source, lines, "lines about refused NBD clients left out");
+        }
+    }
 }
 
 impl NbdFrontend {
     /// Puts the front end before a core, which may have others. It has no exports before [`NbdFrontend::announce`].
     #[must_use]
     pub fn before<W: World, D: Device>(core: &Core<W, D>, options: NbdOptions) -> Self {
-        let state = Rc::new(State { exports: RefCell::default(), options });
+        let state =
+            Rc::new(State { exports: RefCell::default(), options, quiet: RefCell::default() });
         let frontend = Self { state };
         core.add_frontend(frontend.at(Way::Network), EXPECTED.map(Errno::name));
         frontend
