@@ -613,7 +613,7 @@ fn whoever_waits_for_news_keeps_nobody_waiting() {
     // Long enough that it is not cut off because the machine is busy.
     let joins = ["--directory", &through_wire, "--host-name", "a", "--host-lease", "60"];
     let device = format(&files, "a");
-    let a = Server::start_logging("info,directory=debug", &device, &[&joins[..], &more].concat());
+    let a = Server::start_logging("info,cluster=debug", &device, &[&joins[..], &more].concat());
     let directory = url(etcd.address(0), "test-news");
     let b = host_with(&directory, "b", &format(&files, "b"), &more);
     let at = |server: &Server, user: &User| client(server).with_token(&user.token);
