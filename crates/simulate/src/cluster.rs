@@ -33,7 +33,7 @@ use process::{DEVICE_MS_MAX, Process};
 /// Time in which faults happen.
 const FAULTY: Duration = Duration::from_secs(80);
 /// Time in which a cluster that is left alone becomes healthy.
-const QUIET: Duration = Duration::from_secs(160);
+const QUIET: Duration = Duration::from_secs(260);
 /// The clocks of two hosts differ by less than the 64th that `cluster` allows for.
 const SPEEDS: (u64, u64) = (993_000, 1_007_000);
 

@@ -273,7 +273,11 @@ impl Rig {
             if !was_usable || !model.is_usable() {
                 continue;
             }
-            if is_lost && stays && !run.leniency().cuts && !run.excuses_refusal(model) {
+            // Where connections are cut, hosts are that come again by themselves.
+            if run.leniency().cuts {
+                continue;
+            }
+            if is_lost && stays && !run.excuses_refusal(model) {
                 run.fail(format!("volume {}: host {host} is cut", model.id));
             } else if !is_lost && !stays {
                 run.fail(format!("volume {}: host {host} is not cut", model.id));

@@ -230,11 +230,16 @@ impl Cluster {
         }
     }
 
+    /// A host asks for a part of the quota; half of the time all others do so at once, so that divisions meet.
     fn regrant(&mut self, machine: usize) {
         let wish = self.rng.between(0, 600);
-        if let Some(id) = self.machines[machine].process {
-            let program = self.processes[&id].program.clone();
+        let ask = |id: &u64| {
+            let program = self.processes[id].program.clone();
             program.spawn(program.clone().regrant(wish));
+        };
+        match wish % 2 {
+            0 => self.machines[machine].process.iter().for_each(ask),
+            _ => self.machines.iter().filter_map(|it| it.process.as_ref()).for_each(ask),
         }
     }
 
