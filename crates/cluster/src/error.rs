@@ -9,7 +9,7 @@ pub enum DirectoryError {
     /// It cannot be asked now. A change that was under way is done or not; asking later tells.
     #[error("the directory cannot be reached: {reason}")]
     Unreachable {
-        /// What is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
     /// Another volume of the cluster has the name.
@@ -18,7 +18,7 @@ pub enum DirectoryError {
         /// The name.
         name: String,
     },
-    /// The one who judges says no: nothing was changed.
+    /// The check of the caller refused it: nothing was changed.
     #[error("{detail}")]
     NotAdmitted {
         /// Why.
@@ -47,7 +47,7 @@ pub enum DirectoryError {
         device: String,
         /// The name of that host.
         holder: String,
-        /// Whether it was to stop by itself (F7).
+        /// True if that host stops serving when its lease ends (F7).
         is_fenced: bool,
     },
     /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
@@ -70,10 +70,10 @@ pub enum DirectoryError {
         device: String,
         /// The name of that host.
         holder: String,
-        /// Where and how it was seen.
+        /// The place and the way in which it was seen.
         sighting: Sighting,
     },
-    /// The device was claimed in this cluster before, as it says, and the directory does not know by whom (F8).
+    /// The device carries a claim of this cluster, and the directory has no record of its host (F8).
     #[error(
         "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
          restored from an older backup"
@@ -99,10 +99,10 @@ pub enum DirectoryError {
     /// A host of this id or name lives.
     #[error("{what}")]
     HostLives {
-        /// Which, and why it is in the way.
+        /// That host, and the id or name that it shares with this one.
         what: String,
     },
-    /// What is stored under the cluster's prefix is not ours, or of a newer release, or of another cluster than before.
+    /// A key under the cluster's prefix was written by another program, by a newer release, or for another cluster.
     #[error("{what}")]
     Foreign {
         /// The key, and what is wrong with it.
@@ -111,7 +111,7 @@ pub enum DirectoryError {
 }
 
 impl DirectoryError {
-    /// Why the directory cannot be asked, for who has said already that it cannot, as a view does that is
+    /// Returns the reason alone, without the words that the directory cannot be reached: for a view that is
     /// [cut off](crate::View::cut_off).
     #[must_use]
     pub fn reason(&self) -> String {

@@ -6,17 +6,17 @@ use uuid::Uuid;
 
 use crate::{BootTime, GrantsRecord, View};
 
-/// Says by what the cluster holds whether a change may be made; if not, why.
+/// Decides by a view of the cluster whether a change may be made; an error says why not.
 pub type Admit = Arc<dyn Fn(&View) -> Result<(), String> + Send + Sync>;
 
 /// Another division of an owner's quota.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Regrant {
-    /// Whose quota it is.
+    /// The tenant that has the quota.
     pub owner: String,
-    /// How it is divided; empty if nothing was recorded.
+    /// The present division; empty if none is recorded.
     pub before: GrantsRecord,
-    /// How it is to be.
+    /// The division to be recorded.
     pub after: GrantsRecord,
     /// Hosts that must be gone for that.
     pub gone: Vec<Uuid>,
@@ -31,7 +31,7 @@ pub enum Conflict {
         id: Uuid,
         /// The name.
         name: String,
-        /// Whose it is.
+        /// The volume that has the name.
         holder: Uuid,
     },
     /// A volume of this id lies on another device, too, and that one has the record.
@@ -43,23 +43,23 @@ pub enum Conflict {
     },
 }
 
-/// What a host has to act upon.
+/// A change in the cluster that a host must act upon.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Event {
     /// The directory is there, and all claims hold: records are to be compared with the devices.
     Connected,
-    /// What this host has claimed and was not told to have lost before is its own, as the directory was asked at `asked`. Told
-    /// only where the host's tenure ends by itself, and may have ended: it is to be renewed (F7).
+    /// All devices that this host has claimed and not lost were still its own when the directory was asked. Sent only where
+    /// the host's tenure ends by itself and may have ended: it is to be renewed (F7).
     Held {
-        /// When it was asked.
+        /// The time at which the directory was asked.
         asked: BootTime,
     },
     /// The directory is away. What is served goes on, for as long as the host's tenure lasts.
     CutOff {
-        /// What is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
-    /// The device is another's, or was: stop to serve it (F4, F5).
+    /// Another host has claimed the device, or had: stop serving it (F4, F5).
     ClaimLost {
         /// The device.
         device: Uuid,
