@@ -1,6 +1,9 @@
 //! The beginning of a connection: the server's greeting, the client's flags, and the flags of an export.
 
 use crate::bytes::{u16_at, u64_at};
+use crate::flags::flags;
+
+flags!(HandshakeFlags, ClientFlags, TransmissionFlags);
 
 /// `NBDMAGIC`.
 const NBD_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -21,18 +24,6 @@ impl HandshakeFlags {
     pub const FIXED_NEWSTYLE: Self = Self(1 << 0);
     /// No padding is needed behind the answer to `NBD_OPT_EXPORT_NAME`.
     pub const NO_ZEROES: Self = Self(1 << 1);
-
-    /// Returns whether all flags of `other` are set.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The flags of both.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// Flags of the client, its answer to the greeting.
@@ -45,16 +36,10 @@ impl ClientFlags {
     /// It expects no padding.
     pub const NO_ZEROES: Self = Self(1 << 1);
 
-    /// Returns whether all flags of `other` are set.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
     /// Returns whether flags are set that this version of the protocol does not have.
     #[must_use]
     pub const fn has_unknown(self) -> bool {
-        self.0 & !(Self::FIXED_NEWSTYLE.0 | Self::NO_ZEROES.0) != 0
+        self.has_others_than(Self::FIXED_NEWSTYLE.with(Self::NO_ZEROES))
     }
 }
 
@@ -85,18 +70,6 @@ impl TransmissionFlags {
     pub const SEND_CACHE: Self = Self(1 << 10);
     /// `NBD_CMD_FLAG_FAST_ZERO` is understood.
     pub const SEND_FAST_ZERO: Self = Self(1 << 11);
-
-    /// Returns whether all flags of `other` are set.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The flags of both.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
 }
 
 /// The first bytes of a connection, from the server.

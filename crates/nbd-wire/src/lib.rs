@@ -16,6 +16,7 @@
 extern crate alloc;
 
 mod bytes;
+mod flags;
 mod handshake;
 mod option;
 mod reply;

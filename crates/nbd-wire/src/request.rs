@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use crate::BadMagic;
 use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::flags::flags;
 
 /// Bytes of a compact header.
 pub const REQUEST_LEN: usize = 28;
@@ -56,6 +57,8 @@ impl Command {
     pub const BLOCK_STATUS: Self = Self(7);
 }
 
+flags!(CommandFlags);
+
 /// Flags of a request.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CommandFlags(pub u16);
@@ -73,24 +76,6 @@ impl CommandFlags {
     pub const FAST_ZERO: Self = Self(1 << 4);
     /// The length is that of bytes that follow. Of extended headers.
     pub const PAYLOAD_LEN: Self = Self(1 << 5);
-
-    /// Returns whether all flags of `other` are set.
-    #[must_use]
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// The flags of both.
-    #[must_use]
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// Returns whether there are others than those of `allowed`.
-    #[must_use]
-    pub const fn has_others_than(self, allowed: Self) -> bool {
-        self.0 & !allowed.0 != 0
-    }
 }
 
 /// The header of a request.
