@@ -392,7 +392,6 @@ impl<W: World, D: Device> Connection<W, D> {
 
     fn note_refusal(&self, reason: CloseReason) {
         let CloseReason::LoginRefused(status) = reason else { return };
-        self.core.state.stats.borrow_mut().logins_refused += 1;
         let (connection, peer) = (self.link.id(), self.peer());
         let now = self.core.world().now();
         if !self.core.state.quiet.borrow_mut().allows(peer.ip(), now) {

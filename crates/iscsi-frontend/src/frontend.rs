@@ -30,18 +30,8 @@ pub(crate) struct State<W: World, D: Device> {
     /// Sessions by their volumes.
     sessions: RefCell<BTreeMap<Uuid, SessionsOf<W, D>>>,
     last_tsih: Cell<u16>,
-    pub(crate) stats: RefCell<IscsiStats>,
     /// Lines about initiators that were refused.
     pub(crate) quiet: RefCell<Quiet>,
-}
-
-/// Counts of the front end. They go on for ever.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct IscsiStats {
-    /// Sessions to volumes that were begun.
-    pub logins: u64,
-    /// Logins that were refused.
-    pub logins_refused: u64,
 }
 
 /// A core that serves iSCSI. A cheap handle; clones are the same core.
@@ -106,7 +96,6 @@ impl<W: World, D: Device> IscsiCore<W, D> {
             discovery: Discovery::default(),
             sessions: RefCell::default(),
             last_tsih: Cell::new(0),
-            stats: RefCell::default(),
             quiet: RefCell::default(),
         });
         core.add_frontend(Rc::new(Accepting(state.clone())), NAMES.map(|(_, name)| name));
@@ -117,17 +106,6 @@ impl<W: World, D: Device> IscsiCore<W, D> {
     #[must_use]
     pub fn frontend(&self) -> Rc<dyn Frontend<W, D>> {
         Rc::new(Accepting(self.state.clone()))
-    }
-
-    /// Accepts connections until [`Core::shutdown`].
-    pub async fn serve(&self, listener: W::Listener) {
-        self.core.serve(&Accepting(self.state.clone()), listener).await;
-    }
-
-    /// The counts of the front end; those of the core are [`Core::stats`].
-    #[must_use]
-    pub fn iscsi_stats(&self) -> IscsiStats {
-        *self.state.stats.borrow()
     }
 
     pub(crate) fn options(&self) -> &IscsiOptions {

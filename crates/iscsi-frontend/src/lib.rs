@@ -22,6 +22,6 @@ mod sense;
 mod tasks;
 
 pub use discovery::TargetRecord;
-pub use frontend::{IscsiCore, IscsiStats, target_name_of};
+pub use frontend::{IscsiCore, target_name_of};
 pub use options::IscsiOptions;
 pub use secret::{ChapSecrets, chap_secrets};

@@ -130,7 +130,6 @@ impl<W: World, D: Device> Connection<W, D> {
         self.link.let_in(&export);
         self.end_former_session(&export);
         self.core.add_session(export.uuid(), self);
-        self.core.state.stats.borrow_mut().logins += 1;
         *self.export.borrow_mut() = Some(export);
         self.raise(Sense::POWER_ON);
         None

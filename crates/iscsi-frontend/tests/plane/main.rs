@@ -55,7 +55,7 @@ async fn serve(world: &SimWorld, authenticates: bool) -> SimCore {
         admit(&core, uuid, Access { tokens: vec![token(byte)], ..Access::default() }).await;
     }
     let (serving, listener) = (core.clone(), world.listen(portal()).expect("a free address"));
-    world.spawn(async move { serving.serve(listener).await });
+    world.spawn(async move { Core::serve(&serving, &*serving.frontend(), listener).await });
     core
 }
 
