@@ -59,8 +59,15 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
+# Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
+# another, the longest first. What one of them prints is shown when it has ended.
+BESIDE := guest python-test datastore-test iscsi-test power-test demo-smoke api-test package-test nbd-test container-test
+
 .PHONY: test
-test: test-crates test-young-clocks python-test datastore-test demo-smoke power-test api-test package-test container-test iscsi-test nbd-test guest ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+test: test-crates test-young-clocks ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+	@$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
+	echo "make: beside one another: $(BESIDE)"
+	$(MAKE) --no-print-directory --jobs 3 --output-sync=target $(BESIDE)
 
 .PHONY: test-crates
 test-crates: deps ## the tests of all crates
@@ -253,7 +260,11 @@ mutants-diff: deps ## the same for what differs from BASE (main), in at most ten
 	@$(RUN_MUTANTS) --diff $(BASE) --minutes 9 $(MUTANTS)
 
 .PHONY: soak
-soak: deps ## simulate new seeds until stopped, or for SOAK_MINUTES
+soak: deps ## simulate new seeds, and cut the power below the real server, until stopped or for SOAK_MINUTES
+	@$(MAKE) --no-print-directory --jobs 2 soak-simulator soak-power
+
+.PHONY: soak-simulator
+soak-simulator: deps ## the first half of that
 	@cargo build --release --locked -p simulate
 	$(RELEASE)/farflash-sim $(if $(SOAK_MINUTES),--minutes $(SOAK_MINUTES))
 
@@ -269,7 +280,7 @@ soak-demo: build ## load, kill, restart and verify a real server, again and agai
 	done
 
 .PHONY: soak-power
-soak-power: deps ## cut the power below the real server, with new seeds until stopped, or for SOAK_MINUTES
+soak-power: deps ## the second half
 	@.ci/install-missing util-linux mount
 	$(BUILD_FARFLASH) --bin farflash-power-cut
 	$(POWER_CUT) --minutes $(or $(SOAK_MINUTES),525600)

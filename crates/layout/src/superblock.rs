@@ -285,6 +285,18 @@ mod tests {
         assert_eq!(Superblock::decode(&block), Err(DecodeError::Version(2)));
     }
 
+    /// The copies are the first and the last block, and a device that has grown says by how much.
+    #[test]
+    fn a_device_has_a_superblock_at_either_end_and_knows_what_it_does_not_use() {
+        assert_eq!(Superblock::places(1 << 21), [Pba(0), Pba((1 << 21) - 1)]);
+        let superblock = Superblock::for_device(Uuid::from_u128(7), 1 << 21).expect("8 GiB");
+        let room = |found| superblock.room_to_grow(found);
+        assert_eq!(
+            [1 << 20, 1 << 21, (1 << 21) + 1, 1 << 22].map(room),
+            [None, None, Some(1), Some(1 << 21)]
+        );
+    }
+
     /// The bytes of a cluster are where the format has them, and zeroes are none; what is reserved is refused.
     #[test]
     fn a_superblock_says_to_which_cluster_its_device_belongs() {

@@ -289,19 +289,23 @@ impl Profile {
         Self { stales, ..drawn }.made_small(&mut apart)
     }
 
-    /// The same with short journals, and with a core that has little memory for data, each in a part of all runs.
+    /// The same with short journals, with a core that has little memory for data, and with nodes that take few entries, each
+    /// in a part of all runs.
     fn made_small(self, rng: &mut Rng) -> Self {
         // A record has at most 64 blocks. What is repaired is looked for where the superblock says.
         let is_short = rng.one_in(4) && self.workload != Workload::Repair;
         let journal_blocks = is_short.then(|| rng.between(128, 200) as u32);
         let scarce = self.plane && rng.one_in(3);
         let small = Self { journal_blocks, scarce, ..self };
-        match self.workload {
+        let small = match self.workload {
             Workload::Crash if is_short => small.going_around(rng),
             Workload::Errors if rng.one_in(5) => small.rotting(rng),
             Workload::Corrupt if rng.one_in(5) => small.fraying(rng),
             _ => small,
-        }
+        };
+        let is_deep = rng.one_in(6) && ![Workload::Tall, Workload::Repair].contains(&self.workload);
+        let nodes = if is_deep { Some(few_entries(rng)) } else { small.nodes };
+        Self { nodes, ..small }
     }
 
     /// The same with so many records, many of several blocks, that a short journal goes around.
@@ -355,8 +359,10 @@ impl Profile {
     fn grown_old(self, rng: &mut Rng) -> Self {
         let is_deaf = rng.one_in(3);
         let ages = rng.one_in(if is_deaf { 2 } else { 4 });
-        let prepared = [Workload::Tall, Workload::Starts, Workload::Repair, Workload::Paged];
-        let is_whole = self.trades || prepared.contains(&self.workload);
+        let prepared = [Workload::Starts, Workload::Repair, Workload::Paged];
+        let is_prepared = prepared.contains(&self.workload)
+            || (self.workload == Workload::Tall && self.nodes.is_none());
+        let is_whole = self.trades || is_prepared;
         let faults = self.faults;
         let fails = faults.read_error_one_in
             + faults.write_error_one_in
@@ -557,8 +563,7 @@ impl Profile {
     /// The same where a volume of some hundred blocks has such a map: nodes take few entries. Requests begin and end around
     /// bounds of nodes, and leave leaves and inner nodes in all shapes.
     fn shaped(self, rng: &mut Rng) -> Self {
-        let leaf = rng.between(12, 24) as usize;
-        let inner = rng.between(12, 20) as usize;
+        let nodes = Some(few_entries(rng));
         Self {
             volumes: 1,
             volume_blocks: 1300,
@@ -567,7 +572,7 @@ impl Profile {
             requests: rng.between(20, 60),
             boots: rng.between(2, 3),
             mix: Mix { clear: 30, clear_wide: 2, resize: 4, checkpoint: 14, ..MIX },
-            nodes: Some(NodeCapacity { leaf, inner }),
+            nodes,
             ..self
         }
     }
@@ -623,6 +628,13 @@ impl Profile {
 /// Memory for less than one request needs, or for some nodes.
 fn few_nodes(rng: &mut Rng) -> u64 {
     [1, 12_000, 40_000, 100_000][rng.below(4) as usize]
+}
+
+/// So few that a map of some hundred blocks has three levels.
+fn few_entries(rng: &mut Rng) -> NodeCapacity {
+    let leaf = rng.between(12, 24) as usize;
+    let inner = rng.between(12, 20) as usize;
+    NodeCapacity { leaf, inner }
 }
 
 /// None, mostly.

@@ -398,3 +398,22 @@ pub(crate) struct Unread {
     pub(crate) volume: u32,
     pub(crate) error: VolumeError,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However much is wrong, a report has a bounded number of findings of each kind, and says how many it left out.
+    #[test]
+    fn findings_of_each_kind_are_bounded() {
+        let mut found = Found::default();
+        for block in 0..DOUBTS_MAX as u64 + 3 {
+            found.push(None, Finding::Leaked { pba: Pba(block) });
+        }
+        found.push(Some(1), Finding::Unaccounted { blocks: 1 });
+        let (report, volumes) = found.finish();
+        assert_eq!((report.findings.len(), volumes.len()), (DOUBTS_MAX + 2, DOUBTS_MAX + 2));
+        assert_eq!(report.findings[DOUBTS_MAX], Finding::Unaccounted { blocks: 1 });
+        assert_eq!(report.findings[DOUBTS_MAX + 1], Finding::LeftOut { findings: 3 });
+    }
+}

@@ -54,6 +54,7 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
+    Plan { package: "cluster", workloads: &["cluster"], ..QUICK },
     Plan {
         package: "volume",
         // What takes longer than this is found sooner by the simulator.

@@ -153,6 +153,17 @@ impl Pool {
         self.left_in_round = self.unsearched.len();
     }
 
+    /// Extents have gone from the pool: nothing is looked for in them, also in the round in progress.
+    pub(super) fn leave_out_of_search(&mut self) {
+        let extents = &self.extents;
+        let is_there = |index: u32| extents[index as usize].is_some();
+        // A round looks at the first ones.
+        let of_round = self.unsearched.iter().take(self.left_in_round);
+        self.left_in_round = of_round.filter(|index| is_there(**index)).count();
+        self.unsearched.retain(|index| is_there(*index));
+        self.searched = self.searched.filter(|(index, _)| is_there(*index));
+    }
+
     /// Marks all free blocks of the extent as stale, as their state is unknown (U1). It is looked at in the next round.
     pub(crate) fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {

@@ -86,8 +86,7 @@ impl Pool {
         if !going.is_empty() {
             let extents = &self.extents;
             self.owned.retain(|index| extents[*index as usize].is_some());
-            self.unsearched.retain(|index| extents[*index as usize].is_some());
-            self.searched = self.searched.filter(|(index, _)| extents[*index as usize].is_some());
+            self.leave_out_of_search();
             self.settle_cursors(current, large);
         }
     }
@@ -137,6 +136,31 @@ mod tests {
         assert_eq!(choose(1, 1), [1, 3, 5, 2]);
         assert_eq!(choose(1, 9), [1, 3, 5, 2]);
         assert_eq!(choose(0, u32::MAX), [0, 1, 3, 5, 2, 4]);
+    }
+
+    /// A round goes on behind extents that go while one of its runs is being discarded.
+    #[test]
+    fn extents_may_go_while_a_round_looks_for_what_to_discard() {
+        let mut pool = pool(4, &[1, 2, 3]);
+        pool.begin_round();
+        let found = loop {
+            match pool.search_stale(400) {
+                Search::Found(run) => break run,
+                Search::Unfinished => {}
+                Search::Done => panic!("all of an extent is stale"),
+            }
+        };
+        pool.take_out(&[2]);
+        pool.release_taken(found, false);
+        pool.take_out(&[0, 3]);
+        let mut discarded = found.blocks;
+        while let step @ (Search::Found(_) | Search::Unfinished) = pool.search_stale(400) {
+            if let Search::Found(run) = step {
+                discarded += run.blocks;
+                pool.release_taken(run, false);
+            }
+        }
+        assert_eq!(discarded, 1022, "the extent that is left");
     }
 
     #[test]

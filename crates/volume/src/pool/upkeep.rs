@@ -39,6 +39,7 @@ impl Pool {
         self.empty.clear();
         self.recent.clear();
         self.unsearched.clear();
+        self.left_in_round = 0;
         for pba in used {
             self.commit(PbaRange::new(pba, 1));
         }

@@ -131,7 +131,11 @@ fn extents_tell_data_from_holes() {
     sim.run_ok(volume.unmap(range(11, 4))).expect("room");
     let around = [extent(1, true), extent(4, false), extent(1, true), extent(1, false)];
     assert_eq!(extents(&mut sim, 10, 7, 9), around);
-    // A range that is too long to be taken out of the map at once.
+    // Ranges that are too long to be taken out of the map at once: behind data, and all.
+    sim.run_ok(volume.write(Lba(2), data(1, 3), None)).expect("room");
+    sim.run_ok(volume.unmap(range(5, 40_000))).expect("room");
+    let before = [extent(2, false), extent(3, true), extent(49_995, false), extent(1, true)];
+    assert_eq!(extents(&mut sim, 0, 50_001, 9), before);
     sim.run_ok(volume.unmap(range(0, 100_000))).expect("room");
     assert_eq!(extents(&mut sim, 0, 100_000, 9), [extent(100_000, false)]);
     let beyond = sim.run_ok(volume.extents(range(99_999, 2), 9));
