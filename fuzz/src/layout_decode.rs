@@ -7,7 +7,7 @@ use layout::{
     ClaimMark, DecodeError, Descriptor, Entry, Mapping, NodeHead, NodeView, RECORD_HEADER_SIZE,
     Record, RecordHead, ReplayPoint, Root, Superblock, encode_node, record_blocks, seal_record,
 };
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::input::Input;
@@ -162,6 +162,7 @@ fn descriptor(metadata: MetadataSize) -> Descriptor {
         name: "volume".into(),
         blocks: 1 << 30,
         metadata,
+        sector: if metadata.is_none() { SectorSize::Bytes512 } else { SectorSize::Bytes4096 },
         mapped: 17,
         deleted: metadata.is_none(),
         slo: Slo::Rate { reads_per_second: 1000, writes_per_second: 100 },

@@ -86,6 +86,8 @@ class VolumeRecord:
     size: int
     #: Bytes of metadata that each block has beside its data.
     metadata_size: int
+    #: Bytes of a logical block, as hosts address it: 512 or 4096.
+    sector_size: int
     #: Bytes of the device that it holds.
     allocated: int
     #: Where it is served, as ip:port.
@@ -130,6 +132,7 @@ def _fields(record: dict[str, Any]) -> dict[str, Any]:
         "trouble": record["trouble"],
         "size": record["size_bytes"],
         "metadata_size": record["metadata_bytes"],
+        "sector_size": record["sector_bytes"],
         "allocated": record["allocated_bytes"],
         "address": record["address"],
         "device": record["device"],
@@ -212,6 +215,7 @@ class Cluster:
         size: int,
         *,
         metadata: int = 0,
+        sector: int = 4096,
         on: str | None = None,
         device: str | None = None,
         core: int | None = None,
@@ -225,7 +229,8 @@ class Cluster:
         """Makes a volume of size bytes, a multiple of 4096. It takes space only as it is written.
 
         metadata is how many bytes of the program's each block has beside its data, for life: 8, 16 or 64. Such a
-        volume is read and written by Volume.read_ex and its like only.
+        volume is read and written by Volume.read_ex and its like only. sector is the size of a logical block, as
+        hosts address it, for life: 4096, or 512 for hosts that take nothing else. With metadata it is 4096.
 
         on is the host that is to have it, or a label that its host must have, such as "rack=r1": so volumes that
         must not fail together are kept apart (Volume.failure_domain). Else it is the host whose API is asked.
@@ -238,10 +243,10 @@ class Cluster:
         """
         _text("name", name, "what the volume is to be called")
         _check("size", size, _U64)
-        for what, given in (("metadata", metadata), ("core", core)):
+        for what, given in (("metadata", metadata), ("sector", sector), ("core", core)):
             _check(what, given, _U32)
         lists = (list(hosts), list(networks), list(interfaces))
-        new = _New(name, size, metadata, on, device, core, *_slo(share, rates), *lists, owner)
+        new = _New(name, size, metadata, sector, on, device, core, *_slo(share, rates), *lists, owner)
         record = json.loads(self._change(self._native.create, new))
         return CreatedVolume(**_fields(record), tokens=_tokens(record))
 
@@ -369,6 +374,7 @@ class _New:
     name: str
     size: int
     metadata: int
+    sector: int
     on: str | None
     device: str | None
     core: int | None

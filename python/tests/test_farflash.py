@@ -589,6 +589,7 @@ class Records(unittest.TestCase):
             "nqn": "nqn",
             "size_bytes": MIB,
             "metadata_bytes": 0,
+            "sector_bytes": 4096,
             "allocated_bytes": 0,
             "address": "192.0.2.1:4420",
             "portal": {"core": 0},

@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    DirectoryStatus, MetadataBytes, NbdClients, Restrictions, Sharing, Slo, VolumeName, VolumeSize,
-    VolumeState,
+    DirectoryStatus, MetadataBytes, NbdClients, Restrictions, SectorBytes, Sharing, Slo,
+    VolumeName, VolumeSize, VolumeState,
 };
 
 /// Asks for a new volume.
@@ -44,6 +44,12 @@ pub struct CreateVolume {
     #[schema(inline)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_bytes: Option<MetadataBytes>,
+    /// Bytes of a logical block, as hosts address the volume, for life: 512 or 4096; by default 4096. With 512 hosts are told that
+    /// physical blocks have 4096 bytes; what is no whole one of these is read before it is written. Such a volume
+    /// has no metadata.
+    #[schema(inline)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sector_bytes: Option<SectorBytes>,
     /// The tenant whose it is to be; a tenant's own volumes are his without saying so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -63,6 +69,7 @@ impl CreateVolume {
             slo: None,
             restrictions: None,
             metadata_bytes: None,
+            sector_bytes: None,
             owner: None,
         }
     }
@@ -118,6 +125,10 @@ pub struct Volume {
     /// Bytes of metadata that each block has beside its data.
     #[serde(default)]
     pub metadata_bytes: u32,
+    /// Bytes of a logical block, as hosts address it.
+    #[serde(default)]
+    #[schema(inline)]
+    pub sector_bytes: SectorBytes,
     /// Bytes of the device that it holds.
     pub allocated_bytes: u64,
     /// Where hosts connect to, as `ip:port`.
@@ -329,6 +340,16 @@ pub struct Core {
     pub volumes: u64,
     /// Connections open on its portal.
     pub connections: u64,
+    /// Those of them that have a volume open.
+    pub connections_let_in: u64,
+    /// Connections so far.
+    pub connected: u64,
+    /// Clients that were told that they may not open what they asked for, so far.
+    pub refused: u64,
+    /// Bytes of the blocks that were read so far.
+    pub read_bytes: u64,
+    /// Bytes that were written so far.
+    pub written_bytes: u64,
 }
 
 /// A device.

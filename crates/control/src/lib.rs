@@ -46,6 +46,7 @@ mod request;
 mod resolving;
 mod routes;
 mod scrub;
+mod sector;
 mod server;
 mod service;
 mod sharing;
@@ -81,6 +82,7 @@ pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
 pub use quota::{QuotaList, TenantQuota, Use};
 pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
+pub use sector::{SectorBytes, SectorBytesError};
 pub use server::serve;
 pub use service::{Reply, ServiceError, VolumeKey, VolumeService};
 pub use sharing::{

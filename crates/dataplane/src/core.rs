@@ -7,7 +7,7 @@ use std::rc::Rc;
 use access::Access;
 use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
-use units::{Duration, Instant, MetadataSize, Slo};
+use units::{Duration, Instant, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 use volume::{CutOff, OpenError, Terms, VolumeError, VolumeSpec};
 
@@ -43,6 +43,8 @@ pub struct VolumeStatus {
     pub blocks: u64,
     /// Metadata of each block.
     pub metadata: MetadataSize,
+    /// Logical blocks, as hosts address it.
+    pub sector: SectorSize,
     /// Blocks that hold data.
     pub mapped_blocks: u64,
     /// The device it lies on, as numbered for [`Core::attach_on`].
@@ -432,6 +434,7 @@ pub(crate) fn status_of<W: World, D: Device>(export: &Export<W, D>) -> VolumeSta
         name: volume.name().to_owned(),
         blocks: volume.blocks(),
         metadata: volume.metadata_size(),
+        sector: volume.sector_size(),
         mapped_blocks: volume.mapped_blocks(),
         device: export.device,
         shard: export.shard,

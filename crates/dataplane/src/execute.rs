@@ -11,7 +11,8 @@ use volume::{Volume, VolumeError};
 use crate::export::Export;
 use crate::memory::{Share, footprint};
 use crate::payload::split;
-use crate::request::{IoError, Outcome, PartPayload, Payload, Request};
+use crate::request::{BlockPart, IoError, Outcome, PartPayload, Payload, Request};
+use crate::sectors::zero_part;
 use crate::session::{Link, Session, Tag};
 use crate::shards::log_findings;
 
@@ -153,6 +154,18 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
         Request::Verify(range) => volume.verify(range).await.map_err(IoError::from),
         // By themselves, as unmaps are.
         Request::WritePart { range, data } => Box::pin(write_part(&volume, range, *data)).await,
+        Request::ComparePart { range, skip, expected } => {
+            Box::pin(compare_part(&volume, range.start, skip, *expected)).await
+        }
+        Request::CompareAndWritePart { range, expected, data } => {
+            Box::pin(compare_and_write_part(&volume, range.start, *expected, *data)).await
+        }
+        Request::UnmapParts { ranges, ends, share: _share } => {
+            match Box::pin(unmap_parts(&job, &volume, &ranges, ends)).await {
+                Some(result) => result,
+                None => return,
+            }
+        }
         Request::Extents { range, extents_max } => {
             match Box::pin(volume.extents(range, extents_max)).await {
                 Ok(extents) => {
@@ -194,6 +207,51 @@ async fn write_part<D: Device>(
     let written = volume.write_part(range.start, buffer, part).await;
     drop(share);
     written.map_err(IoError::from)
+}
+
+/// Deallocates as [`unmap`] does, then makes the parts zeroes, one by one.
+async fn unmap_parts<W: World, D: Device>(
+    job: &Job<W, D>,
+    volume: &Volume<D>,
+    ranges: &[LbaRange],
+    ends: Vec<BlockPart>,
+) -> Option<Result<(), IoError>> {
+    if let Err(error) = unmap(job, volume, ranges).await? {
+        return Some(Err(error));
+    }
+    for end in ends {
+        if !job.session.link().is_open() {
+            return None;
+        }
+        if let Err(error) = zero_part(&job.export.volume(), end).await {
+            return Some(Err(error.into()));
+        }
+    }
+    Some(Ok(()))
+}
+
+async fn compare_part<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    skip: usize,
+    expected: Payload,
+) -> Result<(), IoError> {
+    let compared = volume.compare_part(lba, skip, expected.data.as_bytes()).await;
+    compared.map_err(IoError::from)
+}
+
+async fn compare_and_write_part<D: Device>(
+    volume: &Volume<D>,
+    lba: Lba,
+    expected: Payload,
+    data: PartPayload,
+) -> Result<(), IoError> {
+    let PartPayload { buffer, part, share } = data;
+    let _under_way = during(Phase::CompareAndWrite);
+    let compared = expected.data.as_bytes();
+    let outcome = volume.compare_and_write_part(lba, compared, buffer, part).await;
+    drop((expected, share));
+    outcome.map_err(IoError::from)
 }
 
 /// Deallocates as one if that can be, else range by range. `None`: the session ended on the way, and no more is done.

@@ -41,6 +41,7 @@ mod reads;
 mod request;
 mod running;
 mod sabotage;
+mod sectors;
 mod session;
 mod sessions;
 mod shards;
@@ -65,7 +66,7 @@ pub use nearest::nearest;
 pub use options::CoreOptions;
 pub use outbox::{Filling, Outbox};
 pub use pace::Pace;
-pub use request::{Crcs, IoError, Outcome, PartPayload, Payload, Request};
+pub use request::{BlockPart, Crcs, IoError, Outcome, PartPayload, Payload, Request};
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEvent};

@@ -89,6 +89,33 @@ pub enum Request {
         /// As many.
         data: Box<PartPayload>,
     },
+    /// Compare bytes with the data.
+    ComparePart {
+        /// All blocks of which some bytes are compared.
+        range: LbaRange,
+        /// Bytes of the first block before these.
+        skip: usize,
+        /// The bytes.
+        expected: Box<Payload>,
+    },
+    /// Compare bytes with `expected`, and store `data` in their place if they are equal, as one.
+    CompareAndWritePart {
+        /// All blocks of which some bytes are compared and stored.
+        range: LbaRange,
+        /// As many bytes as are stored.
+        expected: Box<Payload>,
+        /// As many blocks.
+        data: Box<PartPayload>,
+    },
+    /// Deallocate the ranges, and make parts of blocks zeroes: each of these by itself.
+    UnmapParts {
+        /// The blocks.
+        ranges: Vec<LbaRange>,
+        /// The parts of other blocks, of which the rest stays.
+        ends: Vec<BlockPart>,
+        /// Memory that is charged for the list.
+        share: Option<Share>,
+    },
     /// Return which of the blocks hold data, as far as that is known at once.
     Extents {
         /// The blocks.
@@ -96,6 +123,15 @@ pub enum Request {
         /// Most extents to return.
         extents_max: usize,
     },
+}
+
+/// A part of a block.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BlockPart {
+    /// The block.
+    pub lba: Lba,
+    /// The bytes of it.
+    pub part: Range<usize>,
 }
 
 /// Bytes that came with a request, and that need not be whole blocks.
@@ -178,9 +214,15 @@ impl Request {
             Self::Read(range)
             | Self::Verify(range)
             | Self::Write { range, .. }
-            | Self::Compare { range, .. } => range.blocks,
+            | Self::Compare { range, .. }
+            | Self::ComparePart { range, .. } => range.blocks,
             // Some are read first.
-            Self::CompareAndWrite { range, .. } | Self::WritePart { range, .. } => 2 * range.blocks,
+            Self::CompareAndWrite { range, .. }
+            | Self::CompareAndWritePart { range, .. }
+            | Self::WritePart { range, .. } => 2 * range.blocks,
+            Self::UnmapParts { ranges, ends, .. } => {
+                (ranges.len() + ends.len()) as u64 * BLOCKS_PER_UNIT
+            }
             Self::Extents { .. } => EXTENTS_UNITS * BLOCKS_PER_UNIT,
             Self::Unmap { ranges, .. } => ranges.len() as u64 * BLOCKS_PER_UNIT,
             Self::WriteZeroes(_) | Self::Flush => 0,
@@ -191,14 +233,19 @@ impl Request {
     /// Its cost at the device.
     pub(crate) fn cost(&self) -> Option<(Direction, u64)> {
         match self {
-            Self::Read(range) | Self::Verify(range) | Self::Compare { range, .. } => {
-                Some((Direction::Read, range.blocks))
-            }
+            Self::Read(range)
+            | Self::Verify(range)
+            | Self::Compare { range, .. }
+            | Self::ComparePart { range, .. } => Some((Direction::Read, range.blocks)),
             Self::Write { range, .. }
             | Self::CompareAndWrite { range, .. }
+            | Self::CompareAndWritePart { range, .. }
             | Self::WritePart { range, .. } => Some((Direction::Write, range.blocks)),
             // A record in the journal, however much is deallocated.
             Self::WriteZeroes(_) => Some((Direction::Write, 1)),
+            Self::UnmapParts { ranges, ends, .. } => {
+                Some((Direction::Write, (ranges.len() + ends.len()).max(1) as u64))
+            }
             Self::Unmap { ranges, .. } => Some((Direction::Write, ranges.len().max(1) as u64)),
             // The map is in memory, as a rule.
             Self::Flush | Self::Extents { .. } => None,

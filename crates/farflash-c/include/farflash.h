@@ -128,6 +128,7 @@ typedef struct farflash_new_volume {
     const char *networks;
     const char *interfaces;
     const char *owner; /* the tenant whose it is to be; for operators */
+    uint32_t sector_size; /* bytes of a logical block, as hosts address it, for life: 512 or 4096 (default: 4096) */
 } farflash_new_volume;
 
 /* Makes a volume of which more is to be said. farflash_start_create() does the same without waiting. */
@@ -221,6 +222,7 @@ typedef struct farflash_volume_record {
     uint32_t core;          /* the CPU that serves it */
     int is_online;          /* 0 if its host is gone or does not serve the device: all else is what was last known then */
     int health;             /* of the device: FARFLASH_HEALTH_... */
+    uint32_t sector_size;   /* bytes of a logical block, as hosts address it */
 } farflash_volume_record;
 
 /* All volumes that this user may see, by name. */

@@ -65,6 +65,7 @@ pub struct CVolumeRecord {
     core: u32,
     is_online: c_int,
     health: c_int,
+    sector_size: u32,
 }
 
 impl CVolumeList {
@@ -142,6 +143,7 @@ impl Record {
                 Some("failed") => 3,
                 _ => 0,
             },
+            sector_size: u32::try_from(volume.sector_bytes.bytes()).expect("512 or 4096"),
         }
     }
 }

@@ -55,6 +55,7 @@ pub struct CNewVolume {
     networks: *const c_char,
     interfaces: *const c_char,
     owner: *const c_char,
+    sector_size: u32,
 }
 
 /// `farflash_volume_failure_domain`
@@ -233,6 +234,7 @@ impl CNewVolume {
         let name = text(self.name, "name")?;
         Ok(NewVolume {
             metadata_size: self.metadata_size,
+            sector_size: if self.sector_size == 0 { 4096 } else { self.sector_size },
             on: owned(self.on, "on")?,
             device: owned(self.device, "device")?,
             core: (self.has_core != 0).then_some(self.core),

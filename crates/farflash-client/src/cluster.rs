@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use control::{
     ChangeAuth, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume, MetadataBytes,
-    Restrictions, Slo, Tokens, Volume as VolumeRecord, VolumeName, VolumeSize,
+    Restrictions, SectorBytes, Slo, Tokens, Volume as VolumeRecord, VolumeName, VolumeSize,
 };
 
 use crate::directory::{Directory, Place};
@@ -24,6 +24,9 @@ pub struct NewVolume {
     /// Bytes of metadata that each block has beside its data, for life: 8, 16, 64, or 0 for none. Such a volume
     /// takes [`Volume::write_ex`] and its like only.
     pub metadata_size: u32,
+    /// Bytes of a logical block, as hosts address it, for life: 512 or 4096. Volumes with metadata have 4096. This library uses
+    /// either, and [`Volume::properties`] tells the size.
+    pub sector_size: u32,
     /// The host that is to have it, or a label that its host must have, such as `rack=r1`; by default the host
     /// whose API is asked. See [`Volume::failure_domain`].
     pub on: Option<String>,
@@ -48,6 +51,7 @@ impl NewVolume {
             name,
             size_bytes,
             metadata_size: 0,
+            sector_size: 4096,
             on: None,
             device: None,
             core: None,
@@ -134,6 +138,7 @@ impl Cluster {
             name,
             size_bytes,
             metadata_size,
+            sector_size,
             on,
             device,
             core,
@@ -143,10 +148,12 @@ impl Cluster {
         } = new.clone();
         let parsed: VolumeName = name.parse()?;
         let metadata = MetadataBytes::try_from(u64::from(metadata_size))?;
+        let sector = SectorBytes::try_from(u64::from(sector_size))?;
         let request = CreateVolume {
             name: parsed,
             size_bytes: VolumeSize::try_from(size_bytes)?,
             metadata_bytes: (metadata_size > 0).then_some(metadata),
+            sector_bytes: (sector != SectorBytes::default()).then_some(sector),
             on,
             device,
             core,

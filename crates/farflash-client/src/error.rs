@@ -96,6 +96,9 @@ pub enum Error {
     /// Blocks cannot have so much metadata.
     #[error(transparent)]
     MetadataSize(#[from] control::MetadataBytesError),
+    /// Logical blocks cannot have that size.
+    #[error(transparent)]
+    SectorSize(#[from] control::SectorBytesError),
     /// The text is no token.
     #[error("that is no token: {0}")]
     Token(auth::SecretError),
@@ -224,6 +227,7 @@ impl Error {
             | Self::Name(_)
             | Self::Size(_)
             | Self::MetadataSize(_)
+            | Self::SectorSize(_)
             | Self::Token(_)
             | Self::TokenMissing
             | Self::HostNqn(_)

@@ -4,7 +4,7 @@
 use control::{Problem, ProblemCode};
 
 /// Fields of requests, and the options that fill them.
-const OPTIONS: [(&str, &str); 20] = [
+const OPTIONS: [(&str, &str); 21] = [
     ("hosts", "--host"),
     ("networks", "--network"),
     ("interfaces", "--interface"),
@@ -13,6 +13,7 @@ const OPTIONS: [(&str, &str); 20] = [
     ("if_size_bytes", "--if-size"),
     ("lose_data", "--lose-data"),
     ("metadata_bytes", "--metadata"),
+    ("sector_bytes", "--sector"),
     ("name", "NAME"),
     ("core", "--core"),
     ("device", "--device"),

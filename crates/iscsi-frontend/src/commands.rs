@@ -10,7 +10,7 @@ use iscsi_target::scsi::{self, Compare, Extent, Operation, Unit};
 use iscsi_target::{Completion, TaskId};
 use iscsi_wire::Sense;
 use iscsi_wire::sense::ScsiStatus;
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{BLOCK_SIZE, Lba, LbaRange, SectorSize};
 use volume::{ReadData, WRITE_BLOCKS_MAX};
 
 use crate::connection::Connection;
@@ -18,10 +18,10 @@ use crate::frontend::target_name_of;
 use crate::incoming::extra_bytes;
 use crate::sense::{name_of, sense_of};
 
-/// Blocks of one command.
+/// Blocks of the engine that one command moves. With smaller logical blocks it can touch one more.
 const TRANSFER_BLOCKS_MAX: u32 = 2048;
 const _: () = assert!(TRANSFER_BLOCKS_MAX as u64 <= WRITE_BLOCKS_MAX);
-/// Blocks of one request of a WRITE SAME with data.
+/// Blocks of the engine of one request of a WRITE SAME with data.
 pub(crate) const SAME_BLOCKS_MAX: u32 = 64;
 /// Debt beyond which a command that brings data is to come again later.
 const DEBT_BYTES_MAX: u64 = 1 << 20;
@@ -32,18 +32,43 @@ fn range_of(extent: Extent) -> LbaRange {
     LbaRange::new(Lba(extent.lba), extent.blocks.into())
 }
 
+/// Logical blocks of a volume.
+fn sector_of<W: World, D: Device>(export: &Export<W, D>) -> SectorSize {
+    export.with_volume(volume::Volume::sector_size)
+}
+
+/// Logical blocks that one command moves.
+fn transfer_blocks_max(sector: SectorSize) -> u32 {
+    match sector {
+        SectorSize::Bytes4096 => TRANSFER_BLOCKS_MAX,
+        SectorSize::Bytes512 => (TRANSFER_BLOCKS_MAX - 1) * per_block(sector),
+    }
+}
+
+/// Logical blocks in a block.
+pub(crate) fn per_block(sector: SectorSize) -> u32 {
+    u32::try_from(sector.per_block()).expect("at most 8")
+}
+
 impl<W: World, D: Device> Connection<W, D> {
     /// Looks at a unit of the target as SCSI tells of it.
     fn with_unit<T>(&self, export: &Export<W, D>, look: impl FnOnce(&Unit<'_>) -> T) -> T {
         let (uuid, blocks) = export.with_volume(|volume| (volume.uuid(), volume.blocks()));
+        let sector = sector_of(export);
         look(&Unit {
             uuid: *uuid.as_bytes(),
             target: &target_name_of(uuid),
-            blocks,
-            block_bytes: BLOCK_SIZE as u32,
-            transfer_blocks_max: TRANSFER_BLOCKS_MAX,
+            blocks: blocks * sector.per_block(),
+            block_bytes: sector.bytes() as u32,
+            per_physical: per_block(sector),
+            transfer_blocks_max: transfer_blocks_max(sector),
             revision: &self.core.options().revision,
         })
+    }
+
+    /// Logical blocks of the session's volume.
+    pub(crate) fn sector(&self) -> SectorSize {
+        self.export.borrow().as_deref().map(sector_of).unwrap_or_default()
     }
 
     /// A command came. Its data may follow.
@@ -51,7 +76,7 @@ impl<W: World, D: Device> Connection<W, D> {
         match self.check(task) {
             Ok((operation, wanted)) => {
                 self.put(|target, _| target.expect(task, wanted));
-                let extra = extra_bytes(&operation);
+                let extra = extra_bytes(&operation, self.sector());
                 self.slots.begin(task, operation, wanted);
                 self.make_first_room(task, wanted, extra);
             }
@@ -76,7 +101,8 @@ impl<W: World, D: Device> Connection<W, D> {
         let operation =
             self.with_unit(&export, |unit| scsi::decode(&cdb, is_there.then_some(unit)));
         let operation = operation.map_err(Completion::failed)?;
-        let needed = operation.data_out_len(BLOCK_SIZE as u32);
+        let sector = sector_of(&export);
+        let needed = operation.data_out_len(sector.bytes() as u32);
         let (writable, _) = self.target().expected(task);
         if self.link.window().debt_bytes() > DEBT_BYTES_MAX && writable > 0 {
             return Err(Completion::refused(ScsiStatus::TaskSetFull));
@@ -97,7 +123,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return Err(Completion { len_bytes: needed, ..failed });
         }
         let wanted = u64::from(writable).min(needed);
-        if is_partial && !wanted.is_multiple_of(BLOCK_SIZE as u64) {
+        if is_partial && !wanted.is_multiple_of(sector.bytes() as u64) {
             let failed = Completion::failed(Sense::INVALID_FIELD_IN_UNIT);
             return Err(Completion { len_bytes: needed, ..failed });
         }
@@ -151,37 +177,42 @@ impl<W: World, D: Device> Connection<W, D> {
         export: &Export<W, D>,
     ) -> Result<Option<Request>, Sense> {
         let (data, share) = self.slots.take_data(task);
+        let sector = sector_of(export);
+        let len = sector.bytes();
         Ok(Some(match operation {
             Operation::Flush => Request::Flush,
-            Operation::Read(extent) if extent.blocks > 0 => Request::Read(range_of(*extent)),
+            Operation::Read(extent) if extent.blocks > 0 => {
+                Request::read(sector, range_of(*extent))
+            }
             Operation::Write(extent) | Operation::WriteAndVerify(extent) if wanted > 0 => {
-                let blocks = wanted / BLOCK_SIZE as u32;
+                let blocks = wanted / len as u32;
                 let range = range_of(Extent { blocks, ..*extent });
-                Request::Write { range, data: payload(data.into_slice(), share) }
+                let data = payload(data.into_slice().slice(0..wanted as usize), share);
+                Request::write(sector, range, data)
             }
             Operation::Verify { extent, with } if extent.blocks > 0 => match with {
-                Compare::Nothing => Request::Verify(range_of(*extent)),
+                Compare::Nothing => Request::verify(sector, range_of(*extent)),
                 Compare::Each => {
-                    let expected = payload(data.into_slice(), share);
-                    Request::Compare { range: range_of(*extent), expected }
+                    let data = data.into_slice().slice(0..wanted as usize);
+                    Request::compare(sector, range_of(*extent), payload(data, share))
                 }
                 Compare::Same => {
-                    let expected = payload(repeated(data.as_bytes(), extent.blocks), share);
-                    Request::Compare { range: range_of(*extent), expected }
+                    let data = repeated(&data.as_bytes()[..len], extent.blocks);
+                    Request::compare(sector, range_of(*extent), payload(data, share))
                 }
             },
             Operation::CompareAndWrite(extent) if extent.blocks > 0 => {
-                let (data, blocks) = (data.into_slice(), extent.blocks as usize);
-                let expected = payload(data.blocks(0, blocks), share);
-                let data = payload(data.blocks(blocks, blocks), None);
-                Request::CompareAndWrite { range: range_of(*extent), expected, data }
+                let (data, half) = (data.into_slice(), extent.blocks as usize * len);
+                let expected = payload(data.slice(0..half), share);
+                let data = payload(data.slice(half..2 * half), None);
+                Request::compare_and_write(sector, range_of(*extent), expected, data)
             }
-            Operation::WriteSame { extent, unmap, no_data } => {
-                let is_zero = *no_data || data.as_bytes().iter().all(|byte| *byte == 0);
-                match (is_zero, unmap) {
-                    (true, true) => Request::Unmap { ranges: vec![range_of(*extent)], share },
-                    (true, false) => Request::WriteZeroes(range_of(*extent)),
-                    (false, _) => self.same_request(task, *extent, &data, share),
+            Operation::WriteSame { extent, no_data, .. } => {
+                let is_zero = *no_data || data.as_bytes()[..len].iter().all(|byte| *byte == 0);
+                // With UNMAP or without it, zeroes are what is read: whole blocks of them are deallocated.
+                match is_zero {
+                    true => Request::write_zeroes(sector, range_of(*extent)),
+                    false => self.same_request(task, (*extent, sector), &data, share),
                 }
             }
             Operation::Unmap { len } => {
@@ -190,7 +221,8 @@ impl<W: World, D: Device> Connection<W, D> {
                 if ranges.is_empty() {
                     return Ok(None);
                 }
-                Request::Unmap { ranges: ranges.into_iter().map(range_of).collect(), share }
+                let ranges = ranges.into_iter().map(range_of).collect();
+                Request::unmap(sector, ranges, share)
             }
             Operation::ModeSelect { len, is_ten } => {
                 let list = &data.as_bytes()[..(*len).min(wanted) as usize];
@@ -204,34 +236,38 @@ impl<W: World, D: Device> Connection<W, D> {
     fn same_request(
         &self,
         task: TaskId,
-        extent: Extent,
+        (extent, sector): (Extent, SectorSize),
         block: &Buffer,
         share: Option<Share>,
     ) -> Request {
-        let done = self.slots.with(task, |slot| slot.steps) * u64::from(SAME_BLOCKS_MAX);
+        let at_once = SAME_BLOCKS_MAX * per_block(sector);
+        let done = self.slots.with(task, |slot| slot.steps) * u64::from(at_once);
         let left = u64::from(extent.blocks) - done;
-        let blocks = u32::try_from(left).unwrap_or(u32::MAX).min(SAME_BLOCKS_MAX);
-        let data = repeated(&block.as_bytes()[..BLOCK_SIZE], blocks);
-        self.slots.keep_block(task, Buffer::from_bytes(&block.as_bytes()[..BLOCK_SIZE]), share);
+        let blocks = u32::try_from(left).unwrap_or(u32::MAX).min(at_once);
+        let block = &block.as_bytes()[..sector.bytes()];
+        let data = repeated(block, blocks);
+        self.slots.keep_block(task, Buffer::from_bytes(block), share);
         let range = range_of(Extent { lba: extent.lba + done, blocks });
-        Request::Write { range, data: payload(data, None) }
+        Request::write(sector, range, payload(data, None))
     }
 
     /// The request behind the one that was carried out; `None` if the command is done.
     fn next_request(&self, task: TaskId, operation: &Operation, wanted: u32) -> Option<Request> {
+        let sector = self.sector();
         let steps = self.slots.with(task, |slot| {
             slot.steps += 1;
             slot.steps
         });
         match operation {
             Operation::WriteAndVerify(extent) if steps == 1 => {
-                let blocks = wanted / BLOCK_SIZE as u32;
-                Some(Request::Verify(range_of(Extent { blocks, ..*extent })))
+                let blocks = wanted / sector.bytes() as u32;
+                Some(Request::verify(sector, range_of(Extent { blocks, ..*extent })))
             }
             Operation::WriteSame { extent, .. } => {
                 let (block, share) = self.slots.take_block(task)?;
-                let is_done = steps * u64::from(SAME_BLOCKS_MAX) >= u64::from(extent.blocks);
-                (!is_done).then(|| self.same_request(task, *extent, &block, share))
+                let at_once = u64::from(SAME_BLOCKS_MAX) * sector.per_block();
+                let is_done = steps * at_once >= u64::from(extent.blocks);
+                (!is_done).then(|| self.same_request(task, (*extent, sector), &block, share))
             }
             _ => None,
         }
@@ -244,9 +280,11 @@ impl<W: World, D: Device> Connection<W, D> {
             self.slots.with(task, |slot| (slot.operation.clone(), slot.wanted));
         let Some(operation) = operation else { return };
         match outcome {
-            Outcome::Data(data, share) => self.complete_read(task, &data, share),
+            Outcome::Data(data, share) => self.complete_read(task, &operation, &data, share),
             Outcome::Extents(_) => unreachable!("no request of this front end asks for extents"),
-            Outcome::Failed(error) => self.fail(task, sense_of(&error, operation.changes())),
+            Outcome::Failed(error) => {
+                self.fail(task, sense_of(&error, &operation, self.sector()));
+            }
             Outcome::Done => match self.next_request(task, &operation, wanted) {
                 Some(request) => self.submit_next(tag, request),
                 None => self.end_good(task, &operation),
@@ -262,7 +300,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn end_good(&self, task: TaskId, operation: &Operation) {
-        let len = operation.data_out_len(BLOCK_SIZE as u32);
+        let len = operation.data_out_len(self.sector().bytes() as u32);
         self.complete_task(task, &Completion::good(len));
     }
 
@@ -284,17 +322,21 @@ impl<W: World, D: Device> Connection<W, D> {
         self.complete_task(task, &Completion::failed(sense));
     }
 
-    fn complete_read(&self, task: TaskId, data: &ReadData, share: Share) {
+    fn complete_read(&self, task: TaskId, operation: &Operation, data: &ReadData, share: Share) {
+        let Operation::Read(extent) = operation else { unreachable!("no other command reads") };
+        let (_, asked) = self.sector().blocks_of(range_of(*extent));
         self.slots.end(task);
         self.reply(|target, out| {
-            let len = data.len_bytes() as u64;
+            let len = asked.len() as u64;
+            let in_blocks =
+                |part: std::ops::Range<usize>| asked.start + part.start..asked.start + part.end;
             let append = |out: &mut crate::connection::Out<'_, '_>,
                           part: std::ops::Range<usize>| {
-                pieces_of(data, part).for_each(|piece| out.data(piece));
+                data.slices(in_blocks(part)).for_each(|piece| out.data(piece));
             };
             let crc = |part: std::ops::Range<usize>| {
                 let mut crc = checksum::Crc32c::new();
-                pieces_of(data, part).for_each(|piece| crc.update(piece.as_bytes()));
+                data.slices(in_blocks(part)).for_each(|piece| crc.update(piece.as_bytes()));
                 crc.value()
             };
             target.data_in(task, len, out, append, crc);
@@ -304,24 +346,15 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-/// The parts of the data's pieces that make up `part` of it.
-fn pieces_of(data: &ReadData, part: std::ops::Range<usize>) -> impl Iterator<Item = BufferSlice> {
-    let mut at = 0;
-    data.pieces.iter().filter_map(move |piece| {
-        let (start, end) = (at, at + piece.len_bytes());
-        at = end;
-        let (from, to) = (part.start.max(start), part.end.min(end));
-        (from < to).then(|| piece.slice(from - start..to - start))
-    })
-}
-
 fn payload(data: BufferSlice, share: Option<Share>) -> Box<Payload> {
     Box::new(Payload { data, crcs: None, share })
 }
 
-/// A block, `blocks` times.
+/// A logical block, `blocks` times.
 fn repeated(block: &[u8], blocks: u32) -> BufferSlice {
-    let mut data = Buffer::new(blocks as usize);
-    data.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE).for_each(|it| it.copy_from_slice(block));
-    data.into_slice()
+    let len = blocks as usize * block.len();
+    let mut data = Buffer::new(len.div_ceil(BLOCK_SIZE));
+    let bytes = &mut data.as_mut_bytes()[..len];
+    bytes.chunks_exact_mut(block.len()).for_each(|it| it.copy_from_slice(block));
+    data.into_slice().slice(0..len)
 }

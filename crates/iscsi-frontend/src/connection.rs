@@ -21,6 +21,7 @@ use iscsi_wire::Sense;
 use iscsi_wire::pdu::{async_event, login_status};
 use local_sync::{Either, Notify, first_of};
 use units::{Duration, Instant};
+use uuid::Uuid;
 
 use crate::frontend::IscsiCore;
 use crate::incoming::Slots;

@@ -11,8 +11,9 @@ use dataplane::{Share, footprint};
 use io_traits::{Buffer, Device, World};
 use iscsi_target::scsi::Operation;
 use iscsi_target::{TASKS_MAX, TaskId};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, SectorSize};
 
+use crate::commands::per_block;
 use crate::connection::Connection;
 
 /// Bits of a tag that name the task.
@@ -158,8 +159,9 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Finds memory for all data of a command, and asks for it.
     pub(crate) fn solicit(self: &Rc<Self>, task: TaskId) {
+        let sector = self.sector();
         let (wanted, extra) = self.slots.with(task, |slot| {
-            let extra = slot.operation.as_ref().map_or(0, extra_bytes);
+            let extra = slot.operation.as_ref().map_or(0, |it| extra_bytes(it, sector));
             (slot.wanted as usize, extra)
         });
         let bytes = footprint(wanted) + extra;
@@ -184,15 +186,19 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-/// Memory that the execution of a command takes besides its data: a comparison reads.
-pub(crate) fn extra_bytes(operation: &Operation) -> i64 {
-    let bytes = |blocks: u32| footprint(blocks as usize * BLOCK_SIZE);
+/// Memory that the execution of a command takes besides its data: a comparison reads, and what need not be whole blocks is put
+/// into those of which it is a part.
+pub(crate) fn extra_bytes(operation: &Operation, sector: SectorSize) -> i64 {
+    let ends = if sector.per_block() > 1 { 2 * BLOCK_SIZE } else { 0 };
+    let bytes = |blocks: u32| footprint(blocks as usize * sector.bytes() + ends);
+    let same_max = crate::commands::SAME_BLOCKS_MAX * per_block(sector);
     match operation {
+        Operation::Write(extent) | Operation::WriteAndVerify(extent) if ends > 0 => {
+            bytes(extent.blocks)
+        }
         Operation::Verify { extent, .. } => 2 * bytes(extent.blocks),
         Operation::CompareAndWrite(extent) => 2 * bytes(extent.blocks),
-        Operation::WriteSame { extent, .. } => {
-            bytes(extent.blocks.min(crate::commands::SAME_BLOCKS_MAX))
-        }
+        Operation::WriteSame { extent, .. } => bytes(extent.blocks.min(same_max)),
         _ => 0,
     }
 }

@@ -2,29 +2,34 @@
 
 use dataplane::IoError;
 use io_traits::DeviceError;
+use iscsi_target::scsi::Operation;
 use iscsi_wire::Sense;
+use units::{Lba, SectorSize};
 use volume::VolumeError;
 
 /// The sense data for a request that was not carried out. Every variant is named, so that a new error does not compile until
 /// its sense is chosen.
-pub(crate) fn sense_of(error: &IoError, changes: bool) -> Sense {
+pub(crate) fn sense_of(error: &IoError, operation: &Operation, sector: SectorSize) -> Sense {
+    let changes = operation.changes();
+    // The first logical block of the block, or of the command.
+    let lba_of = |block: Lba| (block.0 * sector.per_block()).max(operation.lba().unwrap_or(0));
     match error {
         IoError::Miscompare { offset_bytes } => Sense::MISCOMPARE.with_information(*offset_bytes),
-        IoError::Write(error) => volume_sense(error, true),
-        IoError::Volume(error) => volume_sense(error, changes),
+        IoError::Write(error) => volume_sense(error, true, lba_of),
+        IoError::Volume(error) => volume_sense(error, changes, lba_of),
     }
 }
 
-fn volume_sense(error: &VolumeError, changes: bool) -> Sense {
+fn volume_sense(error: &VolumeError, changes: bool, lba_of: impl Fn(Lba) -> u64) -> Sense {
     match error {
         VolumeError::OutOfRange { range, .. } => {
-            Sense::LBA_OUT_OF_RANGE.with_information(range.start.0)
+            Sense::LBA_OUT_OF_RANGE.with_information(lba_of(range.start))
         }
         VolumeError::Length { .. } | VolumeError::Metadata { .. } => Sense::INVALID_FIELD_IN_CDB,
         // The same write succeeds once something was deallocated.
         VolumeError::PoolFull | VolumeError::AllowanceSpent => Sense::NO_SPACE,
         VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } => {
-            Sense::READ_ERROR.with_information(lba.0)
+            Sense::READ_ERROR.with_information(lba_of(*lba))
         }
         VolumeError::Deleted => Sense::NO_SUCH_UNIT,
         VolumeError::Device(error) => device_sense(*error, changes),

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
 
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -29,6 +29,7 @@ const ACCESS_AT: usize = PENDING_UNMAPS_AT + PENDING_UNMAPS_MAX * 16;
 /// Most bytes of a volume's access list.
 pub const ACCESS_BYTES_MAX: usize = 2048;
 const FLAG_DELETED: u16 = 1;
+const FLAG_SECTORS_512: u16 = 2;
 
 /// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the pending unmaps
 /// (start and number of blocks, 8 bytes each) at byte 512, the access at byte 1536 (its length, 2 bytes,
@@ -48,7 +49,7 @@ struct DescriptorHeader {
     mapped: U64,
     /// 40..44: volume number.
     number: U32,
-    /// 44..46: bit 0: deleted, and its space is being taken back.
+    /// 44..46: bit 0: deleted, and its space is being taken back; bit 1: hosts address it in logical blocks of 512 bytes.
     flags: U16,
     /// 46..48: bytes of the name.
     name_len: U16,
@@ -81,6 +82,8 @@ pub struct Descriptor {
     pub blocks: u64,
     /// Metadata of each block.
     pub metadata: MetadataSize,
+    /// Logical blocks, as hosts address the volume. Those of 512 bytes have no metadata.
+    pub sector: SectorSize,
     /// Blocks that hold data.
     pub mapped: u64,
     /// True if the volume was deleted, and its space is being taken back.
@@ -109,7 +112,7 @@ impl Descriptor {
             blocks: self.blocks.into(),
             mapped: self.mapped.into(),
             number: self.number.into(),
-            flags: U16::new(if self.deleted { FLAG_DELETED } else { 0 }),
+            flags: self.flags().into(),
             name_len: small(self.name.len()),
             pending_unmap_count: small(self.pending_unmaps.len()),
             map: pack_pointer(self.map),
@@ -133,6 +136,15 @@ impl Descriptor {
         seal(block, 4);
     }
 
+    fn flags(&self) -> u16 {
+        let deleted = if self.deleted { FLAG_DELETED } else { 0 };
+        let sector = match self.sector {
+            SectorSize::Bytes4096 => 0,
+            SectorSize::Bytes512 => FLAG_SECTORS_512,
+        };
+        deleted | sector
+    }
+
     /// Reads one block.
     ///
     /// # Errors
@@ -152,7 +164,11 @@ impl Descriptor {
         if block[size_of::<DescriptorHeader>()..NAME_AT].iter().any(|byte| *byte != 0) {
             return Err(DecodeError::Field("what a volume is"));
         }
-        if header.flags.get() & !FLAG_DELETED != 0 {
+        let flags = header.flags.get();
+        let has_small_sectors = flags & FLAG_SECTORS_512 != 0;
+        if flags & !(FLAG_DELETED | FLAG_SECTORS_512) != 0
+            || has_small_sectors && header.metadata != 0
+        {
             return Err(DecodeError::Field("descriptor flags"));
         }
         let name_len = usize::from(header.name_len.get());
@@ -186,8 +202,9 @@ impl Descriptor {
             name: name.into(),
             blocks: header.blocks.get(),
             metadata: metadata_size(header.metadata)?,
+            sector: if has_small_sectors { SectorSize::Bytes512 } else { SectorSize::Bytes4096 },
             mapped: header.mapped.get(),
-            deleted: header.flags.get() & FLAG_DELETED != 0,
+            deleted: flags & FLAG_DELETED != 0,
             slo: slo.unpack()?,
             access: access[..access_len].into(),
             map: unpack_pointer(header.map),
@@ -209,6 +226,7 @@ mod tests {
             name: "é".repeat(127),
             blocks: 1 << 51,
             metadata: MetadataSize::Bytes64,
+            sector: SectorSize::Bytes4096,
             mapped: 17,
             deleted: true,
             slo: Slo::Rate { reads_per_second: 1 << 40, writes_per_second: 7 },
@@ -228,6 +246,13 @@ mod tests {
             descriptor.encode(&mut block);
             assert_eq!((Descriptor::decode(&block), block[60]), (Ok(descriptor), 0));
         }
+        let (metadata, sector) = (MetadataSize::None, SectorSize::Bytes512);
+        for deleted in [false, true] {
+            let descriptor = Descriptor { metadata, sector, deleted, ..descriptor() };
+            descriptor.encode(&mut block);
+            assert_eq!(block[44], 2 | u8::from(deleted));
+            assert_eq!(Descriptor::decode(&block), Ok(descriptor));
+        }
     }
 
     /// A later program's kinds of volumes are not taken for known ones.
@@ -236,6 +261,7 @@ mod tests {
         let mut block = vec![0; BLOCK_SIZE];
         for (byte, value, what) in [
             (44, 3, "descriptor flags"),
+            (44, 4, "descriptor flags"),
             (44, 0x80, "descriptor flags"),
             (45, 1, "descriptor flags"),
             (59, 1, "metadata of blocks"),

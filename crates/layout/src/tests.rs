@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange, MetadataSize, Pba, PbaRange, Slo};
+use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange, MetadataSize, Pba, PbaRange, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::{
@@ -209,6 +209,7 @@ fn descriptor() -> Descriptor {
         name: "a".repeat(255),
         blocks: 1000,
         metadata: MetadataSize::None,
+        sector: SectorSize::Bytes4096,
         mapped: 17,
         deleted: false,
         slo: Slo::default(),
@@ -227,6 +228,8 @@ fn the_numbers_of_a_descriptor_are_taken_up_to_their_bounds() {
     };
     assert_eq!(with(0, b"F"), Ok(descriptor()));
     assert_eq!(with(44, &[1]), Ok(Descriptor { deleted: true, ..descriptor() }));
+    let sector = SectorSize::Bytes512;
+    assert_eq!(with(44, &[2]), Ok(Descriptor { sector, ..descriptor() }));
     let most = Descriptor { blocks: VOLUME_BLOCKS_MAX, ..descriptor() };
     assert_eq!(with(24, &VOLUME_BLOCKS_MAX.to_le_bytes()), Ok(most));
     let refused = |what| Err(DecodeError::Field(what));

@@ -15,7 +15,7 @@ use nvme_target::{
 use nvme_wire::log::FailureDomain;
 use nvme_wire::opcode::DataDirection;
 use nvme_wire::{ControllerInstance, Sqe};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, SectorSize};
 
 use crate::admission::Subject;
 use crate::association::Association;
@@ -31,10 +31,11 @@ thread_local! {
     static ZEROES: BufferSlice = Buffer::zeroed(ZEROES_BYTES / BLOCK_SIZE).into_slice();
 }
 
-/// Blocks that are written all or none: what a transfer may carry, and the engine does more.
-fn atomic_write_blocks(transfer_bytes_max: u32) -> u32 {
+/// Logical blocks that are written all or none: what a transfer may carry, and the engine does more.
+fn atomic_write_blocks(transfer_bytes_max: u32, sector: SectorSize) -> u32 {
     let blocks = u64::from(transfer_bytes_max) / BLOCK_SIZE as u64;
-    u32::try_from(blocks.min(volume::WRITE_BLOCKS_MAX)).expect("a minimum of 32 bits")
+    let blocks = blocks.min(volume::WRITE_BLOCKS_MAX) * sector.per_block();
+    u32::try_from(blocks).expect("a minimum of 32 bits")
 }
 
 /// What admin commands ask about: the volume and the host's view of the service.
@@ -52,9 +53,10 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     fn namespace(&self) -> Namespace {
         let Some(export) = self.export else { return Namespace::default() };
         let volume = export.volume();
-        let (blocks, used_blocks) = (volume.blocks(), volume.mapped_blocks());
-        let metadata = volume.metadata_size();
-        Namespace { blocks, used_blocks, metadata, read_only: false }
+        let (metadata, sector) = (volume.metadata_size(), volume.sector_size());
+        let [blocks, used_blocks] =
+            [volume.blocks(), volume.mapped_blocks()].map(|count| count * sector.per_block());
+        Namespace { blocks, used_blocks, sector, metadata, read_only: false }
     }
 
     fn health(&self) -> Health {
@@ -224,7 +226,8 @@ impl<W: World, D: Device> Connection<W, D> {
         let export = association.subject.export().cloned();
         let export = export.expect("only the controller of a volume is ever ready");
         self.ask_to_authenticate(&association.subject, request, &mut negotiated);
-        let queue = IoQueue { association, export, qid: request.qid };
+        let sector = export.with_volume(volume::Volume::sector_size);
+        let queue = IoQueue { association, export, sector, qid: request.qid };
         Ok((negotiated, Role::Io(Rc::new(queue))))
     }
 }
@@ -288,6 +291,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
     ) -> ControllerParameters {
         let options = self.options();
         let export = subject.export();
+        let sector = export.map(|export| export.with_volume(volume::Volume::sector_size));
         let uuid = export.map_or([0; 16], |export| export.volume().uuid().into_bytes());
         let kind = match subject {
             Subject::Discovery => ControllerKind::Discovery,
@@ -304,7 +308,10 @@ impl<W: World, D: Device> NvmeCore<W, D> {
             firmware: options.firmware.clone(),
             limits: options.limits,
             volatile_write_cache: false,
-            atomic_write_blocks: atomic_write_blocks(options.limits.transfer_bytes_max),
+            atomic_write_blocks: atomic_write_blocks(
+                options.limits.transfer_bytes_max,
+                sector.unwrap_or_default(),
+            ),
             uuid,
         }
     }

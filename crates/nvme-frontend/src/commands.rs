@@ -7,7 +7,7 @@ use io_traits::{Device, World};
 use nvme_target::io::deallocate_ranges;
 use nvme_target::{IoCommand, NamespaceView, SlotId};
 use nvme_wire::Status;
-use units::BLOCK_SIZE;
+use units::SectorSize;
 
 use crate::connection::{Connection, IoQueue, Role};
 use crate::incoming::Payload;
@@ -55,30 +55,31 @@ impl Payload {
 fn request_of(
     command: IoCommand,
     payload: Option<Payload>,
+    sector: SectorSize,
     view: impl FnOnce() -> NamespaceView,
 ) -> Result<Option<Request>, Status> {
     Ok(Some(match command {
-        IoCommand::Read { range } => Request::Read(range),
+        IoCommand::Read { range } => Request::read(sector, range),
         // Whether the host forces unit access makes no difference: every write is durable.
         IoCommand::Write { range, .. } => {
-            Request::Write { range, data: payload.ok_or(NO_DATA)?.into_blocks() }
+            Request::write(sector, range, payload.ok_or(NO_DATA)?.into_blocks())
         }
         IoCommand::Flush => Request::Flush,
-        IoCommand::WriteZeroes { range, .. } => Request::WriteZeroes(range),
+        IoCommand::WriteZeroes { range, .. } => Request::write_zeroes(sector, range),
         IoCommand::Deallocate { ranges } => {
             let payload = payload.ok_or(NO_DATA)?;
             let ranges = deallocate_ranges(payload.as_bytes(), ranges, &view())?.collect();
-            Request::Unmap { ranges, share: payload.share }
+            Request::unmap(sector, ranges, payload.share)
         }
         IoCommand::Compare { range } => {
-            Request::Compare { range, expected: payload.ok_or(NO_DATA)?.into_blocks() }
+            Request::compare(sector, range, payload.ok_or(NO_DATA)?.into_blocks())
         }
         // What is expected, and behind it what is to be written.
         IoCommand::CompareAndWrite { range } => {
             let [expected, data] = payload.ok_or(NO_DATA)?.into_halves();
-            Request::CompareAndWrite { range, expected, data }
+            Request::compare_and_write(sector, range, expected, data)
         }
-        IoCommand::Verify { range } => Request::Verify(range),
+        IoCommand::Verify { range } => Request::verify(sector, range),
         IoCommand::Hint | IoCommand::Disconnect => return Ok(None),
     }))
 }
@@ -124,7 +125,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let prepared = payload.as_ref().and_then(|payload| payload.command);
         let decoded = prepared.map_or_else(|| self.decode_io(slot, queue), Ok);
         let request = decoded.and_then(|command| {
-            let request = request_of(command, payload, || self.view(&queue.export))?;
+            let request = request_of(command, payload, queue.sector, || self.view(&queue.export))?;
             Ok((command, request))
         });
         match request {
@@ -150,12 +151,15 @@ impl<W: World, D: Device> Connection<W, D> {
     /// What the checks of I/O commands need to know of `export`, as of now.
     pub(crate) fn view(&self, export: &Export<W, D>) -> NamespaceView {
         let transfer_bytes_max = self.core.options().limits.transfer_bytes_max;
-        let transfer_blocks_max = transfer_bytes_max / BLOCK_SIZE as u32;
-        export.with_volume(|volume| NamespaceView {
-            blocks: volume.blocks(),
-            metadata: volume.metadata_size(),
-            transfer_blocks_max,
-            read_only: false,
+        export.with_volume(|volume| {
+            let sector = volume.sector_size();
+            NamespaceView {
+                blocks: volume.blocks() * sector.per_block(),
+                sector,
+                metadata: volume.metadata_size(),
+                transfer_blocks_max: transfer_bytes_max / sector.bytes() as u32,
+                read_only: false,
+            }
         })
     }
 

@@ -24,7 +24,7 @@ use local_sync::{Either, Notify, first_of};
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
 use situations::{Situation, situation_if};
-use units::{Duration, Instant};
+use units::{Duration, Instant, SectorSize};
 
 use crate::association::Association;
 use crate::authentication::QueueAuthentication;
@@ -55,6 +55,8 @@ pub(crate) enum Role<W: World, D: Device> {
 pub(crate) struct IoQueue<W: World, D: Device> {
     pub(crate) association: Rc<Association<W, D>>,
     pub(crate) export: Rc<Export<W, D>>,
+    /// Logical blocks of the volume.
+    pub(crate) sector: SectorSize,
     pub(crate) qid: u16,
 }
 

@@ -5,14 +5,19 @@ use dataplane::{Share, footprint};
 use io_traits::{Device, World};
 use nvme_target::sabotage::{Sabotage, broken};
 use nvme_target::{Outbox, SlotId};
-use units::{BLOCK_SIZE, MetadataSize};
+use units::{BLOCK_SIZE, MetadataSize, SectorSize};
 use volume::ReadData;
 
 use crate::connection::{Connection, Out};
 
-/// Memory for data that is taken apart: both forms are there for a while.
-pub(crate) fn footprint_of(len_bytes: usize, metadata: MetadataSize) -> i64 {
-    if metadata.is_none() { footprint(len_bytes) } else { 2 * footprint(len_bytes) }
+/// Memory for data that is taken apart, or put into the blocks of which it is a part: both forms are there for a while.
+pub(crate) fn footprint_of(len_bytes: usize, metadata: MetadataSize, sector: SectorSize) -> i64 {
+    match (metadata, sector) {
+        (MetadataSize::None, SectorSize::Bytes4096) => footprint(len_bytes),
+        (_, SectorSize::Bytes4096) => 2 * footprint(len_bytes),
+        // With the rest of the first block and of the last one.
+        (_, SectorSize::Bytes512) => footprint(len_bytes) + footprint(len_bytes + 2 * BLOCK_SIZE),
+    }
 }
 
 /// The digest of all of it, from the checksums of the blocks.

@@ -32,7 +32,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return self.complete_halves(halves, (invalid.with_dnr(), failed));
         };
         let (expected, data) = (compared.into_blocks(), written.into_blocks());
-        let request = Request::CompareAndWrite { range, expected, data };
+        let request = Request::compare_and_write(queue.sector, range, expected, data);
         self.submit(tag_of_halves(halves), &queue, request);
     }
 

@@ -10,7 +10,7 @@ use nvme_wire::sqe::Fuse;
 use nvme_wire::{IoOpcode, Status};
 use units::BLOCK_SIZE;
 
-use crate::connection::{Connection, Role};
+use crate::connection::{Connection, IoQueue, Role};
 use crate::extended::footprint_of;
 
 /// Memory for the data of a command. Lists of ranges and messages are shorter than a block, and a host can have one
@@ -225,13 +225,17 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// All that a command which brings `len_bytes` will need.
     fn bytes_to_charge(&self, slot: SlotId, len_bytes: usize) -> i64 {
-        if len_bytes < BLOCK_SIZE {
-            return i64::try_from(len_bytes).expect("less than a block");
-        }
         let role = self.role.borrow();
-        let Role::Io(queue) = &*role else { return footprint(len_bytes) };
+        let queue = match &*role {
+            Role::Io(queue) if len_bytes >= BLOCK_SIZE || self.is_of_sectors(slot, queue) => queue,
+            _ if len_bytes < BLOCK_SIZE => {
+                return i64::try_from(len_bytes).expect("less than a block");
+            }
+            _ => return footprint(len_bytes),
+        };
         let metadata = queue.export.with_volume(volume::Volume::metadata_size);
-        let footprint = |len_bytes| footprint_of(len_bytes, metadata);
+        let sector = queue.sector;
+        let footprint = |len_bytes| footprint_of(len_bytes, metadata, sector);
         let sqe = self.command(slot);
         // A Compare reads as much as it brings, and, as a first half, stands for the second one, too.
         match IoOpcode(sqe.opcode) {
@@ -240,6 +244,13 @@ impl<W: World, D: Device> Connection<W, D> {
             IoOpcode::COMPARE_AND_WRITE => footprint(len_bytes) + footprint(len_bytes / 2),
             _ => footprint(len_bytes),
         }
+    }
+
+    /// Returns whether the command brings logical blocks smaller than a block.
+    fn is_of_sectors(&self, slot: SlotId, queue: &IoQueue<W, D>) -> bool {
+        let brings_blocks =
+            [IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::COMPARE_AND_WRITE].map(|it| it.0);
+        queue.sector.per_block() > 1 && brings_blocks.contains(&self.command(slot).opcode)
     }
 
     /// The first half has paid for both, or waits for its turn to do so.

@@ -8,7 +8,7 @@ use units::BLOCK_SIZE;
 use volume::{ReadData, VolumeError};
 
 use crate::commands::slots_of;
-use crate::connection::{Connection, Role};
+use crate::connection::Connection;
 use crate::status::{logged_block, nvme_status};
 
 impl<W: World, D: Device> Connection<W, D> {
@@ -47,6 +47,9 @@ impl<W: World, D: Device> Connection<W, D> {
         if !data.metadata.is_empty() {
             return self.complete_extended_read(slot, &data, share);
         }
+        if let Some(part) = self.part_of_read(slot, &data) {
+            return self.complete_partial_read(slot, &data, part, share);
+        }
         self.reply(|transport, out| {
             let ReadData { pieces, crcs, .. } = data;
             answer(transport, slot, &crcs, out, |out| {
@@ -63,13 +66,12 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         let sqe = self.command(slot);
         let status = nvme_status(error, part.map_or(sqe.opcode, |opcode| opcode.0));
-        let Some(lba) = logged_block(error, &sqe) else {
+        let queue = self.io_queue();
+        let Some(lba) = logged_block(error, &sqe, queue.sector) else {
             return self.complete_command(slot, status, 0);
         };
         let status = status.with_more();
-        if let Role::Io(queue) = &*self.role.borrow() {
-            queue.association.record_error(queue.qid, &sqe, status, lba);
-        }
+        queue.association.record_error(queue.qid, &sqe, status, lba);
         self.complete_command(slot, status, 0);
     }
 }

@@ -30,6 +30,7 @@ mod incoming;
 mod io;
 mod life;
 mod options;
+mod sectors;
 mod status;
 mod throttle;
 

@@ -3,8 +3,10 @@
 use io_traits::DeviceError;
 use nvme_wire::io::BlockCommand;
 use nvme_wire::{IoOpcode, Sqe, Status};
-use units::Lba;
+use units::{Lba, SectorSize};
 use volume::VolumeError;
+
+use crate::sectors::first_sector_of;
 
 /// The status for a command that the engine refused or failed. Every variant is named, so that a new
 /// error does not compile until someone has chosen its status.
@@ -72,11 +74,13 @@ fn changes(opcode: u8) -> bool {
     matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES | IoOpcode::DATASET_MANAGEMENT)
 }
 
-/// The block that the error log names with an error, if that is one of what lies below: the first one that
+/// The logical block that the error log names with an error, if that is one of what lies below: the first one that
 /// is known to be concerned, else the command's first.
-pub(crate) fn logged_block(error: &VolumeError, sqe: &Sqe) -> Option<Lba> {
+pub(crate) fn logged_block(error: &VolumeError, sqe: &Sqe, sector: SectorSize) -> Option<Lba> {
     match error {
-        VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } => Some(*lba),
+        VolumeError::Corrupt { lba, .. } | VolumeError::CorruptMap { lba, .. } => {
+            Some(first_sector_of(*lba, sector, sqe))
+        }
         VolumeError::Device(DeviceError::NoSpace { .. }) => None,
         // Its ranges are not in the command.
         VolumeError::Device(_) | VolumeError::JournalLost

@@ -4,7 +4,7 @@
 use nvme_wire::io::{BlockCommand, DatasetManagement, PRINFO_PRACT, dsm_ranges};
 use nvme_wire::sqe::{Fuse, NSID_ALL};
 use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use units::{Lba, LbaRange, MetadataSize, SectorSize};
 
 /// The only namespace of every subsystem.
 pub const NSID: u32 = 1;
@@ -18,8 +18,10 @@ const DSM_DATA_BYTES_MAX: u32 = 4096;
 /// What the checks need to know of the namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NamespaceView {
-    /// Size in blocks (NSZE).
+    /// Size in logical blocks (NSZE).
     pub blocks: u64,
+    /// Bytes of a logical block. All ranges of commands are in logical blocks.
+    pub sector: SectorSize,
     /// Metadata of each block, which is transferred behind its data (extended LBA).
     pub metadata: MetadataSize,
     /// Most blocks that one command moves or verifies (MDTS, VSL).
@@ -184,7 +186,7 @@ fn decode_block_command(
     if command.checked_end().is_none_or(|end| end > namespace.blocks) {
         return Err(Status::LBA_OUT_OF_RANGE.with_dnr());
     }
-    let block_len = (BLOCK_SIZE + namespace.metadata.bytes()) as u64;
+    let block_len = (namespace.sector.bytes() + namespace.metadata.bytes()) as u64;
     let data_len = u64::from(command.nlb) * block_len * if is_pair { 2 } else { 1 };
     if moves_data && u64::from(sqe.dptr.length.get()) != data_len {
         return Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());

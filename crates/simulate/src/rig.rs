@@ -214,7 +214,7 @@ impl Rig {
         let spec = VolumeSpec { uuid: model.uuid(), name: model.name(), blocks };
         let access = model.access.borrow().latest().encode().expect("it is short");
         let slo = *model.slo.borrow().latest();
-        let terms = volume::Terms { slo, access, metadata: model.metadata };
+        let terms = volume::Terms { slo, access, metadata: model.metadata, ..Default::default() };
         match &self.core {
             Some(core) => drop(core.create_volume(model.shard, spec, terms).await?),
             None => drop(self.shards()[model.shard].create_volume_under(spec, terms).await?),

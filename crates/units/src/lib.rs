@@ -12,6 +12,7 @@ mod block;
 mod byte_len;
 mod instant;
 mod metadata;
+mod sector;
 mod slo;
 
 pub use block::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
@@ -19,4 +20,5 @@ pub use byte_len::{ByteLen, ParseByteLenError};
 pub use core::time::Duration;
 pub use instant::Instant;
 pub use metadata::MetadataSize;
+pub use sector::SectorSize;
 pub use slo::Slo;

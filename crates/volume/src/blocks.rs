@@ -23,7 +23,7 @@ impl From<BufferSlice> for Blocks {
 }
 
 /// Returns the first offset at which two runs of bytes differ.
-fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+pub(crate) fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     if a == b { None } else { a.iter().zip(b).position(|(a, b)| a != b) }
 }
 

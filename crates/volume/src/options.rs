@@ -1,6 +1,6 @@
 //! Options that the caller chooses, and figures that the engine reports.
 
-use units::{MetadataSize, Slo};
+use units::{MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 pub use layout::WRITE_BLOCKS_MAX;
@@ -39,8 +39,8 @@ pub struct VolumeSpec {
     pub blocks: u64,
 }
 
-/// The terms of a new volume, besides its name and size. The engine only stores the first two; its
-/// callers enforce them.
+/// The terms of a new volume, besides its name and size. The engine only stores the first two and the
+/// last; its callers enforce them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Terms {
     /// The service level objective.
@@ -49,6 +49,8 @@ pub struct Terms {
     pub access: Vec<u8>,
     /// Metadata of each block, for life.
     pub metadata: MetadataSize,
+    /// Logical blocks, as hosts address it, for life. Those of 512 bytes have no metadata.
+    pub sector: SectorSize,
 }
 
 impl From<Slo> for Terms {

@@ -1,16 +1,16 @@
-//! Parts of blocks, and which blocks hold data: for protocols that count in bytes.
+//! Parts of blocks, and which blocks hold data: for protocols that count in bytes or in smaller blocks.
 
 use std::ops::Range;
 
 use io_traits::{Buffer, Device};
 use units::{BLOCK_SIZE, Lba, LbaRange};
 
-use crate::blocks::Blocks;
-use crate::locks::lock;
+use crate::blocks::{Blocks, first_difference};
+use crate::locks::{RangeGuard, lock};
 use crate::map::Missing;
 use crate::read::Source;
 use crate::state::VolumeState;
-use crate::{ReadData, Volume, VolumeError, WRITE_BLOCKS_MAX};
+use crate::{CompareError, ReadData, Volume, VolumeError, WRITE_BLOCKS_MAX};
 
 /// Blocks that are looked at in one step, between which others run.
 const LOOK_BLOCKS_MAX: u64 = 4096;
@@ -43,23 +43,89 @@ impl<D: Device> Volume<D> {
         if part.is_empty() {
             return Ok(());
         }
-        let size = self.metadata_size();
-        let blocks = buffer.len_blocks();
-        let range = LbaRange::new(lba, blocks as u64);
+        let range = self.range_of_buffer(lba, &buffer)?;
+        let guard = lock(&self.state().locks, range).await;
+        self.check(range)?;
+        let metadata = if self.metadata_size().is_none() {
+            self.fill_ends(range, &mut buffer, part).await?;
+            Box::default()
+        } else {
+            let found = self.read_whole(range).await?;
+            fill_around(&found, &mut buffer, 0, &part);
+            found.metadata
+        };
+        self.write_filled(guard, range, buffer, metadata).await
+    }
+
+    /// Compares bytes with `expected`, from byte `skip` of the block `lba` on. Where they differ is counted from the first of
+    /// them. Metadata is not compared.
+    ///
+    /// # Errors
+    /// They differ, or as [`Volume::read`].
+    pub async fn compare_part(
+        &self,
+        lba: Lba,
+        skip: usize,
+        expected: &[u8],
+    ) -> Result<(), CompareError> {
+        if expected.is_empty() {
+            return Ok(());
+        }
+        let range = LbaRange::new(lba, (skip + expected.len()).div_ceil(BLOCK_SIZE) as u64);
+        self.check(range)?;
+        let found = self.read_whole(range).await?;
+        compare_slices(&found, skip, expected)
+    }
+
+    /// Compares bytes with `expected`, as [`Volume::compare_part`] does, and, if they are equal, writes the bytes `part` of
+    /// `buffer` there, as [`Volume::write_part`] does; nothing comes between. Both have the same length.
+    ///
+    /// # Errors
+    /// They differ, or as [`Volume::read`] and [`Volume::write`]. Panics if `part` lies outside of the buffer, or has another
+    /// length than `expected`.
+    pub async fn compare_and_write_part(
+        &self,
+        lba: Lba,
+        expected: &[u8],
+        mut buffer: Buffer,
+        part: Range<usize>,
+    ) -> Result<(), CompareError> {
+        assert_eq!(part.len(), expected.len(), "as many bytes");
+        assert!(part.end <= buffer.len_bytes(), "a part of the buffer");
+        if part.is_empty() {
+            return Ok(());
+        }
+        let range = self.range_of_buffer(lba, &buffer)?;
+        let guard = lock(&self.state().locks, range).await;
+        self.check(range)?;
+        let found = self.read_whole(range).await?;
+        compare_slices(&found, part.start, expected)?;
+        fill_around(&found, &mut buffer, 0, &part);
+        // The write may take long, and what is pinned would be so for as long.
+        let ReadData { metadata, pieces, .. } = found;
+        drop(pieces);
+        let written = self.write_filled(guard, range, buffer, metadata).await;
+        written.map_err(CompareError::Write)
+    }
+
+    /// The blocks for which those of `buffer` stand from `lba` on.
+    fn range_of_buffer(&self, lba: Lba, buffer: &Buffer) -> Result<LbaRange, VolumeError> {
+        let range = LbaRange::new(lba, buffer.len_blocks() as u64);
         if range.blocks > WRITE_BLOCKS_MAX {
             return Err(VolumeError::Length { len_bytes: buffer.len_bytes() });
         }
         self.check(range)?;
-        let guard = lock(&self.state().locks, range).await;
-        self.check(range)?;
-        let metadata = if size.is_none() {
-            self.fill_ends(range, &mut buffer, part).await?;
-            Box::default()
-        } else {
-            let found = self.read_under_lock(range).await?;
-            fill_around(&found, &mut buffer, 0, &part);
-            found.metadata
-        };
+        Ok(range)
+    }
+
+    /// Writes whole blocks, in which what is to stay has been filled in.
+    async fn write_filled(
+        &self,
+        guard: RangeGuard,
+        range: LbaRange,
+        buffer: Buffer,
+        metadata: Box<[u8]>,
+    ) -> Result<(), VolumeError> {
         let data = buffer.into_slice();
         let crcs = checksum::crc32c_of_blocks(data.as_bytes()).collect();
         let written = self.write_locked(guard, range, Blocks { data, metadata }, crcs).await;
@@ -77,18 +143,18 @@ impl<D: Device> Volume<D> {
         let is_first_whole = part.start == 0 && (last > 0 || part.end == BLOCK_SIZE);
         let is_last_whole = part.end == buffer.len_bytes();
         if !is_first_whole {
-            let found = self.read_under_lock(LbaRange::new(range.start, 1)).await?;
+            let found = self.read_whole(LbaRange::new(range.start, 1)).await?;
             fill_around(&found, buffer, 0, &part);
         }
         if !is_last_whole && (last > 0 || is_first_whole) {
             let lba = range.start.plus(last as u64);
-            let found = self.read_under_lock(LbaRange::new(lba, 1)).await?;
+            let found = self.read_whole(LbaRange::new(lba, 1)).await?;
             fill_around(&found, buffer, last * BLOCK_SIZE, &part);
         }
         Ok(())
     }
 
-    async fn read_under_lock(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
+    async fn read_whole(&self, range: LbaRange) -> Result<ReadData, VolumeError> {
         let found = Box::pin(self.inner().read_range(self.state(), range, Source::Device)).await;
         self.counted_read(found, range.blocks)
     }
@@ -133,6 +199,19 @@ impl<D: Device> Volume<D> {
             }
         }
     }
+}
+
+/// Compares the bytes that were found from `skip` on with those that were expected.
+fn compare_slices(found: &ReadData, skip: usize, expected: &[u8]) -> Result<(), CompareError> {
+    let mut at = 0;
+    for slice in found.slices(skip..skip + expected.len()) {
+        let slice = slice.as_bytes();
+        if let Some(offset) = first_difference(slice, &expected[at..at + slice.len()]) {
+            return Err(CompareError::Miscompare { offset_bytes: (at + offset) as u64 });
+        }
+        at += slice.len();
+    }
+    Ok(())
 }
 
 /// Copies what was found into the blocks of `buffer` from `at` on, but for the bytes `part` of the buffer.

@@ -8,6 +8,7 @@ mod again;
 mod ahead;
 mod spans;
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use checksum::Lines;
@@ -58,6 +59,17 @@ impl ReadData {
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         self.pieces.iter().flat_map(|piece| piece.as_bytes()).copied().collect()
+    }
+
+    /// The bytes `part` of the data, as slices of its pieces.
+    pub fn slices(&self, part: Range<usize>) -> impl Iterator<Item = BufferSlice> {
+        let mut at = 0;
+        self.pieces.iter().filter_map(move |piece| {
+            let (start, end) = (at, at + piece.len_bytes());
+            at = end;
+            let (from, to) = (part.start.max(start), part.end.min(end));
+            (from < to).then(|| piece.slice(from - start..to - start))
+        })
     }
 
     /// Appends `count` blocks of zeroes, which take no memory of their own.

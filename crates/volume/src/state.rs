@@ -6,7 +6,7 @@ use std::rc::Rc;
 use layout::{Descriptor, Mapping, PENDING_UNMAPS_MAX};
 use local_sync::{Permit, Semaphore};
 use situations::{Situation, situation};
-use units::{Lba, LbaRange, MetadataSize, Pba, Slo};
+use units::{Lba, LbaRange, MetadataSize, Pba, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::allowance::Allowance;
@@ -65,6 +65,8 @@ pub(crate) struct VolumeState {
     pub(crate) blocks: Described<u64>,
     /// Metadata of each block.
     pub(crate) metadata: MetadataSize,
+    /// Logical blocks, as hosts address it.
+    pub(crate) sector: SectorSize,
     pub(crate) slo: Described<Slo>,
     /// The access list; opaque here.
     access: RefCell<Rc<[u8]>>,
@@ -90,7 +92,7 @@ impl VolumeState {
     pub(crate) fn new(
         number: u32,
         spec: VolumeSpec,
-        metadata: MetadataSize,
+        (metadata, sector): (MetadataSize, SectorSize),
         counters: Rc<NodeCounters>,
     ) -> Self {
         let VolumeSpec { uuid, name, blocks } = spec;
@@ -102,6 +104,7 @@ impl VolumeState {
             name,
             blocks: Described::new(blocks, &changed),
             metadata,
+            sector,
             slo: Described::new(Slo::default(), &changed),
             access: RefCell::new(Rc::default()),
             map: RefCell::new(Map::new(Tree { number, metadata }, counters)),
@@ -120,10 +123,10 @@ impl VolumeState {
 
     /// A volume as a checkpoint left it.
     pub(crate) fn from_descriptor(found: Descriptor, at: Pba, counters: Rc<NodeCounters>) -> Self {
-        let Descriptor { number, uuid, name, blocks, metadata, .. } = found;
+        let Descriptor { number, uuid, name, blocks, metadata, sector, .. } = found;
         let Descriptor { mapped, deleted, slo, access, map, pending_unmaps, .. } = found;
         let spec = VolumeSpec { uuid, name, blocks };
-        let state = Self::new(number, spec, metadata, counters.clone());
+        let state = Self::new(number, spec, (metadata, sector), counters.clone());
         if let Some(root) = map {
             state.map.replace(Map::on_disk(state.tree(), root, mapped, counters));
         }
@@ -322,6 +325,7 @@ impl VolumeState {
             name: self.name.clone(),
             blocks: self.blocks.get(),
             metadata: self.metadata,
+            sector: self.sector,
             mapped,
             deleted: self.deleted.get(),
             slo: self.slo.get(),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use io_traits::{Buffer, BufferSlice, Device};
 use layout::{ACCESS_BYTES_MAX, VOLUME_BLOCKS_MAX};
 use situations::{Phase, Situation, during, situation_if};
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Slo};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::blocks::{Blocks, compare_bytes};
@@ -74,6 +74,12 @@ impl<D: Device> Volume<D> {
     #[must_use]
     pub fn metadata_size(&self) -> MetadataSize {
         self.state.metadata
+    }
+
+    /// Returns the size of the logical blocks in which hosts address it. The engine counts in blocks in any case.
+    #[must_use]
+    pub fn sector_size(&self) -> SectorSize {
+        self.state.sector
     }
 
     /// Returns the first key of each node of the map in memory, with the level of the node.

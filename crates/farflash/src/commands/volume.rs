@@ -4,8 +4,8 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use control::{
-    ApiClient, ApiError, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes, Slo,
-    Volume, VolumeName, VolumeSize, VolumeState,
+    ApiClient, ApiError, ChangeAuth, ChangeVolume, CreateVolume, CutOff, MetadataBytes,
+    SectorBytes, Slo, Volume, VolumeName, VolumeSize, VolumeState,
 };
 use report::{Align, Table};
 use serde::Serialize;
@@ -187,6 +187,10 @@ pub(crate) struct Create {
     /// device of such a volume
     #[arg(long, value_name = "BYTES", value_parser = parse_metadata)]
     metadata: Option<MetadataBytes>,
+    /// Bytes of a logical block, as hosts address the volume: 512 for hosts that take nothing else, such as VMware ESXi and
+    /// older operating systems [default: 4096]
+    #[arg(long, value_name = "BYTES", value_parser = parse_sector, conflicts_with = "metadata")]
+    sector: Option<SectorBytes>,
     /// The tenant whose it is to be; for operators
     #[arg(long, value_name = "TENANT")]
     owner: Option<String>,
@@ -236,6 +240,11 @@ pub(super) struct Output {
 fn parse_metadata(text: &str) -> Result<MetadataBytes, String> {
     let bytes: u64 = text.parse().map_err(|error| format!("{error}"))?;
     MetadataBytes::try_from(bytes).map_err(|error| error.to_string())
+}
+
+fn parse_sector(text: &str) -> Result<SectorBytes, String> {
+    let bytes: u64 = text.parse().map_err(|error| format!("{error}"))?;
+    SectorBytes::try_from(bytes).map_err(|error| error.to_string())
 }
 
 /// A length of time in seconds.
@@ -336,7 +345,8 @@ fn delete(volume: &str, lose_data: bool, output: &Output) -> Result<(), Failure>
 impl Create {
     fn run(self) -> Result<(), Failure> {
         let Self { name, size, core, device, on, slo, restrictions, .. } = self;
-        let Self { metadata: metadata_bytes, owner, tokens, output, .. } = self;
+        let Self { metadata: metadata_bytes, sector: sector_bytes, owner, tokens, output, .. } =
+            self;
         let mut tokens = tokens.make()?;
         let restrictions = restrictions.restrictions();
         let (size_bytes, slo) = (size, slo.slo());
@@ -349,6 +359,7 @@ impl Create {
             slo,
             restrictions,
             metadata_bytes,
+            sector_bytes,
             owner,
         };
         let look = format!(
@@ -451,6 +462,9 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "id         {}", volume.id)?;
     writeln!(out, "nqn        {}", volume.nqn)?;
     writeln!(out, "size       {} ({} bytes)", ByteLen(volume.size_bytes), volume.size_bytes)?;
+    if volume.sector_bytes != SectorBytes::default() {
+        writeln!(out, "sectors    {} bytes", volume.sector_bytes.bytes())?;
+    }
     if volume.metadata_bytes > 0 {
         writeln!(out, "metadata   {} bytes a block", volume.metadata_bytes)?;
     }

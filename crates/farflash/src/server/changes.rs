@@ -4,15 +4,15 @@ use std::sync::atomic::Ordering;
 
 use ::access::Access;
 use control::{
-    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, Resizing,
-    ServiceError, Tokens, Volume, VolumeKey,
+    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, MetadataBytes,
+    Resizing, SectorBytes, ServiceError, Tokens, Volume, VolumeKey,
 };
 use dataplane::VolumeStatus;
 use directory::{Admit, VolumeRecord, VolumeState};
 use io_traits::DeviceError;
 use schedule::{Promise, Slo};
 use tokio::sync::MutexGuard;
-use units::{BLOCK_SIZE, ByteLen};
+use units::{BLOCK_SIZE, ByteLen, MetadataSize, SectorSize};
 use uuid::Uuid;
 use volume::{Terms, VolumeError, VolumeSpec};
 
@@ -50,8 +50,9 @@ impl State {
         request: CreateVolume,
     ) -> Result<CreatedVolume, ServiceError> {
         let CreateVolume { name, size_bytes, core, device, slo, restrictions, .. } = request;
-        let CreateVolume { metadata_bytes, owner, .. } = request;
+        let CreateVolume { metadata_bytes, sector_bytes, owner, .. } = request;
         let owner = quota::owner_for(caller, owner)?;
+        let (metadata, sector) = format_of(metadata_bytes, sector_bytes)?;
         self.names_are_known()?;
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
@@ -66,8 +67,7 @@ impl State {
         let known = Known { name: name.to_string(), place, owner, extent };
         let spec = VolumeSpec { uuid: id, name: name.to_string(), blocks: size_bytes.blocks() };
         let may_open = access.encode().expect("looked at");
-        let metadata = metadata_bytes.unwrap_or_default().into();
-        let terms = Terms { slo, access: may_open, metadata };
+        let terms = Terms { slo, access: may_open, metadata, sector };
         let made = match self.directory(|directory| directory.reserve(caller, &name, known)) {
             Ok(()) => {
                 let admit = self.admission(caller, (id, None), extent);
@@ -388,4 +388,18 @@ fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
         | VolumeError::Exists(_)
         | VolumeError::Spec => ServiceError::Device { detail: error.to_string() },
     }
+}
+
+/// The format of a new volume.
+fn format_of(
+    metadata: Option<MetadataBytes>,
+    sector: Option<SectorBytes>,
+) -> Result<(MetadataSize, SectorSize), ServiceError> {
+    let metadata = MetadataSize::from(metadata.unwrap_or_default());
+    let sector = SectorSize::from(sector.unwrap_or_default());
+    if sector == SectorSize::Bytes512 && !metadata.is_none() {
+        let detail = "logical blocks of 512 bytes have no metadata: leave out `metadata_bytes` or `sector_bytes`";
+        return Err(ServiceError::Setting { detail: detail.to_owned() });
+    }
+    Ok((metadata, sector))
 }

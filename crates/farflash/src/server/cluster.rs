@@ -283,6 +283,7 @@ impl State {
             size_bytes: record.size_bytes,
             allocated_bytes: 0,
             metadata_bytes: 0,
+            sector_bytes: control::SectorBytes::default(),
             address: portal.address,
             portal,
             device,

@@ -54,6 +54,7 @@ impl State {
             id: volume.uuid,
             name: volume.name.clone(),
             size_bytes: volume.blocks * BLOCK_SIZE as u64,
+            sector_bytes: volume.sector.into(),
             metadata_bytes: u32::try_from(volume.metadata.bytes()).expect("at most 64"),
             allocated_bytes: volume.mapped_blocks * BLOCK_SIZE as u64,
             address: portal.address,

@@ -46,6 +46,7 @@ mod replug;
 mod reproduce;
 mod restored;
 mod rotating;
+mod sectors;
 mod serve;
 mod served_meanwhile;
 mod sharing;

@@ -7,7 +7,7 @@ use core::fmt::Write as _;
 
 use iscsi_wire::{Cdb, Sense};
 
-use super::{Operation, UNMAP_RANGES_MAX, Unit, WRITE_SAME_BLOCKS_MAX, truncated};
+use super::{Operation, UNMAP_RANGES_MAX, Unit, truncated};
 
 /// T10 vendor identification, of eight characters.
 const VENDOR: &[u8; 8] = b"FARFLASH";
@@ -15,7 +15,7 @@ const VENDOR: &[u8; 8] = b"FARFLASH";
 const PRODUCT: &[u8; 16] = b"dVol            ";
 /// SAM-5, iSCSI, SPC-4, SBC-3.
 const VERSIONS: [u16; 4] = [0x00A0, 0x0960, 0x0460, 0x04C0];
-/// Blocks of one command beyond which it gets no faster.
+/// Physical blocks of one command beyond which it gets no faster.
 const OPTIMAL_BLOCKS: u32 = 256;
 /// Vital product data pages that there are.
 const PAGES: [u8; 6] = [0x00, 0x80, 0x83, 0xB0, 0xB1, 0xB2];
@@ -114,14 +114,17 @@ fn block_limits(unit: &Unit<'_>) -> Vec<u8> {
     // WSNZ: a WRITE SAME names how many blocks.
     bytes[0] = 1;
     bytes[1] = u8::try_from(unit.transfer_blocks_max).unwrap_or(u8::MAX);
-    bytes[2..4].copy_from_slice(&1_u16.to_be_bytes());
+    let physical = u16::try_from(unit.per_physical).unwrap_or(u16::MAX);
+    bytes[2..4].copy_from_slice(&physical.to_be_bytes());
     bytes[4..8].copy_from_slice(&max);
-    bytes[8..12].copy_from_slice(&unit.transfer_blocks_max.min(OPTIMAL_BLOCKS).to_be_bytes());
+    let optimal = unit.transfer_blocks_max.min(OPTIMAL_BLOCKS * unit.per_physical);
+    bytes[8..12].copy_from_slice(&optimal.to_be_bytes());
     bytes[16..20].copy_from_slice(&u32::MAX.to_be_bytes());
     bytes[20..24].copy_from_slice(&u32::from(UNMAP_RANGES_MAX).to_be_bytes());
-    bytes[24..28].copy_from_slice(&1_u32.to_be_bytes());
+    // Of a physical block that is named in part nothing is deallocated: the part is made zeroes.
+    bytes[24..28].copy_from_slice(&unit.per_physical.to_be_bytes());
     bytes[28..32].copy_from_slice(&0x8000_0000_u32.to_be_bytes());
-    bytes[32..40].copy_from_slice(&u64::from(WRITE_SAME_BLOCKS_MAX).to_be_bytes());
+    bytes[32..40].copy_from_slice(&u64::from(unit.write_same_blocks_max()).to_be_bytes());
     // Atomic writes: as long as any, anywhere.
     bytes[40..44].copy_from_slice(&max);
     bytes

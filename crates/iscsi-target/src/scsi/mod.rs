@@ -19,7 +19,7 @@ pub use parameters::unmap_ranges;
 
 /// Ranges of one UNMAP.
 pub const UNMAP_RANGES_MAX: u16 = 256;
-/// Blocks of one WRITE SAME.
+/// Physical blocks of one WRITE SAME.
 pub const WRITE_SAME_BLOCKS_MAX: u32 = 32_768;
 
 /// A logical unit, as far as answers tell of it.
@@ -33,10 +33,20 @@ pub struct Unit<'a> {
     pub blocks: u64,
     /// Bytes of a block.
     pub block_bytes: u32,
+    /// Blocks in a physical block.
+    pub per_physical: u32,
     /// Blocks that one command moves at most. Each of them is atomic.
     pub transfer_blocks_max: u32,
     /// Product revision, at most four characters.
     pub revision: &'a str,
+}
+
+impl Unit<'_> {
+    /// Blocks of one WRITE SAME.
+    #[must_use]
+    pub fn write_same_blocks_max(&self) -> u32 {
+        WRITE_SAME_BLOCKS_MAX * self.per_physical
+    }
 }
 
 /// The work of a command.
@@ -125,6 +135,20 @@ impl Operation {
             Self::CompareAndWrite(extent) => 2 * bytes(extent.blocks),
             Self::Unmap { len } | Self::ModeSelect { len, .. } => u64::from(*len),
             _ => 0,
+        }
+    }
+
+    /// The first block that the command names, if it names one.
+    #[must_use]
+    pub fn lba(&self) -> Option<u64> {
+        match self {
+            Self::Read(extent)
+            | Self::Write(extent)
+            | Self::WriteAndVerify(extent)
+            | Self::CompareAndWrite(extent)
+            | Self::Verify { extent, .. }
+            | Self::WriteSame { extent, .. } => Some(extent.lba),
+            _ => None,
         }
     }
 
@@ -282,7 +306,7 @@ fn write_same(cdb: &Cdb, unit: &Unit<'_>) -> Result<Operation, Sense> {
         return Err(Sense::invalid_cdb(1));
     }
     let extent = in_range(lba, blocks, unit)?;
-    if blocks == 0 || blocks > WRITE_SAME_BLOCKS_MAX {
+    if blocks == 0 || blocks > unit.write_same_blocks_max() {
         return Err(Sense::invalid_cdb(if is_long { 10 } else { 7 }));
     }
     Ok(Operation::WriteSame { extent, unmap, no_data })
@@ -329,6 +353,7 @@ fn service_action(cdb: &Cdb, unit: &Unit<'_>) -> Result<Operation, Sense> {
             let mut bytes = vec![0; 32];
             bytes[..8].copy_from_slice(&unit.blocks.saturating_sub(1).to_be_bytes());
             bytes[8..12].copy_from_slice(&unit.block_bytes.to_be_bytes());
+            bytes[13] = u8::try_from(unit.per_physical.ilog2()).expect("at most 31");
             // LBPME and LBPRZ: thin, and deallocated blocks read as zeroes.
             bytes[14] = 0xC0;
             Ok(Operation::Answer(truncated(bytes, len)))

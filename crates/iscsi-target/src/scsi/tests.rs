@@ -11,6 +11,7 @@ const UNIT: Unit<'static> = Unit {
     target: "iqn.2026-01.io.farflash:a",
     blocks: 1000,
     block_bytes: 4096,
+    per_physical: 1,
     transfer_blocks_max: 256,
     revision: "0.1",
 };
@@ -65,6 +66,25 @@ fn capacity_says_that_the_unit_is_thin() {
     let long = answer(&[opcode::SERVICE_ACTION_IN_16, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32]);
     assert_eq!(long[..16], [0, 0, 0, 0, 0, 0, 3, 0xE7, 0, 0, 0x10, 0, 0, 0, 0xC0, 0]);
     assert_eq!(long.len(), 32);
+}
+
+/// A unit of small blocks tells how many are a physical one, and counts all its limits in small ones.
+#[test]
+fn small_blocks_come_with_their_physical_ones() {
+    let unit = Unit { block_bytes: 512, per_physical: 8, transfer_blocks_max: 2048, ..UNIT };
+    let answer = |bytes: &[u8]| match decode(&cdb(bytes), Some(&unit)) {
+        Ok(Operation::Answer(bytes)) => bytes,
+        other => panic!("{other:?}"),
+    };
+    let capacity =
+        answer(&[opcode::SERVICE_ACTION_IN_16, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32]);
+    assert_eq!(capacity[7..16], [0xE7, 0, 0, 2, 0, 0, 3, 0xC0, 0]);
+    let limits = answer(&[opcode::INQUIRY, 1, 0xB0, 1, 0]);
+    let word = |at: usize| u32::from_be_bytes(limits[at..at + 4].try_into().expect("four"));
+    assert_eq!([word(8), word(12), word(28), word(40)], [2048, 2048, 8, 8 * 32_768]);
+    assert_eq!(limits[6..8], [0, 8]);
+    let same = Cdb::with_blocks(opcode::WRITE_SAME_16, 0, 1000);
+    assert!(decode(&same, Some(&unit)).is_ok());
 }
 
 #[test]

@@ -9,12 +9,12 @@ use nvme_wire::identify::{
     DLFEAT_DEALLOCATE_WRITE_ZEROES, DLFEAT_READS_ZEROES, FLBAS_EXTENDED_LBA,
     FUSES_COMPARE_AND_WRITE, IDENTIFY_LEN, Identify, IdentifyController, IdentifyNamespace,
     LPA_COMMAND_EFFECTS, LPA_EXTENDED_DATA, LPA_SMART_PER_NAMESPACE, LbaFormat, MC_EXTENDED_LBA,
-    NMIC_SHARED, NSFEAT_ATOMICS, NSFEAT_THIN, NSTAT_READY, NamespaceDescriptor, NamespaceIdList,
-    NvmCommandSetController, NvmCommandSetNamespace, OAES_DISCOVERY_CHANGE,
-    OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE, ONCS_DATASET_MANAGEMENT, ONCS_SAVE_FIELD, ONCS_VERIFY,
-    ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED, SGLS_TRANSPORT, VENDOR_COMPARE_AND_WRITE,
-    VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors, encode_descriptors, set_ascii,
-    vendor_field,
+    NMIC_SHARED, NSFEAT_ATOMICS, NSFEAT_OPTIMAL_PERFORMANCE, NSFEAT_THIN, NSTAT_READY,
+    NamespaceDescriptor, NamespaceIdList, NvmCommandSetController, NvmCommandSetNamespace,
+    OAES_DISCOVERY_CHANGE, OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE, ONCS_DATASET_MANAGEMENT,
+    ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED, SGLS_TRANSPORT,
+    VENDOR_COMPARE_AND_WRITE, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors,
+    encode_descriptors, set_ascii, vendor_field,
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{Sqe, Status};
@@ -188,16 +188,27 @@ impl Controller {
         identify.nawun = atomic.into();
         identify.nawupf = atomic.into();
         identify.nacwu = atomic.into();
-        identify.nvmcap = (u128::from(namespace.blocks) * BLOCK_SIZE as u128).into();
+        let sector = namespace.sector;
+        identify.nvmcap = (u128::from(namespace.blocks) * sector.bytes() as u128).into();
         identify.nsattr = u8::from(namespace.read_only);
         identify.nguid = self.parameters.uuid;
         if !namespace.metadata.is_none() {
             identify.flbas = FLBAS_EXTENDED_LBA;
             identify.mc = MC_EXTENDED_LBA;
         }
+        if sector.per_block() > 1 {
+            // A part of a block is written together with the rest, which is read; and is not deallocated, but made zeroes.
+            let granularity = u16::try_from(sector.per_block() - 1).expect("7");
+            identify.nsfeat |= NSFEAT_OPTIMAL_PERFORMANCE;
+            identify.npwg = granularity.into();
+            identify.npwa = granularity.into();
+            identify.npdg = granularity.into();
+            identify.npda = granularity.into();
+            identify.nows = granularity.into();
+        }
         identify.lbaf[0] = LbaFormat {
             ms: u16::try_from(namespace.metadata.bytes()).expect("at most 64").into(),
-            lbads: u8::try_from(BLOCK_SIZE.trailing_zeros()).expect("12"),
+            lbads: u8::try_from(sector.bytes().trailing_zeros()).expect("12 or 9"),
             ..LbaFormat::new_zeroed()
         };
         Ok(identify.as_bytes().to_vec())

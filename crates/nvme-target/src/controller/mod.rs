@@ -28,7 +28,7 @@ use nvme_wire::io::Abort;
 use nvme_wire::log::{ErrorLogEntry, FailureDomain};
 use nvme_wire::property::{Cc, Csts};
 use nvme_wire::{AdminOpcode, ControllerInstance, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
-use units::{Duration, Instant, MetadataSize};
+use units::{Duration, Instant, MetadataSize, SectorSize};
 use zerocopy::FromZeros;
 
 use crate::{ConnectRefusal, ConnectRequest, Limits, Negotiated, SlotId};
@@ -79,7 +79,7 @@ pub struct ControllerParameters {
     pub limits: Limits,
     /// Whether completed writes can be lost until a Flush.
     pub volatile_write_cache: bool,
-    /// Blocks that are written all or none, also across a power failure and by a fused Compare and
+    /// Logical blocks that are written all or none, also across a power failure and by a fused Compare and
     /// Write (1 to 65 536).
     pub atomic_write_blocks: u32,
     /// The volume's UUID; also its NGUID. All zeroes for a discovery controller.
@@ -89,10 +89,12 @@ pub struct ControllerParameters {
 /// The namespace as it is now.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Namespace {
-    /// Size in blocks.
+    /// Size in logical blocks.
     pub blocks: u64,
-    /// Blocks that hold data.
+    /// Logical blocks that hold data.
     pub used_blocks: u64,
+    /// Bytes of a logical block.
+    pub sector: SectorSize,
     /// Metadata of each block.
     pub metadata: MetadataSize,
     /// Whether writes are refused.

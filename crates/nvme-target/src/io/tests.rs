@@ -11,6 +11,7 @@ use super::*;
 
 const VIEW: NamespaceView = NamespaceView {
     blocks: 1000,
+    sector: SectorSize::Bytes4096,
     metadata: MetadataSize::None,
     transfer_blocks_max: 256,
     read_only: false,
@@ -85,6 +86,36 @@ fn transfers_carry_the_metadata_of_each_block() {
             }
             let beyond = decode_io(&sqe(257, 257 * block_len * halves), &view);
             assert_eq!(beyond, Err(Status::INVALID_FIELD.with_dnr()));
+        }
+    }
+}
+
+/// Method: each command that moves data, with lengths that are right for either size of logical blocks.
+#[test]
+fn transfers_have_the_length_of_their_logical_blocks() {
+    let view = NamespaceView { sector: SectorSize::Bytes512, transfer_blocks_max: 2048, ..VIEW };
+    for (opcode, halves) in [
+        (IoOpcode::READ, 1),
+        (IoOpcode::WRITE, 1),
+        (IoOpcode::COMPARE, 1),
+        (IoOpcode::COMPARE_AND_WRITE, 2),
+    ] {
+        for blocks in [1, 7, 8, 1000] {
+            let sqe = |len| BlockCommand::new(0, blocks).encode(opcode, NSID, len);
+            let range = LbaRange::new(Lba(0), u64::from(blocks));
+            let decoded = decode_io(&sqe(blocks * 512 * halves), &view);
+            assert!(
+                matches!(
+                    decoded,
+                    Ok(IoCommand::Read { range: found }
+                        | IoCommand::Write { range: found, .. }
+                        | IoCommand::Compare { range: found }
+                        | IoCommand::CompareAndWrite { range: found }) if found == range
+                ),
+                "{opcode:?} {blocks}: {decoded:?}"
+            );
+            let refused = Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr());
+            assert_eq!(decode_io(&sqe(blocks * 4096 * halves), &view), refused, "{opcode:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use nvme_wire::{
     ControllerInstance, Cqe, CrossControllerReset, FabricsType, HostId, Nqn, SglDescriptor, Sqe,
     Status,
 };
-use units::{BLOCK_SIZE, Instant, LbaRange, MetadataSize};
+use units::{BLOCK_SIZE, Instant, LbaRange, MetadataSize, SectorSize};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const BLOCKS: u64 = 64;
@@ -60,6 +60,7 @@ impl Volume {
     pub(crate) fn view(&self) -> NamespaceView {
         NamespaceView {
             blocks: self.blocks,
+            sector: SectorSize::Bytes4096,
             metadata: self.metadata,
             transfer_blocks_max: 256,
             read_only: false,

@@ -25,7 +25,7 @@ use io_traits::Device;
 use layout::{DecodeError, Entry, KEY_LIMIT, Mapping, ReplayPoint, Root, WRITE_BLOCKS_MAX};
 use local_sync::Permit;
 use situations::{Situation, situation, situation_if};
-use units::{Lba, LbaRange, MetadataSize, Pba, PbaRange};
+use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::compare::unfinished_writes;
 use super::records::{Placed, Reader};
@@ -209,8 +209,8 @@ impl<D: Device> Inner<D> {
                 let counters = self.counters.clone();
                 let spec = VolumeSpec { uuid, name: name.into_owned(), blocks };
                 situation(Situation::ReplayCreates);
-                // One with metadata has no such entry: a checkpoint brings it.
-                let state = VolumeState::new(volume, spec, MetadataSize::None, counters);
+                // One with metadata, or with sectors of 512 bytes, has no such entry: a checkpoint brings it.
+                let state = VolumeState::new(volume, spec, Default::default(), counters);
                 if !broken(Sabotage::ReplayForgetsTerms) {
                     state.slo.set(slo);
                     state.set_access(access.as_ref().into());

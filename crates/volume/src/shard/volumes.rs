@@ -6,7 +6,7 @@ use std::rc::Rc;
 use io_traits::Device;
 use layout::{ACCESS_BYTES_MAX, NAME_BYTES_MAX, VOLUME_BLOCKS_MAX};
 use situations::{Phase, Situation, during, situation_if};
-use units::{Lba, LbaRange};
+use units::{Lba, LbaRange, SectorSize};
 use uuid::Uuid;
 
 use super::{Inner, Shard, SpaceEffect, SpaceRequest};
@@ -36,7 +36,10 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         inner.check_open()?;
         let is_long = spec.name.len() > NAME_BYTES_MAX || terms.access.len() > ACCESS_BYTES_MAX;
-        if is_long || spec.blocks > VOLUME_BLOCKS_MAX {
+        let Terms { metadata, sector, .. } = terms;
+        let has_small_sectors = sector != SectorSize::Bytes4096;
+        let is_both = has_small_sectors && !metadata.is_none();
+        if is_long || is_both || spec.blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
         let is_being_created =
@@ -48,7 +51,7 @@ impl<D: Device> Shard<D> {
         let number = inner.next_volume.get();
         inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
         let _creating = Creating::new(&inner.creating, spec.uuid);
-        let state = VolumeState::new(number, spec, terms.metadata, inner.counters.clone());
+        let state = VolumeState::new(number, spec, (metadata, sector), inner.counters.clone());
         state.slo.set(terms.slo);
         state.set_access(terms.access.into());
         let state = Rc::new(state);
@@ -56,7 +59,7 @@ impl<D: Device> Shard<D> {
             inner.admit(SpaceRequest { data: 0, metadata: 2, effect: SpaceEffect::Growing }).await;
         let volume = Volume::new(self.clone(), state.clone());
         let outcome = match reserved_blocks {
-            Ok(reserved_blocks) if !state.metadata.is_none() => {
+            Ok(reserved_blocks) if has_small_sectors || !metadata.is_none() => {
                 inner.found(&state, reserved_blocks).await?;
                 volume.journal_noop().await
             }
@@ -112,8 +115,8 @@ impl<D: Device> Shard<D> {
 }
 
 impl<D: Device> Inner<D> {
-    /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, so that a
-    /// program that does not know these meets the descriptor before anything else, and opens nothing.
+    /// Creates a volume by a checkpoint. The journal has no entry for one whose blocks have metadata, or whose
+    /// sectors have 512 bytes, so that a program that does not know these meets the descriptor before anything else, and opens nothing.
     async fn found(
         &self,
         state: &Rc<VolumeState>,

@@ -2,9 +2,11 @@
 
 use crate::common::{Random, Sim, TestDevice, check, crash, data, fresh, range, run_many};
 use io_traits::Buffer;
-use units::{BLOCK_SIZE, Lba, MetadataSize};
+use units::{BLOCK_SIZE, Lba, MetadataSize, SectorSize};
 use uuid::Uuid;
-use volume::{Blocks, Terms, VolumeError, VolumeExtent, VolumeSpec, WRITE_BLOCKS_MAX};
+use volume::{
+    Blocks, CompareError, Terms, VolumeError, VolumeExtent, VolumeSpec, WRITE_BLOCKS_MAX,
+};
 
 /// A buffer of `blocks` blocks of rubbish, in which `part` is filled with `tag`: the rest is not to be written.
 fn part_of(blocks: usize, part: std::ops::Range<usize>, tag: u8) -> Buffer {
@@ -90,6 +92,84 @@ fn a_part_keeps_the_metadata_of_its_blocks() {
     assert_eq!(found.metadata[..], metadata[..]);
     let tags: Vec<u8> = found.to_vec().chunks(BLOCK_SIZE).map(|block| block[7]).collect();
     assert_eq!(tags, [9, 9, 1]);
+}
+
+/// Method: each task reads eight bytes of its own with a comparison that fails, until its own write succeeds; all lie in the same
+/// two blocks. A write that changed a block behind the comparison of another would be undone by that.
+#[test]
+fn parts_that_are_compared_and_written_together_are_all_there() {
+    const TASKS: u64 = 32;
+    let device = TestDevice::new(64 * 256, true);
+    let (mut sim, volume) = fresh(&device, None, 2);
+    let each = 2 * BLOCK_SIZE / TASKS as usize;
+    let writing = volume.clone();
+    run_many(&mut sim, TASKS, TASKS, move |task| {
+        let volume = writing.clone();
+        async move {
+            let start = task as usize * each;
+            let (lba, skip) = (Lba((start / BLOCK_SIZE) as u64), start % BLOCK_SIZE);
+            let part = skip..skip + each;
+            for step in 1..4_u8 {
+                let write = |before, tag| {
+                    let buffer = part_of(1, part.clone(), tag);
+                    let (volume, part) = (volume.clone(), part.clone());
+                    let expected = vec![before; each];
+                    async move { volume.compare_and_write_part(lba, &expected, buffer, part).await }
+                };
+                let differs = write(step, 0xEE).await;
+                assert_eq!(differs, Err(CompareError::Miscompare { offset_bytes: 0 }));
+                write(step - 1, step).await.expect("as expected");
+            }
+        }
+    });
+    let found = sim.run_ok(volume.read(range(0, 2))).expect("sound").to_vec();
+    assert!(found.iter().all(|byte| *byte == 3), "nothing is lost");
+}
+
+#[test]
+fn a_part_is_compared_and_nothing_around_it() {
+    let device = TestDevice::new(64 * 256, true);
+    let (mut sim, volume) = fresh(&device, None, 8);
+    sim.run_ok(volume.write(Lba(1), data(7, 2), None)).expect("room");
+    let found = sim.run_ok(volume.read(range(0, 8))).expect("sound").to_vec();
+    for (skip, len) in [(0, 1), (3584, 1024), (512, 8000), (BLOCK_SIZE - 1, 1), (100, 0)] {
+        let at = BLOCK_SIZE + skip;
+        let mut expected = found[at..at + len].to_vec();
+        assert_eq!(sim.run_ok(volume.compare_part(Lba(1), skip, &expected)), Ok(()));
+        if let Some(last) = expected.last_mut() {
+            *last ^= 1;
+            let offset_bytes = len as u64 - 1;
+            let differs = Err(CompareError::Miscompare { offset_bytes });
+            assert_eq!(sim.run_ok(volume.compare_part(Lba(1), skip, &expected)), differs);
+            let buffer = part_of((skip + len).div_ceil(BLOCK_SIZE), skip..skip + len, 9);
+            let swap = volume.compare_and_write_part(Lba(1), &expected, buffer, skip..skip + len);
+            assert_eq!(sim.run_ok(swap), differs);
+        }
+    }
+    assert!(sim.run_ok(volume.read(range(0, 8))).expect("sound").to_vec() == found);
+    let beyond = sim.run_ok(volume.compare_part(Lba(7), 4000, &[0; 97]));
+    assert!(matches!(beyond, Err(CompareError::Volume(VolumeError::OutOfRange { .. }))));
+}
+
+/// The size of sectors lies in the descriptor: it is there again after a crash, and a volume without it has blocks of 4096 bytes.
+#[test]
+fn the_size_of_sectors_is_kept_for_life() {
+    let device = TestDevice::new(64 * 256, true);
+    let (mut sim, first) = fresh(&device, None, 1);
+    let spec = |id| VolumeSpec { uuid: Uuid::from_u128(id), name: "sectors".into(), blocks: 8 };
+    let sector = SectorSize::Bytes512;
+    let terms = Terms { sector, ..Terms::default() };
+    let shard = first.shard().clone();
+    let volume = sim.run_ok(shard.create_volume_under(spec(7), terms.clone())).expect("room");
+    assert_eq!((volume.sector_size(), volume.blocks()), (sector, 8));
+    let both = Terms { metadata: MetadataSize::Bytes8, ..terms };
+    let refused = sim.run_ok(shard.create_volume_under(spec(8), both));
+    assert!(matches!(refused, Err(VolumeError::Spec)));
+    drop((volume, shard, first));
+    let first = crash(&mut sim);
+    assert_eq!(first.sector_size(), SectorSize::Bytes4096);
+    let again = first.shard().volume(Uuid::from_u128(7)).expect("it was acknowledged");
+    assert_eq!(again.sector_size(), sector);
 }
 
 #[test]

@@ -129,6 +129,7 @@ impl VolumeService for MemoryService {
                 nqn: nqn(id),
                 size_bytes: request.size_bytes.bytes(),
                 metadata_bytes: 0,
+                sector_bytes: control::SectorBytes::default(),
                 allocated_bytes: 0,
                 address,
                 portal: Portal { address, core },

@@ -1,6 +1,7 @@
 //! Log pages and Identify structures, field by field.
 
 use nvme_wire::discovery::TRTYPE_TCP;
+use nvme_wire::identify::NSFEAT_OPTIMAL_PERFORMANCE;
 use nvme_wire::log::FailureDomainLog;
 
 use super::*;
@@ -161,4 +162,22 @@ fn identify_says_how_blocks_and_numbers_look() {
     let bytes = harness.identify(Cns::NAMESPACE, 1);
     let identify = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
     assert_eq!((identify.lbaf[0].ms.get(), identify.flbas, identify.mc), (0, 0, 0));
+}
+
+/// With logical blocks of 512 bytes all limits count these, and a host is told that whole blocks of 4096 are better.
+#[test]
+fn small_logical_blocks_come_with_the_granularity_of_blocks() {
+    let mut harness = Harness::enabled(ControllerKind::Io);
+    let bytes = harness.identify(Cns::NAMESPACE, 1);
+    let identify = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!((identify.nsfeat & NSFEAT_OPTIMAL_PERFORMANCE, identify.npwg.get()), (0, 0));
+
+    harness.facts.namespace.sector = SectorSize::Bytes512;
+    let bytes = harness.identify(Cns::NAMESPACE, 1);
+    let identify = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+    assert_eq!(identify.block_bytes(), Some(512));
+    assert_eq!(identify.nvmcap.get(), 512 * u128::from(identify.nsze.get()));
+    assert_ne!(identify.nsfeat & NSFEAT_OPTIMAL_PERFORMANCE, 0);
+    let granularities = [identify.npwg, identify.npwa, identify.npdg, identify.npda, identify.nows];
+    assert_eq!(granularities.map(|each| each.get() + 1), [8; 5]);
 }
