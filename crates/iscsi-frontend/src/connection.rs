@@ -93,6 +93,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) task_requests: TaskRequests,
     /// The volume that the initiator asks for, until it has logged in.
     pub(crate) candidate: RefCell<Option<Rc<Export<W, D>>>>,
+    /// The volume of the target that the initiator named, whether there is one or not; nil for discovery.
+    pub(crate) asked: Cell<Uuid>,
     /// The volume that it has open.
     pub(crate) export: RefCell<Option<Rc<Export<W, D>>>>,
     /// Unit attentions that are not told yet.
@@ -120,6 +122,7 @@ impl<W: World, D: Device> Connection<W, D> {
             slots: Slots::default(),
             task_requests: TaskRequests::default(),
             candidate: RefCell::default(),
+            asked: Cell::default(),
             export: RefCell::default(),
             attentions: RefCell::default(),
             end_reason: RefCell::default(),
@@ -395,6 +398,9 @@ impl<W: World, D: Device> Connection<W, D> {
         let CloseReason::LoginRefused(status) = reason else { return };
         let (connection, peer) = (self.link.id(), self.peer());
         let now = self.core.world().now();
+        if status == login_status::AUTHENTICATION_FAILURE {
+            self.note_failed_login(now);
+        }
         if !self.core.state.quiet.borrow_mut().allows(peer.ip(), now) {
             return;
         }

@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use dataplane::{Core, Frontend, Link, Session};
 use io_traits::{Device, World};
 use iscsi_wire::IscsiName;
-use strangers::{LeftOut, Quiet};
+use strangers::{LeftOut, Quiet, Throttle};
 use units::Instant;
 use uuid::Uuid;
 
@@ -32,6 +32,8 @@ pub(crate) struct State<W: World, D: Device> {
     last_tsih: Cell<u16>,
     /// Lines about initiators that were refused.
     pub(crate) quiet: RefCell<Quiet>,
+    /// Failed logins, by the volume that was asked for; those to discovery by none.
+    pub(crate) throttle: RefCell<Throttle<Uuid>>,
 }
 
 /// A core that serves iSCSI. A cheap handle; clones are the same core.
@@ -97,6 +99,7 @@ impl<W: World, D: Device> IscsiCore<W, D> {
             sessions: RefCell::default(),
             last_tsih: Cell::new(0),
             quiet: RefCell::default(),
+            throttle: RefCell::default(),
         });
         core.add_frontend(Rc::new(Accepting(state.clone())), NAMES.map(|(_, name)| name));
         Self { core, state }

@@ -4,6 +4,8 @@
 //!   which does not exist: an authentication that fails.
 //! - T2: an initiator that logs in again, by the same name and identifier to the same target, ends its session of before
 //!   (RFC 7143, clause 6.3.5).
+//! - T3: failed logins are rate-limited per source and volume (`strangers::Throttle`). A source beyond the limit is told to come
+//!   later, and a proof that it gives in a login that began before is not looked at.
 
 use std::rc::Rc;
 
@@ -12,7 +14,7 @@ use io_traits::{Device, World};
 use iscsi_target::{Admission, Authentication, ChapSecret, LoginQuestion, SessionType};
 use iscsi_wire::pdu::login_status;
 use iscsi_wire::sense::Sense;
-use units::MetadataSize;
+use units::{Instant, MetadataSize};
 use uuid::Uuid;
 
 use crate::connection::Connection;
@@ -40,7 +42,14 @@ impl<W: World, D: Device> Connection<W, D> {
             SessionType::Discovery => None,
             SessionType::Normal => Some(self.decide_on_target(question, &mut admission)?),
         };
+        self.asked.set(uuid.unwrap_or_default());
         if self.core.options().authenticates {
+            let (address, now) = (self.peer().ip(), self.core.world().now());
+            let mut throttle = self.core.state.throttle.borrow_mut();
+            if throttle.is_rate_limited(address, self.asked.get(), now) {
+                return Err(login_status::SERVICE_UNAVAILABLE);
+            }
+            drop(throttle);
             admission.authentication = Some(self.authentication(uuid));
         }
         Ok(admission)
@@ -94,8 +103,13 @@ impl<W: World, D: Device> Connection<W, D> {
         let no_secret = random[1 + CHALLENGE_BYTES..].to_vec();
         let candidate = self.candidate.borrow().clone();
         let core = self.core.clone();
+        let address = self.peer().ip();
         let secrets_of = move |user: &str| {
             let user = user.parse::<Uuid>().ok();
+            let now = core.world().now();
+            // T3: of many logins that began together no more are heard than the limit lets pass.
+            let is_closed =
+                core.state.throttle.borrow().is_closed(address, target.unwrap_or_default(), now);
             let access = match (&candidate, target) {
                 (Some(export), _) if user == Some(export.uuid()) => export.access(),
                 (_, Some(_)) => None,
@@ -105,6 +119,7 @@ impl<W: World, D: Device> Connection<W, D> {
                     record.map(|record| Rc::new(record.access.clone()))
                 }
             };
+            let access = access.filter(|_| !is_closed);
             let mut secrets = access.map_or_else(Vec::new, |access| {
                 let tokens = core.valid_tokens(&access);
                 tokens.into_iter().map(chap_secret_of).collect()
@@ -116,6 +131,12 @@ impl<W: World, D: Device> Connection<W, D> {
             secrets
         };
         Authentication { id, challenge, secrets_of: Box::new(secrets_of) }
+    }
+
+    /// Counts a login that failed to authenticate (T3).
+    pub(crate) fn note_failed_login(&self, now: Instant) {
+        let mut throttle = self.core.state.throttle.borrow_mut();
+        throttle.note(self.peer().ip(), self.asked.get(), now);
     }
 
     /// Full feature phase has begun. Returns the reason to end it, if there is one.

@@ -7,7 +7,7 @@
 //!   hosts begin to keep alive what they have opened.
 //! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few failures, which
 //!   count as soon as the Reply was wrong, its source is put off for a while, whatever queue of the subsystem it asks for
-//!   (`throttle.rs`). All queues of a controller that fail together count as one. That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
+//!   (`strangers::Throttle`). All queues of a controller that fail together count as one. That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
 //!   so that exchanges begun before are no more guesses. It meets what any wrong Reply does, at the same time.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.

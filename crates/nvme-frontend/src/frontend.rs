@@ -11,7 +11,7 @@ use nvme_target::ConnectRefusal;
 use nvme_wire::log::{DeviceHealth, FailureDomain};
 use nvme_wire::{Nqn, Status};
 use slab::Slab;
-use strangers::{Quiet, Repeats};
+use strangers::{Quiet, Repeats, Throttle};
 use units::Instant;
 use uuid::Uuid;
 
@@ -23,7 +23,6 @@ use crate::discovery::Discovery;
 use crate::life::{Cause, Line};
 use crate::options::NvmeOptions;
 use crate::status::{ADMIN_STATUSES, ENGINE_STATUSES};
-use crate::throttle::Throttle;
 
 /// Takes each line about a connection.
 type OnLine = Box<dyn Fn(Line)>;
@@ -42,7 +41,7 @@ pub(crate) struct State<W: World, D: Device> {
     domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
     /// Errors that were answered to other commands than I/O.
     pub(crate) errors: RefCell<ErrorCounts>,
-    throttle: RefCell<Throttle>,
+    throttle: RefCell<Throttle<Nqn>>,
     quiet: RefCell<Quiet>,
     pub(crate) repeats: RefCell<Repeats<Cause>>,
     /// Exchanges that are computed for.
@@ -249,7 +248,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         &self.state.quiet
     }
 
-    pub(crate) fn throttle(&self) -> &RefCell<Throttle> {
+    pub(crate) fn throttle(&self) -> &RefCell<Throttle<Nqn>> {
         &self.state.throttle
     }
 

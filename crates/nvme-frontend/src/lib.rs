@@ -32,7 +32,6 @@ mod life;
 mod options;
 mod sectors;
 mod status;
-mod throttle;
 
 pub use discovery::DiscoveryRecord;
 pub use frontend::{NvmeCore, NvmeStats, nqn_of};

@@ -9,7 +9,9 @@ extern crate alloc;
 mod quiet;
 mod repeats;
 mod source;
+mod throttle;
 
 pub use quiet::{LeftOut, Quiet, Whom};
 pub use repeats::Repeats;
 pub use source::source;
+pub use throttle::Throttle;

@@ -9,15 +9,15 @@ use std::rc::Rc;
 use access::{Access, Restrictions, Token};
 use auth::{Hash, Secret};
 use dataplane::{Core, CoreOptions};
-use io_traits::{Network, Spawn};
+use io_traits::{Clock, Network, Spawn};
 use iscsi_frontend::{IscsiCore, IscsiOptions, TargetRecord, chap_secrets, target_name_of};
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::task_function;
 use sim::{SimDevice, SimWorld, Simulation};
-use units::Slo;
+use units::{Duration, SectorSize, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
+use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
 
 use strict::{Ended, Initiator};
 
@@ -214,6 +214,101 @@ fn initiators_that_have_to_authenticate_do() {
         assert_eq!(told, [("TargetName".into(), name.clone()), address]);
         admit(&core, VOLUME, Access { tokens: vec![token(3)], ..Access::default() }).await;
         assert_eq!(open(name, user, secret.to_string()).await, refused, "the token is another");
+    });
+}
+
+/// T3. Method: logins with a wrong secret up to the limit; then the right one is not heard for as long as the limit counts, at that
+/// target, and another target is.
+#[test]
+fn a_source_that_guesses_is_told_to_come_later() {
+    simulate(async |world| {
+        let _core = serve(&world, true).await;
+        let open = |uuid: Uuid, byte: u8| {
+            let world = world.clone();
+            async move {
+                let secret = chap_secrets(&token(byte).secret, None).initiator;
+                let (name, user) = (target_name_of(uuid), uuid.to_string());
+                let credentials = Some((user.as_str(), secret.as_str()));
+                Initiator::open(&world, portal(), &name, credentials).await.map(drop)
+            }
+        };
+        for attempt in 0..32 {
+            assert_eq!(open(VOLUME, 9).await, Err([2, 1]), "attempt {attempt}");
+        }
+        assert_eq!(open(VOLUME, 9).await, Err([3, 1]), "it is not looked at");
+        assert_eq!(open(VOLUME, 1).await, Err([3, 1]), "nor is the right one");
+        assert_eq!(open(OTHER, 2).await, Ok(()), "it did not guess at that");
+        world.sleep_until(world.now() + Duration::from_secs(11)).await;
+        assert_eq!(open(VOLUME, 1).await, Ok(()));
+    });
+}
+
+/// Method: commands at logical blocks that begin and end within blocks, each with what it has to leave alone.
+#[test]
+fn logical_blocks_of_512_bytes_are_read_and_changed_by_themselves() {
+    const SMALL: Uuid = Uuid::from_u128(3);
+    const SECTOR: usize = 512;
+    simulate(async |world| {
+        let core = serve(&world, false).await;
+        let spec = VolumeSpec { uuid: SMALL, name: SMALL.to_string(), blocks: BLOCKS };
+        let terms = Terms { sector: SectorSize::Bytes512, ..Terms::default() };
+        core.create_volume(0, spec, terms).await.expect("room");
+        admit(&core, SMALL, Access::default()).await;
+        let mut initiator = session(&world, SMALL).await;
+        let ask = |opcode, lba, blocks| Cdb::with_blocks(opcode, lba, blocks);
+        let capacity = Cdb([scsi::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let ended = initiator.command(capacity, &[], 8).await;
+        assert_eq!(ended.data, [0, 0, 0x1F, 0xFF, 0, 0, 2, 0]);
+        let mut model = vec![0; 64 * SECTOR];
+        let fill = |model: &mut Vec<u8>, first: usize, bytes: &[u8]| {
+            model[first * SECTOR..][..bytes.len()].copy_from_slice(bytes);
+        };
+        let bytes = pattern(3, 7);
+        for (lba, blocks) in [(3, 1), (7, 2), (8, 16), (13, 20), (33, 6)] {
+            let data = &bytes[..blocks * SECTOR];
+            assert_eq!(
+                initiator.command(ask(scsi::WRITE_10, lba, blocks as u32), data, 0).await,
+                good(0)
+            );
+            fill(&mut model, lba as usize, data);
+        }
+        let mut swap = Cdb([0; 16]);
+        (swap.0[0], swap.0[9], swap.0[13]) = (scsi::COMPARE_AND_WRITE, 15, 3);
+        let (before, after) = (model[15 * SECTOR..18 * SECTOR].to_vec(), pattern(1, 99));
+        let pair = [before.as_slice(), &after[..3 * SECTOR]].concat();
+        assert_eq!(initiator.command(swap, &pair, 0).await, good(0));
+        fill(&mut model, 15, &after[..3 * SECTOR]);
+        let again = initiator.command(swap, &pair, 0).await;
+        assert_eq!(again.sense, Some((0xE, 0x1D, 0)));
+        let mut verify = ask(scsi::VERIFY_10, 6, 30);
+        verify.0[1] = 2;
+        let now = model[6 * SECTOR..36 * SECTOR].to_vec();
+        assert_eq!(initiator.command(verify, &now, 0).await, good(0));
+        let same = &after[..SECTOR];
+        assert_eq!(initiator.command(ask(scsi::WRITE_SAME_16, 40, 9), same, 0).await, good(0));
+        (40..49).for_each(|sector| fill(&mut model, sector, same));
+        let zero = [0; SECTOR];
+        assert_eq!(initiator.command(ask(scsi::WRITE_SAME_16, 5, 4), &zero, 0).await, good(0));
+        (5..9).for_each(|sector| fill(&mut model, sector, &zero));
+        let mut list = vec![0; 24];
+        (list[1], list[3], list[15], list[19]) = (22, 16, 14, 19);
+        let mut unmap = Cdb([0; 16]);
+        (unmap.0[0], unmap.0[8]) = (scsi::UNMAP, 24);
+        assert_eq!(initiator.command(unmap, &list, 0).await, good(0));
+        (14..33).for_each(|sector| fill(&mut model, sector, &zero));
+        for (lba, blocks) in [(0, 64), (5, 1), (7, 30), (47, 3)] {
+            let read = ask(scsi::READ_16, lba, blocks as u32);
+            let ended = initiator.command(read, &[], (blocks * SECTOR) as u32).await;
+            assert!(
+                ended.data == model[lba as usize * SECTOR..][..blocks * SECTOR],
+                "{lba}+{blocks}"
+            );
+        }
+        // A part of what is written is whole logical blocks, too.
+        let short = initiator.command(ask(scsi::WRITE_10, 1, 2), &bytes[..SECTOR], 0).await;
+        assert_eq!(short, good(SECTOR as i64));
+        initiator.log_out().await;
+        assert_eq!(core.stats().memory_used_bytes, 0, "all that was charged is given back");
     });
 }
 

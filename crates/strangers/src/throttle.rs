@@ -1,26 +1,26 @@
-//! Rate-limits failed authentications per source and subsystem.
+//! Rate-limits failed authentications per source and target: an NVMe subsystem, or the volume of an iSCSI target.
 //!
-//! - B1: failures are counted per source, not per address (`strangers::source`).
-//! - B2: failures are counted per pair of source and subsystem. Guessing at one volume thus does not block other hosts of
+//! - B1: failures are counted per source, not per address ([`source`]).
+//! - B2: failures are counted per pair of source and target. Guessing at one volume thus does not block other hosts of
 //!   the same address or network from other volumes, up to a larger number of failures of the source as a whole.
-//!   The queues of one controller fail together where their host has a wrong token: that counts once (`Association::is_new_attempt`).
+//!   The queues of one NVMe controller fail together where their host has a wrong token: that counts once.
 //! - B3: memory is bounded; a new entry evicts the one whose first failure is the oldest.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use alloc::collections::BTreeMap;
+use core::net::IpAddr;
 
-use nvme_wire::Nqn;
-use strangers::source;
 use units::{Duration, Instant};
 
-/// Failures that a source may have at a subsystem in a [`PERIOD`]. After a token is replaced, all programs of a host that have
+use crate::source;
+
+/// Failures that a source may have at a target in a [`PERIOD`]. After a token is replaced, all programs of a host that have
 /// the old one fail, up to six times each, and must not delay those that have the new one. 256 bits cannot be guessed in any
 /// number of attempts: the limit bounds the cost of the attempts.
 const FAILURES_MAX: u32 = 32;
-/// Failures that a source may have at all subsystems in a [`PERIOD`].
+/// Failures that a source may have at all targets in a [`PERIOD`].
 const FAILURES_OF_SOURCE_MAX: u32 = 256;
 const PERIOD: Duration = Duration::from_secs(10);
-/// Entries in each table: sources, and pairs of source and subsystem (B3).
+/// Entries in each table: sources, and pairs of source and target (B3).
 const REMEMBERED_MAX: usize = 1024;
 
 /// Failures of each key, and the time of the first of them in its [`PERIOD`].
@@ -54,9 +54,9 @@ impl<K: Copy + Ord> Failures<K> {
     }
 }
 
-/// Failed authentications (B2).
-pub(crate) struct Throttle {
-    at_subsystems: Failures<(IpAddr, Nqn)>,
+/// Failed authentications (B2), by the keys of their targets.
+pub struct Throttle<K> {
+    at_targets: Failures<(IpAddr, K)>,
     of_sources: Failures<IpAddr>,
     /// All failures so far.
     total: u64,
@@ -66,10 +66,10 @@ pub(crate) struct Throttle {
     put_off: u64,
 }
 
-impl Default for Throttle {
+impl<K: Copy + Ord> Default for Throttle<K> {
     fn default() -> Self {
         Self {
-            at_subsystems: Failures::new(FAILURES_MAX),
+            at_targets: Failures::new(FAILURES_MAX),
             of_sources: Failures::new(FAILURES_OF_SOURCE_MAX),
             total: 0,
             unfinished: 0,
@@ -78,63 +78,63 @@ impl Default for Throttle {
     }
 }
 
-impl Throttle {
+impl<K: Copy + Ord> Throttle<K> {
     /// Counts a failure that is part of an attempt which was noted before.
-    pub(crate) fn note_further(&mut self) {
+    pub fn note_further(&mut self) {
         self.total += 1;
     }
 
-    /// Notes a failure of `address` at `subsystem`.
-    pub(crate) fn note(&mut self, address: IpAddr, subsystem: Nqn, now: Instant) {
+    /// Notes a failure of `address` at `target`.
+    pub fn note(&mut self, address: IpAddr, target: K, now: Instant) {
         self.total += 1;
         let source = source(address);
-        self.at_subsystems.note((source, subsystem), now);
+        self.at_targets.note((source, target), now);
         self.of_sources.note(source, now);
     }
 
     /// Failures so far, of all addresses.
-    pub(crate) fn total(&self) -> u64 {
+    #[must_use]
+    pub fn total(&self) -> u64 {
         self.total
     }
 
     /// Counts a host that disconnected before it sent a proof. This is not a failure: it tests no guess.
-    pub(crate) fn note_unfinished(&mut self) {
+    pub fn note_unfinished(&mut self) {
         self.unfinished += 1;
     }
 
     /// Hosts that disconnected before completing authentication.
-    pub(crate) fn unfinished(&self) -> u64 {
+    #[must_use]
+    pub fn unfinished(&self) -> u64 {
         self.unfinished
     }
 
     /// Attempts refused by the rate limit so far.
-    pub(crate) fn put_off(&self) -> u64 {
+    #[must_use]
+    pub fn put_off(&self) -> u64 {
         self.put_off
     }
 
-    /// Returns whether an attempt from `address` at `subsystem` is refused, and counts a refusal.
-    pub(crate) fn is_rate_limited(
-        &mut self,
-        address: IpAddr,
-        subsystem: Nqn,
-        now: Instant,
-    ) -> bool {
-        let is_limited = self.is_closed(address, subsystem, now);
+    /// Returns whether an attempt from `address` at `target` is refused, and counts a refusal.
+    pub fn is_rate_limited(&mut self, address: IpAddr, target: K, now: Instant) -> bool {
+        let is_limited = self.is_closed(address, target, now);
         self.put_off += u64::from(is_limited);
         is_limited
     }
 
-    /// Returns whether attempts from `address` at `subsystem` are refused now; counts nothing.
-    pub(crate) fn is_closed(&self, address: IpAddr, subsystem: Nqn, now: Instant) -> bool {
+    /// Returns whether attempts from `address` at `target` are refused now; counts nothing.
+    #[must_use]
+    pub fn is_closed(&self, address: IpAddr, target: K, now: Instant) -> bool {
         let source = source(address);
-        self.at_subsystems.are_too_many((source, subsystem), now)
+        self.at_targets.are_too_many((source, target), now)
             || self.of_sources.are_too_many(source, now)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use alloc::format;
+    use core::net::Ipv4Addr;
 
     use super::*;
 
@@ -144,19 +144,15 @@ mod tests {
         IpAddr::V4(Ipv4Addr::from_bits(number))
     }
 
-    fn subsystem(number: u8) -> Nqn {
-        Nqn::from_uuid(&[number; 16])
-    }
-
     #[test]
     fn another_address_of_one_network_is_no_other_host() {
         let mut throttle = Throttle::default();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         for host in 0..FAILURES_MAX {
-            throttle.note(address(&format!("2001:db8::{host:x}")), subsystem(1), NOW);
+            throttle.note(address(&format!("2001:db8::{host:x}")), 1, NOW);
         }
-        assert!(throttle.is_rate_limited(address("2001:db8::ffff"), subsystem(1), NOW));
-        assert!(!throttle.is_rate_limited(address("2001:db8:0:1::1"), subsystem(1), NOW));
+        assert!(throttle.is_rate_limited(address("2001:db8::ffff"), 1, NOW));
+        assert!(!throttle.is_rate_limited(address("2001:db8:0:1::1"), 1, NOW));
         assert_eq!(throttle.total(), u64::from(FAILURES_MAX));
         assert_eq!(throttle.put_off(), 1);
     }
@@ -165,43 +161,37 @@ mod tests {
     fn repeated_failures_delay_that_source_only() {
         let mut throttle = Throttle::default();
         for _ in 0..FAILURES_MAX {
-            assert!(!throttle.is_rate_limited(address(1), subsystem(1), NOW));
-            throttle.note(address(1), subsystem(1), NOW);
+            assert!(!throttle.is_rate_limited(address(1), 1, NOW));
+            throttle.note(address(1), 1, NOW);
         }
-        assert!(throttle.is_rate_limited(address(1), subsystem(1), NOW));
-        assert!(!throttle.is_rate_limited(address(2), subsystem(1), NOW));
-        assert!(
-            !throttle.is_rate_limited(address(1), subsystem(2), NOW),
-            "it did not guess at that"
-        );
+        assert!(throttle.is_rate_limited(address(1), 1, NOW));
+        assert!(!throttle.is_rate_limited(address(2), 1, NOW));
+        assert!(!throttle.is_rate_limited(address(1), 2, NOW), "it did not guess at that");
         let later = NOW + PERIOD + Duration::from_nanos(1);
-        assert!(!throttle.is_rate_limited(address(1), subsystem(1), later));
-        throttle.note(address(1), subsystem(1), later);
-        assert!(
-            !throttle.is_rate_limited(address(1), subsystem(1), later),
-            "the count started again"
-        );
+        assert!(!throttle.is_rate_limited(address(1), 1, later));
+        throttle.note(address(1), 1, later);
+        assert!(!throttle.is_rate_limited(address(1), 1, later), "the count started again");
     }
 
     #[test]
-    fn failures_at_many_subsystems_add_up() {
+    fn failures_at_many_targets_add_up() {
         let mut throttle = Throttle::default();
         for n in 0..FAILURES_OF_SOURCE_MAX {
-            assert!(!throttle.is_rate_limited(address(1), subsystem(200), NOW), "after {n}");
-            throttle.note(address(1), subsystem((n % 100) as u8), NOW);
+            assert!(!throttle.is_rate_limited(address(1), 200, NOW), "after {n}");
+            throttle.note(address(1), (n % 100) as u8, NOW);
         }
-        assert!(throttle.is_rate_limited(address(1), subsystem(200), NOW));
-        assert!(!throttle.is_rate_limited(address(2), subsystem(200), NOW));
+        assert!(throttle.is_rate_limited(address(1), 200, NOW));
+        assert!(!throttle.is_rate_limited(address(2), 200, NOW));
     }
 
     #[test]
     fn memory_is_bounded() {
         let mut throttle = Throttle::default();
         for number in 0..5000 {
-            throttle.note(address(number), subsystem(1), Instant(u64::from(number)));
+            throttle.note(address(number), 1, Instant(u64::from(number)));
         }
         assert_eq!(throttle.of_sources.counts.len(), REMEMBERED_MAX);
-        assert_eq!(throttle.at_subsystems.counts.len(), REMEMBERED_MAX);
+        assert_eq!(throttle.at_targets.counts.len(), REMEMBERED_MAX);
         assert!(throttle.of_sources.counts.contains_key(&address(4999)));
     }
 }
