@@ -338,7 +338,19 @@ pub struct Core {
     pub portal: Portal,
     /// Volumes that it serves.
     pub volumes: u64,
-    /// Connections open on its portal.
+    /// Connections that are open, by any protocol.
+    pub connections: u64,
+    /// Figures of each protocol that had a connection.
+    #[serde(default)]
+    pub protocols: Vec<ProtocolStats>,
+}
+
+/// Figures of one protocol on a core.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct ProtocolStats {
+    /// `nvme`, `nbd` or `iscsi`.
+    pub protocol: String,
+    /// Connections that are open.
     pub connections: u64,
     /// Those of them that have a volume open.
     pub connections_let_in: u64,

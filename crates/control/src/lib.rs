@@ -70,8 +70,8 @@ pub use cluster::{
 pub use deed::{Begun, Deed};
 pub use documents::{
     ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, DeviceNotice,
-    Drive, NoticeKind, Portal, RefusalCause, Refusing, Resizing, Server, ServerNotice,
-    ServerNoticeKind, Volume, VolumeList, connect_line, nqn,
+    Drive, NoticeKind, Portal, ProtocolStats, RefusalCause, Refusing, Resizing, Server,
+    ServerNotice, ServerNoticeKind, Volume, VolumeList, connect_line, nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;

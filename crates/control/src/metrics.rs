@@ -5,8 +5,9 @@ use std::fmt::{Display, Write};
 
 use crate::gate::Counts;
 use crate::{
-    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, RefusalCause,
-    ScrubStats, Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
+    Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, ProtocolStats,
+    RefusalCause, ScrubStats, Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats,
+    WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -153,10 +154,37 @@ fn quotas(text: &mut Text, tenants: &[TenantQuota]) {
 fn cores(text: &mut Text, cores: &[Core]) {
     let all: Vec<_> =
         cores.iter().map(|core| (Labels::new(&[("core", &core.core)]), core)).collect();
-    let help = ("farflash_core_connections", "gauge", "Connections open on the core's portal.");
+    let help = ("farflash_core_connections", "gauge", "Connections open, by any protocol.");
     text.each(help, &all, |core| core.connections);
     let help = ("farflash_core_volumes", "gauge", "Volumes that the core serves.");
     text.each(help, &all, |core| core.volumes);
+    protocols(text, cores);
+}
+
+/// Metrics of each front end, by protocol.
+fn protocols(text: &mut Text, cores: &[Core]) {
+    let of_cores = cores.iter().flat_map(|core| core.protocols.iter().map(move |one| (core, one)));
+    let labels = |core: &Core, one: &ProtocolStats| {
+        Labels::new(&[("core", &core.core), ("protocol", &one.protocol)])
+    };
+    let all: Vec<_> = of_cores.map(|(core, one)| (labels(core, one), one)).collect();
+    let help = ("farflash_protocol_connections", "gauge", "Connections open, by protocol.");
+    text.each(help, &all, |one| one.connections);
+    let help =
+        ("farflash_protocol_connections_let_in", "gauge", "Connections that have a volume open.");
+    text.each(help, &all, |one| one.connections_let_in);
+    let help = ("farflash_protocol_connections_total", "counter", "Connections, by protocol.");
+    text.each(help, &all, |one| one.connected);
+    let help = (
+        "farflash_protocol_refused_total",
+        "counter",
+        "Clients that were told that they may not open what they asked for.",
+    );
+    text.each(help, &all, |one| one.refused);
+    let help = ("farflash_protocol_read_bytes_total", "counter", "Bytes of the blocks read.");
+    text.each(help, &all, |one| one.read_bytes);
+    let help = ("farflash_protocol_written_bytes_total", "counter", "Bytes written.");
+    text.each(help, &all, |one| one.written_bytes);
 }
 
 fn core_stats(text: &mut Text, cores: &[CoreStats]) {

@@ -151,6 +151,7 @@ impl<W: World, D: Device> Core<W, D> {
         if let Some(lba) = request.single_write() {
             export.with_volume(|volume| volume.prefetch_stage2(lba));
         }
+        session.link().counts().count(&request);
         let (lane, units) = (Lane::Volume(export.lane.turns()), request.units());
         let job = Job { session, tag, export: export.clone() };
         self.commands().push(lane, Command::Request(job, request), units);

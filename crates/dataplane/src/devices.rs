@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::done::Done;
 use crate::errors::ErrorCounts;
 use crate::export::Export;
+use crate::front_ends::FrontendStats;
 use crate::gate::{Gate, WindowStats};
 
 /// A shard in service.
@@ -93,6 +94,8 @@ pub struct CoreStats {
     pub memory_used_bytes: u64,
     /// Connections that were closed as they came, for want of places.
     pub connections_refused: u64,
+    /// Figures of each front end that had a connection.
+    pub front_ends: Vec<FrontendStats>,
     /// How its devices are, by number.
     pub devices: Vec<DeviceStats>,
 }
@@ -203,6 +206,7 @@ impl<W: World, D: Device> Core<W, D> {
             connections_max: self.options().connections_max,
             connections_let_in: self.sessions().with_crowd(|crowd| crowd.let_in_count()),
             connections_refused: self.sessions().refused(),
+            front_ends: self.sessions().front_ends(),
             devices,
         }
     }

@@ -25,6 +25,7 @@ use units::Instant;
 use crate::core::Core;
 use crate::crowd::Crowd;
 use crate::export::Export;
+use crate::front_ends::FrontendCounts;
 use crate::memory::Window;
 use crate::request::Outcome;
 use crate::sessions::Sessions;
@@ -61,6 +62,9 @@ pub trait Session {
 
 /// Accepts connections of one protocol.
 pub trait Frontend<W: World, D: Device> {
+    /// The protocol, as figures are told under it.
+    fn protocol(&self) -> &'static str;
+
     /// Begins a session on `stream`. The session keeps `link`, and calls [`Link::leave`] when it is over.
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session>;
 
@@ -119,7 +123,10 @@ pub struct Link {
     window: Window,
     closed: Notify,
     phase: Cell<Phase>,
+    is_let_in: Cell<bool>,
+    has_left: Cell<bool>,
     sessions: Rc<Sessions>,
+    counts: Rc<FrontendCounts>,
 }
 
 impl Link {
@@ -128,9 +135,23 @@ impl Link {
         source: IpAddr,
         window: Window,
         sessions: Rc<Sessions>,
+        counts: Rc<FrontendCounts>,
     ) -> Self {
-        let (closed, phase) = (Notify::new(), Cell::new(Phase::Open));
-        Self { id, source, window, closed, phase, sessions }
+        counts.change(|stats| {
+            stats.connections += 1;
+            stats.connected += 1;
+        });
+        Self {
+            id,
+            source,
+            window,
+            closed: Notify::new(),
+            phase: Cell::new(Phase::Open),
+            is_let_in: Cell::new(false),
+            has_left: Cell::new(false),
+            sessions,
+            counts,
+        }
     }
 
     /// Its name in the log.
@@ -195,6 +216,9 @@ impl Link {
 
     /// Takes one of the places of `export`, which [`Core::has_place_for`] said there is: its host may use the volume.
     pub fn let_in<W: World, D: Device>(&self, export: &Export<W, D>) {
+        if !self.is_let_in.replace(true) {
+            self.counts.change(|stats| stats.connections_let_in += 1);
+        }
         export.with_owner(|owner| {
             self.with_crowd(|crowd, number| crowd.let_in(number, export.uuid(), owner));
         });
@@ -202,7 +226,22 @@ impl Link {
 
     /// Gives its place to others: nothing of the session is left but requests under way.
     pub fn leave(&self) {
+        if !self.has_left.replace(true) {
+            self.counts.change(|stats| {
+                stats.connections -= 1;
+                stats.connections_let_in -= u64::from(self.is_let_in.get());
+            });
+        }
         self.sessions.remove(self.id.number);
+    }
+
+    /// Counts a client that may not open what it asked for.
+    pub fn note_refused(&self) {
+        self.counts.change(|stats| stats.refused += 1);
+    }
+
+    pub(crate) fn counts(&self) -> &FrontendCounts {
+        &self.counts
     }
 
     fn with_crowd(&self, advance: impl FnOnce(&mut Crowd, u64)) {

@@ -12,6 +12,7 @@ use strangers::source;
 use crate::core::Core;
 use crate::crowd::{Crowd, LEAVING_MAX};
 use crate::export::Export;
+use crate::front_ends::{FrontendCounts, FrontendStats};
 use crate::session::{ConnectionId, Frontend, Link, Session};
 
 /// The sessions of a core.
@@ -26,6 +27,8 @@ pub(crate) struct Sessions {
     /// Connections closed as they came, and how many of them the log knows of.
     refused: Cell<u64>,
     refused_told: Cell<u64>,
+    /// Counts of front ends that had a connection.
+    front_ends: RefCell<Vec<Rc<FrontendCounts>>>,
 }
 
 impl Sessions {
@@ -69,6 +72,21 @@ impl Sessions {
         self.refused.get() - self.refused_told.replace(self.refused.get())
     }
 
+    /// Figures of each front end that had a connection.
+    pub(crate) fn front_ends(&self) -> Vec<FrontendStats> {
+        self.front_ends.borrow().iter().map(|counts| counts.stats()).collect()
+    }
+
+    fn counts_of(&self, protocol: &'static str) -> Rc<FrontendCounts> {
+        let mut all = self.front_ends.borrow_mut();
+        if let Some(counts) = all.iter().find(|counts| counts.stats().protocol == protocol) {
+            return counts.clone();
+        }
+        let counts = Rc::new(FrontendCounts::new(protocol));
+        all.push(counts.clone());
+        counts
+    }
+
     fn cut(&self, number: u64, reason: &str) {
         let session = self.all.borrow().get(&number).cloned();
         if let Some(session) = session {
@@ -94,7 +112,8 @@ impl<W: World, D: Device> Core<W, D> {
         sessions.connected.set(number);
         let id = ConnectionId { core: self.options().core, number };
         sessions.with_crowd(|crowd| crowd.add(number, source, self.running_time()));
-        let link = Link::new(id, source, self.window(), sessions.clone());
+        let counts = sessions.counts_of(frontend.protocol());
+        let link = Link::new(id, source, self.window(), sessions.clone(), counts);
         let session = frontend.accept(self, link, stream);
         sessions.all.borrow_mut().insert(number, session);
     }

@@ -396,6 +396,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     fn note_refusal(&self, reason: CloseReason) {
         let CloseReason::LoginRefused(status) = reason else { return };
+        self.link.note_refused();
         let (connection, peer) = (self.link.id(), self.peer());
         let now = self.core.world().now();
         if status == login_status::AUTHENTICATION_FAILURE {

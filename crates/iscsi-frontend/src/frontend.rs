@@ -72,6 +72,10 @@ pub(crate) fn uuid_of(name: &IscsiName) -> Option<Uuid> {
 struct Accepting<W: World, D: Device>(Rc<State<W, D>>);
 
 impl<W: World, D: Device> Frontend<W, D> for Accepting<W, D> {
+    fn protocol(&self) -> &'static str {
+        "iscsi"
+    }
+
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session> {
         let core = IscsiCore { core: core.clone(), state: self.0.clone() };
         let connection = Connection::new(&core, link, stream);

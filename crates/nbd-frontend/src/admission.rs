@@ -101,6 +101,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Logs why a client does not get an export, unless much was said of its address lately.
     fn log_refusal(&self, export: &str, reason: &str) {
+        self.link.note_refused();
         let peer = self.stream.peer();
         let now = self.core.world().now();
         if self.frontend.state.quiet.borrow_mut().allows(peer.ip(), now) {

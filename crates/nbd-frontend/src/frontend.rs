@@ -56,6 +56,10 @@ struct Accepting {
 }
 
 impl<W: World, D: Device> Frontend<W, D> for Accepting {
+    fn protocol(&self) -> &'static str {
+        "nbd"
+    }
+
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session> {
         let connection = Connection::new(core, &self.frontend, self.way, link, stream);
         connection.start();

@@ -270,6 +270,7 @@ impl<W: World, D: Device> Connection<W, D> {
     fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
         // T8 of `admission.rs`: nor does anybody guess whose volume may be away.
         if queue.exchange.borrow().outcome() == Outcome::UnderWay && !self.core.awaits_volumes() {
+            self.link.note_refused();
             let (address, now) = (self.peer().ip(), self.core.world().now());
             let mut throttle = self.core.throttle().borrow_mut();
             match &*self.role.borrow() {

@@ -97,6 +97,10 @@ impl<W: World, D: Device> Accepting<W, D> {
 }
 
 impl<W: World, D: Device> Frontend<W, D> for Accepting<W, D> {
+    fn protocol(&self) -> &'static str {
+        "nvme"
+    }
+
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session> {
         let connection = Connection::new(&self.of(core), link, stream);
         connection.start();

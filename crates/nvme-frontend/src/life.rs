@@ -231,6 +231,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// A host retries what is refused, often without a word to its user: the first time is told at `info`.
     pub(crate) fn log_refused(&self, refusal: &ConnectRefusal) {
+        self.link.note_refused();
         let (status, cause) = (refusal.status, refusal.cause());
         // That there is no such subsystem for the host was told with its name.
         let is_told = *refusal == ConnectRefusal::UNKNOWN_SUBSYSTEM && self.is_told.get();

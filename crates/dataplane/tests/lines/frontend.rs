@@ -29,6 +29,10 @@ pub(crate) struct LineSession<W: World, D: Device> {
 }
 
 impl<W: World, D: Device> Frontend<W, D> for LineFrontend {
+    fn protocol(&self) -> &'static str {
+        "lines"
+    }
+
     fn accept(&self, core: &Core<W, D>, link: Link, stream: W::Stream) -> Rc<dyn Session> {
         let session = Rc::new(LineSession {
             core: core.clone(),

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use control::{ApiClient, ApiError, Device, DeviceHealth, HostState, Server, VolumeState};
+use control::{ApiClient, ApiError, Core, Device, DeviceHealth, HostState, Server, VolumeState};
 use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
@@ -159,14 +159,14 @@ fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
         ("CORE", Align::Right),
         ("PORTAL", Align::Left),
         ("VOLUMES", Align::Right),
-        ("CONNECTIONS", Align::Right),
+        ("CONNECTIONS", Align::Left),
     ]);
     for core in &server.cores {
         cores.row([
             core.core.to_string(),
             core.portal.address.to_string(),
             core.volumes.to_string(),
-            core.connections.to_string(),
+            connections(core),
         ]);
     }
     writeln!(out, "{}", cores.to_text())?;
@@ -188,6 +188,16 @@ fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
         ]);
     }
     write!(out, "{}", devices.to_text())
+}
+
+/// The connections of a core: `5 (3 nvme, 2 iscsi)`.
+fn connections(core: &Core) -> String {
+    let open = core.protocols.iter().filter(|one| one.connections > 0);
+    let parts: Vec<_> = open.map(|one| format!("{} {}", one.connections, one.protocol)).collect();
+    match parts[..] {
+        [] => core.connections.to_string(),
+        _ => format!("{} ({})", core.connections, parts.join(", ")),
+    }
 }
 
 /// What there is to say of a device of which this part is free.

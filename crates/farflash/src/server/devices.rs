@@ -4,10 +4,10 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use control::{
-    ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, Scrub, ScrubRequest, ScrubState,
-    Server, ServiceError,
+    ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, ProtocolStats, Scrub, ScrubRequest,
+    ScrubState, Server, ServiceError,
 };
-use dataplane::{CoreStats, DeviceStats, ShardFailure};
+use dataplane::{CoreStats, DeviceStats, FrontendStats, ShardFailure};
 use units::BLOCK_SIZE;
 use volume::Damaged;
 
@@ -17,6 +17,18 @@ use super::state::State;
 
 /// How fast a scrub reads if nobody says: a small part of what a drive can.
 const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
+
+fn protocol_stats(stats: &FrontendStats) -> ProtocolStats {
+    ProtocolStats {
+        protocol: stats.protocol.to_owned(),
+        connections: stats.connections,
+        connections_let_in: stats.connections_let_in,
+        connected: stats.connected,
+        refused: stats.refused,
+        read_bytes: stats.read_bytes,
+        written_bytes: stats.written_bytes,
+    }
+}
 
 impl State {
     pub(super) async fn change_device(
@@ -52,6 +64,7 @@ impl State {
                 portal: link.portal(),
                 volumes: stats.volumes as u64,
                 connections: stats.connections as u64,
+                protocols: stats.front_ends.iter().map(protocol_stats).collect(),
             });
             all.push(stats);
         }
