@@ -21,6 +21,7 @@
 mod admission;
 mod allotment;
 mod commands;
+mod computing;
 mod core;
 mod crowd;
 mod devices;
@@ -54,6 +55,7 @@ mod watched;
 pub use crate::core::{Core, VolumeStatus};
 pub use admission::{Peer, Refused};
 pub use allotment::Allotment;
+pub use computing::Computing;
 pub use crowd::LEAVING_MAX as CONNECTIONS_LEAVING_MAX;
 pub use devices::{CoreStats, DeviceStats, ShardFailure, VolumeFlow};
 pub use done::Done;

@@ -254,9 +254,11 @@ impl<W: World, D: Device> Connection<W, D> {
         while self.link.is_open() && self.outbox.copied_bytes() > 0 {
             self.resume.notified().await;
         }
-        let config = self.frontend.state.options.tls.clone().expect("it was offered");
+        let state = &self.frontend.state;
+        let config = state.options.tls.as_ref().expect("it was offered").current();
         let mut closed = pin!(self.link.closed().notified());
-        let started = pin!(self.stream.start(config, begun));
+        let off_core = (self.core.world(), &state.computing);
+        let started = pin!(self.stream.start(off_core, config, begun));
         let plain = first_of(started, closed.as_mut()).await.first();
         let plain = plain.unwrap_or(Err(StreamError::Reset))?;
         self.machine.borrow_mut().tls_started();

@@ -2,9 +2,9 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dataplane::{Core, Frontend, Link, Session};
+use dataplane::{Computing, Core, Frontend, Link, Session};
 use io_traits::{Device, World};
 use nbd_server::Limits;
 use nbd_wire::Errno;
@@ -32,7 +32,29 @@ pub struct NbdOptions {
     /// Bounds on what a client can ask for.
     pub limits: Limits,
     /// Certificate and key, and the authorities whose certificates of clients count; without, there is no TLS.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<NbdTls>,
+}
+
+/// Certificate and key of all cores, and the authorities of clients, which may be replaced while connections are open: they count for
+/// those that begin TLS from then on. Clones share them.
+#[derive(Clone, Debug)]
+pub struct NbdTls(Arc<Mutex<Arc<ServerConfig>>>);
+
+impl NbdTls {
+    /// Begins with `config`.
+    #[must_use]
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self(Arc::new(Mutex::new(config)))
+    }
+
+    /// Uses `config` from now on.
+    pub fn replace(&self, config: Arc<ServerConfig>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The state of the front end. It holds no core: the core holds it.
@@ -41,6 +63,8 @@ pub(crate) struct State {
     pub(crate) options: NbdOptions,
     /// Lines about clients that were refused.
     pub(crate) quiet: RefCell<Quiet>,
+    /// Handshakes of TLS.
+    pub(crate) computing: Computing,
 }
 
 /// NBD before a core. A cheap handle; clones are the same front end.
@@ -77,8 +101,12 @@ impl NbdFrontend {
     /// Puts the front end before a core, which may have others. It has no exports before [`NbdFrontend::announce`].
     #[must_use]
     pub fn before<W: World, D: Device>(core: &Core<W, D>, options: NbdOptions) -> Self {
-        let state =
-            Rc::new(State { exports: RefCell::default(), options, quiet: RefCell::default() });
+        let state = Rc::new(State {
+            exports: RefCell::default(),
+            options,
+            quiet: RefCell::default(),
+            computing: Computing::default(),
+        });
         let frontend = Self { state };
         core.add_frontend(frontend.at(Way::Network), EXPECTED.map(Errno::name));
         frontend

@@ -25,4 +25,4 @@ mod tls;
 mod work;
 
 pub use exports::{ExportPlace, ExportRecord};
-pub use frontend::{NbdFrontend, NbdOptions, Way};
+pub use frontend::{NbdFrontend, NbdOptions, NbdTls, Way};

@@ -3,6 +3,7 @@
 //! - L1: the handshake is the receiving task's alone: what was to be sent before it was sent, and nothing is put into the outbox
 //!   before it is over.
 //! - L2: what is sent later goes through [`TlsStream::send`], alerts and tickets included.
+//! - L3: the handshake is computed on another thread, in the order of [`Computing`]: it takes longer than requests may wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,7 +14,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use access::CertificateName;
-use io_traits::{BufferSlice, SendBatch, Stream, StreamError};
+use dataplane::Computing;
+use io_traits::{BufferSlice, SendBatch, Stream, StreamError, World};
 use rustls::client::verify_server_name;
 use rustls::pki_types::ServerName;
 use rustls::server::ParsedCertificate;
@@ -53,29 +55,38 @@ impl<S: Stream> TlsStream<S> {
         Self { stream, tls: Rc::default() }
     }
 
-    /// Goes through the handshake, of which `begun` has come. Returns what was sent behind it.
-    pub(crate) async fn start(
+    /// Goes through the handshake, of which `begun` has come. Returns what was sent behind it (L3).
+    pub(crate) async fn start<W: World>(
         &self,
+        (world, computing): (&W, &Computing),
         config: Arc<ServerConfig>,
         begun: &[u8],
     ) -> Result<Vec<u8>, StreamError> {
         let mut tls = ServerConnection::new(config).map_err(|_| BROKEN)?;
         // The outbox bounds what is sent at a time.
         tls.set_buffer_limit(None);
-        let mut plain = Vec::new();
-        let mut taken = take(&mut tls, begun, &mut plain);
+        let (mut plain, mut bytes) = (Vec::new(), begun.to_vec());
         loop {
+            let place = computing.place(self.stream.peer().ip()).await;
+            let turn = computing.turn(place).await;
+            let step = world.offload(move || {
+                let taken = take(&mut tls, &bytes, &mut plain);
+                let answer = written(&mut tls);
+                (tls, plain, taken, answer)
+            });
+            let (stepped, said, taken, answer) = step.await;
+            drop(turn);
+            (tls, plain) = (stepped, said);
             // An alert goes out even if the handshake has failed.
             let mut batch = SendBatch::default();
-            batch.push_bytes(&written(&mut tls));
+            batch.push_bytes(&answer);
             self.stream.send(batch).await?;
             taken?;
             if !tls.is_handshaking() {
                 *self.tls.borrow_mut() = Some(tls);
                 return Ok(plain);
             }
-            let chunk = self.stream.recv().await?;
-            taken = take(&mut tls, &chunk, &mut plain);
+            bytes = self.stream.recv().await?.to_vec();
         }
     }
 

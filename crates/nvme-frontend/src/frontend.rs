@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use dataplane::{Core, ErrorCounts, Export, Frontend, Link, Session};
+use dataplane::{Computing, Core, ErrorCounts, Export, Frontend, Link, Session};
 use io_traits::{Device, World};
 use nvme_target::ConnectRefusal;
 use nvme_wire::log::{DeviceHealth, FailureDomain};
@@ -16,7 +16,6 @@ use units::Instant;
 use uuid::Uuid;
 
 use crate::association::Association;
-use crate::computing::Computing;
 use crate::connection::Connection;
 use crate::cross_reset::Leaving;
 use crate::discovery::Discovery;

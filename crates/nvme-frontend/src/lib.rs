@@ -17,7 +17,6 @@ mod admission;
 mod association;
 mod authentication;
 mod commands;
-mod computing;
 mod connection;
 mod cross_reset;
 mod discovery;

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use auth::Policy;
@@ -11,9 +10,9 @@ use dataplane::{Core, CoreOptions, Frontend};
 use device::ModelDevice;
 use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
+use nbd_frontend::NbdTls;
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};
-use rustls::ServerConfig;
 use tokio::sync::{mpsc, oneshot};
 use units::ByteLen;
 use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
@@ -42,7 +41,7 @@ pub(super) struct Seat {
     /// The places where it listens for other protocols than NVMe.
     pub(super) places: Vec<Place>,
     /// The server's side of TLS for NBD, if clients may begin it.
-    pub(super) nbd_tls: Option<Arc<ServerConfig>>,
+    pub(super) nbd_tls: Option<NbdTls>,
     /// What hosts are told instead of the address listened on.
     pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.

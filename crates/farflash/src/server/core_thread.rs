@@ -42,7 +42,7 @@ impl CoreThreads {
     /// Starts a thread on each core and opens its portal. No device is touched.
     pub(super) fn start(config: &ServeConfig, portals: &[SocketAddr]) -> Result<Self, Failure> {
         let mut places = preflight::places(config)?.into_iter();
-        let nbd_tls = config.nbd_tls.as_deref().map(nbd_tls::open).transpose()?;
+        let nbd_tls = config.nbd_tls.as_deref().map(nbd_tls::Certificates::open).transpose()?;
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
         let lines = Lines::start()?;
@@ -60,7 +60,7 @@ impl CoreThreads {
                 listen: portal,
                 discovery,
                 places: places.next().unwrap_or_default(),
-                nbd_tls: nbd_tls.clone(),
+                nbd_tls: nbd_tls.as_ref().map(nbd_tls::Certificates::tls),
                 advertise: config.advertise.clone(),
                 bound,
                 devices: config.devices.len(),
@@ -93,6 +93,7 @@ impl CoreThreads {
                 local: bound.local,
                 portal: bound.portal,
                 places: bound.places,
+                nbd_tls: nbd_tls.clone(),
                 mailbox: sender,
             });
         }

@@ -8,15 +8,13 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use dataplane::Frontend;
 use io_traits::{Device, Listener};
 use iscsi_frontend::{IscsiCore, IscsiOptions, TargetRecord};
-use nbd_frontend::{ExportRecord, NbdFrontend, NbdOptions, Way};
+use nbd_frontend::{ExportRecord, NbdFrontend, NbdOptions, NbdTls, Way};
 use nvme_frontend::{DiscoveryRecord, NvmeCore};
 use reactor::{Handle, TcpListener};
-use rustls::ServerConfig;
 use uuid::Uuid;
 
 use super::core_main::listen_patiently;
@@ -59,11 +57,7 @@ pub(super) struct FrontEnds<D: Device> {
 
 impl<D: Device> FrontEnds<D> {
     /// Puts the other front ends before a core of NVMe.
-    pub(super) fn before(
-        nvme: NvmeCore<Handle, D>,
-        bounds: Bounds,
-        tls: Option<Arc<ServerConfig>>,
-    ) -> Self {
+    pub(super) fn before(nvme: NvmeCore<Handle, D>, bounds: Bounds, tls: Option<NbdTls>) -> Self {
         let options = NbdOptions { limits: nbd_limits(bounds.memory_bytes), tls };
         let nbd = NbdFrontend::before(&nvme, options);
         let options =

@@ -1,8 +1,9 @@
 //! TLS for NBD: the server's certificate, and the authorities whose certificates of clients count.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use nbd_frontend::NbdTls;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -19,8 +20,55 @@ const KEY_FILE: &str = "key.pem";
 /// The authorities that issue certificates of clients, in PEM. Without, no certificate of a client counts.
 const CLIENTS_FILE: &str = "clients.pem";
 
-/// Reads what lies in `directory`.
-pub(super) fn open(directory: &Path) -> Result<Arc<ServerConfig>, Failure> {
+/// The certificates that all cores use, which SIGHUP replaces. Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Certificates {
+    tls: NbdTls,
+    /// The files as they were read last.
+    contents: Arc<Mutex<Vec<u8>>>,
+}
+
+/// The certificates that lie in the directory now.
+pub(super) struct Found {
+    config: Arc<ServerConfig>,
+    contents: Vec<u8>,
+}
+
+impl Certificates {
+    /// Reads what lies in `directory`.
+    pub(super) fn open(directory: &Path) -> Result<Self, Failure> {
+        let Found { config, contents } = Found::read(directory)?;
+        let contents = Arc::new(Mutex::new(contents));
+        Ok(Self { tls: NbdTls::new(config), contents })
+    }
+
+    pub(super) fn tls(&self) -> NbdTls {
+        self.tls.clone()
+    }
+
+    /// Returns whether they are what was found.
+    pub(super) fn are(&self, found: &Found) -> bool {
+        *self.contents.lock().unwrap_or_else(PoisonError::into_inner) == found.contents
+    }
+
+    /// Uses what was found for all that begin TLS from now on.
+    pub(super) fn replace(&self, found: Found) {
+        *self.contents.lock().unwrap_or_else(PoisonError::into_inner) = found.contents;
+        self.tls.replace(found.config);
+    }
+}
+
+impl Found {
+    /// Reads what lies in `directory`.
+    pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
+        let config = open(directory)?;
+        let files = [CERTIFICATE_FILE, KEY_FILE, CLIENTS_FILE].map(|file| directory.join(file));
+        let read = |path: &PathBuf| std::fs::read(path).unwrap_or_default();
+        Ok(Self { config, contents: files.iter().flat_map(read).collect() })
+    }
+}
+
+fn open(directory: &Path) -> Result<Arc<ServerConfig>, Failure> {
     let (certificate, key) = (directory.join(CERTIFICATE_FILE), directory.join(KEY_FILE));
     let chain = certificates(&certificate)?;
     let private = PrivateKeyDer::from_pem_file(&key).map_err(|error| unusable(&key, &error))?;

@@ -1,4 +1,4 @@
-//! What a running server reads again when it gets SIGHUP: who may ask the API, and its certificate. The audit log's
+//! What a running server reads again when it gets SIGHUP: who may ask the API, its certificate, and those of NBD. The audit log's
 //! file is opened again, since the one before may have been moved away.
 //!
 //! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
@@ -25,7 +25,7 @@ use tokio::task::spawn_blocking;
 use super::allowance::BlockQuota;
 use super::aside::Aside;
 use super::state::State;
-use super::{ServeConfig, guard, notify};
+use super::{ServeConfig, guard, nbd_tls, notify};
 use crate::failure::Failure;
 
 /// How long the audit log may take for a line.
@@ -75,7 +75,9 @@ async fn read_again(
     // G5.
     let audit = audit(&guard).await;
     let users = bound_users(&state, &guard, taken).await;
-    vec![users, certificate(&state, &config, &guard, &reading).await, audit]
+    let of_api = certificate(&state, &config, &guard, &reading).await;
+    let of_nbd = nbd_certificates(&state, &config, &guard, &reading).await;
+    vec![users, of_api, of_nbd, audit]
 }
 
 /// What a list of users says that is in force.
@@ -156,6 +158,32 @@ async fn certificate(
         Ok(())
     })
     .await
+}
+
+/// Reads the certificates of NBD again.
+async fn nbd_certificates(
+    state: &State,
+    config: &Arc<ServeConfig>,
+    guard: &Guard,
+    reading: &Aside,
+) -> Result<(), Failure> {
+    const WHAT: &str = "nbd_tls";
+    let shown = state.cores.iter().find_map(|core| core.nbd_tls.clone());
+    let (Some(shown), Some(directory)) = (shown, config.nbd_tls.clone()) else {
+        return Ok(());
+    };
+    let read = reading.run(move || nbd_tls::Found::read(&directory)).await;
+    match read.map_err(|_| interrupted())? {
+        Err(failure) => recorded(guard, WHAT, Value::Null, async { Err(failure) }).await,
+        Ok(found) if shown.are(&found) => Ok(()),
+        Ok(found) => {
+            let replace = async {
+                shown.replace(found);
+                Ok(())
+            };
+            recorded(guard, WHAT, Value::Null, replace).await
+        }
+    }
 }
 
 /// Makes a change of the setting `what` that somebody on this machine asked for by the signal, and records it.

@@ -21,6 +21,7 @@ use super::granting::Granting;
 use super::in_flight::InFlight;
 use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
+use super::nbd_tls::Certificates;
 use super::offers::Offers;
 use super::scrub_plan::ScrubPlan;
 use super::sharing::SharedDevice;
@@ -38,6 +39,8 @@ pub(crate) struct CoreLink {
     pub(crate) portal: SocketAddr,
     /// The places where it listens for other protocols than NVMe.
     pub(crate) places: Vec<Place>,
+    /// Certificates of NBD, the same for all cores.
+    pub(super) nbd_tls: Option<Certificates>,
     pub(crate) mailbox: Sender<CoreMessage>,
 }
 

@@ -1,8 +1,8 @@
-//! Whose exchange is computed for next: the arithmetic of one takes milliseconds, and anybody may ask for it.
+//! Order of what is computed on another thread for unauthenticated peers: one step takes up to milliseconds.
 //!
 //! - N1: few are computed for at a time.
-//! - N2: of one source still fewer stand in the line of all, so that who opens many connections waits behind
-//!   himself, and another behind a few of his at most.
+//! - N2: of one source still fewer stand in the line of all, so that a source that opens many connections waits behind
+//!   itself, and another one behind a few of these at most.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,24 +13,24 @@ use strangers::source;
 
 /// Exchanges that are computed for at a time (N1): enough to keep another thread busy.
 const COMPUTING_MAX: u64 = 4;
-/// Of these and those who stand in line, of one source (N2).
+/// Exchanges of one source that are computed or stand in line (N2).
 const OF_SOURCE_MAX: u64 = 2;
 
 /// The line of a core.
-pub(crate) struct Computing {
+pub struct Computing {
     all: Semaphore,
     /// The line of each source that has exchanges in it, and how many these are.
     sources: RefCell<BTreeMap<IpAddr, (Semaphore, usize)>>,
 }
 
 /// A place in the line of all.
-pub(crate) struct Place<'a> {
+pub struct Place<'a> {
     _of_source: Permit,
     _presence: Presence<'a>,
 }
 
 /// Leave to compute.
-pub(crate) struct Turn<'a> {
+pub struct Turn<'a> {
     _of_all: Permit,
     _place: Place<'a>,
 }
@@ -60,7 +60,7 @@ impl Default for Computing {
 
 impl Computing {
     /// Waits behind what `address` has asked for before (N2).
-    pub(crate) async fn place(&self, address: IpAddr) -> Place<'_> {
+    pub async fn place(&self, address: IpAddr) -> Place<'_> {
         let source = source(address);
         let places = {
             let mut sources = self.sources.borrow_mut();
@@ -75,7 +75,7 @@ impl Computing {
     }
 
     /// Waits behind what others have asked for (N1).
-    pub(crate) async fn turn<'a>(&'a self, place: Place<'a>) -> Turn<'a> {
+    pub async fn turn<'a>(&'a self, place: Place<'a>) -> Turn<'a> {
         let of_all = self.all.acquire(1).await;
         Turn { _of_all: of_all, _place: place }
     }
