@@ -153,6 +153,12 @@ pub struct Volume {
     /// The URIs by which they do, one for each way; none if no client may, or the server does not serve NBD.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nbd_uris: Vec<String>,
+    /// The commands with which a Linux host connects it by NBD, one for each way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nbd_connect: Vec<String>,
+    /// The commands with which a Linux host connects it by iSCSI; none if the server does not serve iSCSI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iscsi_connect: Option<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent_interfaces: Vec<String>,

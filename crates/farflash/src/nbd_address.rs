@@ -17,6 +17,15 @@ pub(crate) enum NbdAddress {
     Unix(PathBuf),
 }
 
+/// The encryption of connections.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Encryption {
+    /// None.
+    None,
+    /// TLS.
+    Tls,
+}
+
 /// Why a text is no such place.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("`{0}` is no place for NBD; write IP:PORT, such as 127.0.0.1:10809, or unix:/PATH")]
@@ -61,11 +70,25 @@ impl NbdAddress {
     }
 
     /// The URI of the export `name` there.
-    pub(crate) fn uri(&self, name: &str) -> String {
-        match self {
-            Self::Tcp(address) => format!("nbd://{address}/{name}"),
-            Self::Unix(path) => format!("nbd+unix:///{name}?socket={}", escaped(path)),
+    pub(crate) fn uri(&self, encryption: Encryption, name: &str) -> String {
+        match (self, encryption) {
+            (Self::Tcp(address), Encryption::None) => format!("nbd://{address}/{name}"),
+            (Self::Tcp(address), Encryption::Tls) => format!("nbds://{address}/{name}"),
+            (Self::Unix(path), _) => format!("nbd+unix:///{name}?socket={}", escaped(path)),
         }
+    }
+
+    /// The command with which a Linux host connects the export `name` there.
+    pub(crate) fn connect_line(&self, encryption: Encryption, name: &str) -> String {
+        let place = match self {
+            Self::Tcp(address) => format!("{} {}", address.ip(), address.port()),
+            Self::Unix(path) => format!("-unix {}", control::shell_word(&path.to_string_lossy())),
+        };
+        let certificates = match encryption {
+            Encryption::None => "",
+            Encryption::Tls => " -cacertfile CA.pem -certfile CERTIFICATE.pem -keyfile KEY.pem",
+        };
+        format!("nbd-client {place} /dev/nbd0 -N {name}{certificates}")
     }
 }
 
@@ -102,9 +125,18 @@ mod tests {
 
     #[test]
     fn uris_are_those_of_clients() {
-        assert_eq!(place("192.0.2.7:10809").uri("db-1"), "nbd://192.0.2.7:10809/db-1");
-        let socket = place("unix:/run/far flash").uri("db-1");
+        let (tcp, unix) = (place("192.0.2.7:10809"), place("unix:/run/far flash"));
+        assert_eq!(tcp.uri(Encryption::None, "db-1"), "nbd://192.0.2.7:10809/db-1");
+        assert_eq!(tcp.uri(Encryption::Tls, "db-1"), "nbds://192.0.2.7:10809/db-1");
+        let socket = unix.uri(Encryption::None, "db-1");
         assert_eq!(socket, "nbd+unix:///db-1?socket=/run/far%20flash");
+        let line = tcp.connect_line(Encryption::None, "db-1");
+        assert_eq!(line, "nbd-client 192.0.2.7 10809 /dev/nbd0 -N db-1");
+        assert!(
+            tcp.connect_line(Encryption::Tls, "db-1").starts_with(&format!("{line} -cacertfile"))
+        );
+        let line = unix.connect_line(Encryption::None, "db-1");
+        assert_eq!(line, "nbd-client -unix '/run/far flash' /dev/nbd0 -N db-1");
     }
 
     #[test]

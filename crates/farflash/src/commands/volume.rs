@@ -454,7 +454,9 @@ fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
         volume.portal.core,
         volume.address
     )?;
-    writeln!(out, "connect it on a Linux host with:\n  {}", volume.connect)
+    writeln!(out, "connect it on a Linux host with:\n  {}", volume.connect)?;
+    let others = volume.iscsi_connect.iter().chain(&volume.nbd_connect);
+    others.into_iter().try_for_each(|line| writeln!(out, "or with:\n  {line}"))
 }
 
 fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
@@ -496,6 +498,9 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     }
     nbd_lines(out, volume)?;
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
+    if let Some(line) = &volume.iscsi_connect {
+        writeln!(out, "iscsi      {line}")?;
+    }
     writeln!(out, "connect    {}", volume.connect)
 }
 
@@ -508,7 +513,8 @@ fn nbd_lines(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     if volume.nbd_uris.is_empty() {
         writeln!(out, "nbd uri    none: the server was started without --nbd")?;
     }
-    volume.nbd_uris.iter().try_for_each(|uri| writeln!(out, "nbd uri    {uri}"))
+    volume.nbd_uris.iter().try_for_each(|uri| writeln!(out, "nbd uri    {uri}"))?;
+    volume.nbd_connect.iter().try_for_each(|line| writeln!(out, "nbd        {line}"))
 }
 
 /// Says where clients of NBD find the volume, if any may open it.

@@ -297,6 +297,8 @@ impl State {
             // The directory does not know of them.
             nbd: control::NbdClients::default(),
             nbd_uris: Vec::new(),
+            nbd_connect: Vec::new(),
+            iscsi_connect: None,
             absent_interfaces: Vec::new(),
             grace_until: None,
             grace_seconds_left: None,

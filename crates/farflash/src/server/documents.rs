@@ -65,6 +65,8 @@ impl State {
             absent_interfaces: interfaces::absent(&restrictions.interfaces),
             restrictions,
             nbd_uris: self.nbd_uris(core, &volume.name, &open_to),
+            nbd_connect: self.nbd_connect_lines(core, &volume.name, &open_to),
+            iscsi_connect: self.iscsi_connect_line(core, volume.uuid),
             nbd: access::nbd_document(&open_to),
             grace_until: grace.map(|grace| grace.until),
             grace_seconds_left: grace.map(|grace| grace.seconds_left),

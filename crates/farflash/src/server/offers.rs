@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use access::{Access, NbdAccess, Restrictions};
-use iscsi_frontend::TargetRecord;
+use iscsi_frontend::{TargetRecord, target_name_of};
 use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
 use uuid::Uuid;
@@ -19,7 +19,7 @@ use super::directory;
 use super::front_ends::{Announcement, Place};
 use super::message::CoreMessage;
 use super::state::State;
-use crate::nbd_address::NbdAddress;
+use crate::nbd_address::{Encryption, NbdAddress};
 
 /// How a volume is offered.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -163,26 +163,52 @@ impl State {
 
     /// The addresses of an export of a core, of the ways by which clients may open it.
     pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
+        let ways = self.nbd_ways(core, open_to).into_iter();
+        ways.map(|(address, encryption)| address.uri(encryption, name)).collect()
+    }
+
+    /// The commands with which a Linux host connects such an export.
+    pub(super) fn nbd_connect_lines(
+        &self,
+        core: usize,
+        name: &str,
+        open_to: &NbdAccess,
+    ) -> Vec<String> {
+        let ways = self.nbd_ways(core, open_to).into_iter();
+        ways.map(|(address, encryption)| address.connect_line(encryption, name)).collect()
+    }
+
+    /// The ways by which clients may open an export of a core.
+    fn nbd_ways(&self, core: usize, open_to: &NbdAccess) -> Vec<(NbdAddress, Encryption)> {
         let Offered { plain, encrypted, unix } = Offered::of(open_to, self.nbd_has_tls);
-        let (link, mut uris) = (&self.cores[core], Vec::new());
+        let (link, mut ways) = (&self.cores[core], Vec::new());
         for place in &link.places {
             match place {
                 Place::Nbd(NbdAddress::Tcp(at)) => {
                     // The address by which hosts reach the portal.
                     let reached = SocketAddr::new(link.portal.ip(), at.port());
-                    let uri = NbdAddress::Tcp(reached).uri(name);
-                    if encrypted {
-                        uris.push(uri.replacen("nbd:", "nbds:", 1));
-                    }
-                    uris.extend(plain.then_some(uri));
+                    let address = NbdAddress::Tcp(reached);
+                    ways.extend(encrypted.then(|| (address.clone(), Encryption::Tls)));
+                    ways.extend(plain.then_some((address, Encryption::None)));
                 }
                 Place::Nbd(address @ NbdAddress::Unix(_)) => {
-                    uris.extend(unix.then(|| address.uri(name)));
+                    ways.extend(unix.then(|| (address.clone(), Encryption::None)));
                 }
                 Place::Iscsi(_) => {}
             }
         }
-        uris
+        ways
+    }
+
+    /// The command with which a Linux host connects the target of a volume, if its core serves iSCSI.
+    pub(super) fn iscsi_connect_line(&self, core: usize, uuid: Uuid) -> Option<String> {
+        let address = *self.iscsi_addresses(core)?.first()?;
+        let node = format!("iscsiadm -m node -T {} -p {address}", target_name_of(uuid));
+        let secrets = match self.authenticates {
+            true => "  # before the second, set CHAP secrets made of the token",
+            false => "",
+        };
+        Some(format!("{node} -o new && {node} --login{secrets}"))
     }
 
     /// The addresses by which initiators reach the iSCSI portal of a core, if it has one.

@@ -139,6 +139,8 @@ impl VolumeService for MemoryService {
                 restrictions: request.restrictions.unwrap_or_default(),
                 nbd: control::NbdClients::default(),
                 nbd_uris: Vec::new(),
+                nbd_connect: Vec::new(),
+                iscsi_connect: None,
                 absent_interfaces: Vec::new(),
                 grace_until: None,
                 grace_seconds_left: None,
