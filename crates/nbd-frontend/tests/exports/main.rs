@@ -293,8 +293,15 @@ fn a_resized_volume_is_checked_against_its_new_size() {
         let mut client = Client::open(&world, "db").await;
         core.resize_volume(VOLUME, 2 * BLOCKS).await.expect("room");
         assert_eq!(client.write(SIZE, b"grown").await, 0);
+        // One that comes now is told the new size. The other one stays, and is told nothing.
+        let mut again = Client::connect(&world, place()).await;
+        assert_eq!(again.go("db").await, Ok(2 * SIZE));
+        assert_eq!(again.read(SIZE, 5).await, b"grown");
+        assert_eq!(client.read(SIZE, 5).await, b"grown");
         core.resize_volume(VOLUME, 1).await.expect("smaller");
         assert_eq!(client.write(SIZE, b"gone").await, Errno::ENOSPC.0);
+        let beyond = client.ask(Command::READ, NONE, SIZE, 5).await;
+        assert_eq!(beyond.map(|it| it.error), Some(Errno::EINVAL.0));
         core.delete_volume(VOLUME).await.expect("there");
         assert!(client.is_closed().await);
     });
