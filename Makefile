@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run tests/tune/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -61,7 +61,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 
 # Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
 # another, the longest first. What one of them prints is shown when it has ended.
-BESIDE := guest python-test datastore-test iscsi-test power-test demo-smoke api-test package-test nbd-test container-test
+BESIDE := guest python-test datastore-test iscsi-test power-test demo-smoke api-test package-test tune-test nbd-test container-test
 
 .PHONY: test
 test: test-crates test-young-clocks ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
@@ -215,6 +215,13 @@ nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu
 	@.ci/install-missing libnbd-bin qemu-utils openssl
 	$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 180 tests/nbd/run $(TARGET)/debug/farflash
+
+.PHONY: tune-test
+tune-test: deps ## tune trees of real machines and a network of its own; every write is cut off once; takes root
+	@.ci/install-missing ethtool iproute2 iputils-ping procps bzip2 xz-utils
+	$(BUILD_FARFLASH)
+	cargo build $(TESTED) --example real_trees
+	timeout --verbose --kill-after=10 300 tests/tune/run $(TARGET)/debug/farflash $(TARGET)/debug/examples/real_trees
 
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9

@@ -13,13 +13,17 @@
 //!   was killed at any instant can be undone and repeated.
 //! - TUNE-2: undo writes only values that the record holds, and forgets each one after it is back.
 //! - TUNE-3: a second apply of the same plan writes nothing.
+//! - TUNE-4: a value that must be confirmed is written only after a process runs that undoes it.
 //!
-//! All files are reached through [`Root`], so that a tree copied from another machine can be planned,
-//! applied and undone. Absent from this crate: arguments, output, and running anything.
+//! All files and programs are reached through [`Root`], so that a tree copied from another machine can be
+//! planned, applied and undone. Absent from this crate: arguments and output.
 
+mod card;
 mod cpu_set;
 mod machine;
+mod place;
 mod placement;
+mod programs;
 mod proposal;
 mod record;
 mod root;
@@ -29,8 +33,9 @@ mod tuner;
 pub use cpu_set::{CpuSet, ParseCpuSetError};
 pub use machine::{Cpu, Drive, Interrupt, Machine, Nic};
 pub use placement::{InterruptPlan, Purpose, place};
-pub use proposal::{Form, Proposal, Risk, Target};
+pub use programs::Programs;
+pub use proposal::{Form, Lasting, Proposal, Risk, Target};
 pub use record::{Record, RecordError, Saved};
-pub use root::{Root, RootError};
+pub use root::{Root, RootError, WriteLimit};
 pub use settings::{Intent, Role};
 pub use tuner::{Applied, State, Status, Tuner, Undone};

@@ -14,10 +14,10 @@ pub struct Cpu {
     pub id: u32,
     /// The package (socket) that it is in.
     pub package: u32,
-    /// The core of the package that it is a thread of.
+    /// The first thread of its core: threads of one core have the same.
     pub core: u32,
-    /// The memory node that it belongs to.
-    pub node: u32,
+    /// The memory node that it belongs to, if a node lists it.
+    pub node: Option<u32>,
 }
 
 /// An interrupt of a device.
@@ -50,7 +50,7 @@ pub struct Drive {
     pub interrupts: Vec<Interrupt>,
 }
 
-/// A network card with a device behind it.
+/// A network interface other than the loopback.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct Nic {
     /// The name of its interface.
@@ -65,6 +65,8 @@ pub struct Nic {
     pub interrupts: Vec<Interrupt>,
     /// Largest packet, in bytes.
     pub mtu: Option<u32>,
+    /// True if there is no device behind it, such as for a bridge or one end of a pair.
+    pub is_virtual: bool,
 }
 
 /// A machine as its files describe it.
@@ -95,7 +97,7 @@ impl Machine {
     /// The CPUs of one memory node; all of them if it has none or is not known.
     #[must_use]
     pub fn near(&self, node: Option<u32>) -> CpuSet {
-        let of_node = self.cpus.iter().filter(|cpu| Some(cpu.node) == node);
+        let of_node = self.cpus.iter().filter(|cpu| node.is_some() && cpu.node == node);
         let near: CpuSet = of_node.map(|cpu| cpu.id).collect();
         if near.is_empty() { self.online() } else { near }
     }
@@ -103,11 +105,7 @@ impl Machine {
     /// The first thread of each physical core.
     #[must_use]
     pub fn first_threads(&self) -> CpuSet {
-        let mut seen = BTreeMap::new();
-        for cpu in &self.cpus {
-            seen.entry((cpu.package, cpu.core)).or_insert(cpu.id);
-        }
-        seen.into_values().collect()
+        self.cpus.iter().map(|cpu| cpu.core).collect()
     }
 
     /// One more than the highest number of a CPU.
@@ -117,27 +115,52 @@ impl Machine {
     }
 }
 
+const CPUS: &str = "/sys/devices/system/cpu";
+
 fn cpus(root: &Root) -> Vec<Cpu> {
-    const CPUS: &str = "/sys/devices/system/cpu";
+    let online = online(root);
+    let nodes = nodes(root);
+    let mut cpus: Vec<Cpu> = Vec::new();
+    for id in online.iter() {
+        let package = root.number(&format!("{CPUS}/cpu{id}/topology/physical_package_id"));
+        let node = nodes.iter().find(|(_, cpus)| cpus.contains(id)).map(|(node, _)| *node);
+        let siblings = siblings(root, id).and(&online);
+        cpus.push(Cpu {
+            id,
+            // A machine that does not tell has one package, in which each CPU is a core.
+            package: package.unwrap_or(0),
+            core: siblings.iter().next().unwrap_or(id),
+            node,
+        });
+    }
+    cpus
+}
+
+/// CPUs that are online. Old kernels list them only by a file for each; CPU 0 often has none, as it cannot be
+/// taken offline.
+fn online(root: &Root) -> CpuSet {
     let listed = root.text(&format!("{CPUS}/online")).and_then(|text| text.parse::<CpuSet>().ok());
     let found = || {
         let names = root.names(CPUS).into_iter();
-        names.filter_map(|name| name.strip_prefix("cpu")?.parse().ok()).collect()
+        let all = names.filter_map(|name| name.strip_prefix("cpu")?.parse::<u32>().ok());
+        let is_online = |id: &u32| root.number::<u8>(&format!("{CPUS}/cpu{id}/online")) != Some(0);
+        all.filter(is_online).collect()
     };
-    let online = listed.unwrap_or_else(found);
-    let nodes = nodes(root);
-    let cpu = |id: u32| {
-        let topology = |file: &str| root.number(&format!("{CPUS}/cpu{id}/topology/{file}"));
-        let node = nodes.iter().find(|(_, cpus)| cpus.contains(id)).map_or(0, |(node, _)| *node);
-        Cpu {
-            id,
-            // A machine that does not tell has one package, in which each CPU is a core.
-            package: topology("physical_package_id").unwrap_or(0),
-            core: topology("core_id").unwrap_or(id),
-            node,
-        }
+    listed.filter(|set| !set.is_empty()).unwrap_or_else(found)
+}
+
+/// The threads of the core of CPU `id`. Numbers of cores do not tell: in some machines they are those of a die or
+/// a book, several of which are in a package.
+fn siblings(root: &Root, id: u32) -> CpuSet {
+    let text = |file: &str| root.text(&format!("{CPUS}/cpu{id}/topology/{file}"));
+    let listed = ["core_cpus_list", "thread_siblings_list"].into_iter().find_map(text);
+    let listed = listed.and_then(|list| list.parse::<CpuSet>().ok());
+    let masked = || {
+        let mask = ["core_cpus", "thread_siblings"].into_iter().find_map(text);
+        mask.and_then(|mask| CpuSet::from_mask(&mask).ok())
     };
-    online.iter().map(cpu).collect()
+    let known = listed.or_else(masked).filter(|set| set.contains(id));
+    known.unwrap_or_else(|| std::iter::once(id).collect())
 }
 
 fn nodes(root: &Root) -> Vec<(u32, CpuSet)> {
@@ -224,7 +247,8 @@ fn drives(root: &Root, names: &BTreeMap<u32, String>) -> Vec<Drive> {
 fn nics(root: &Root, names: &BTreeMap<u32, String>) -> Vec<Nic> {
     let nic = |name: String| {
         let path = format!("/sys/class/net/{name}");
-        if !root.has(&format!("{path}/device")) {
+        // A bonding driver has a file beside the interfaces.
+        if name == "lo" || root.names(&path).is_empty() {
             return None;
         }
         let queues = |prefix: &str| {
@@ -253,6 +277,7 @@ fn nics(root: &Root, names: &BTreeMap<u32, String>) -> Vec<Nic> {
             // A card with a single interrupt names it after itself.
             interrupts: if queues_only.is_empty() { all } else { queues_only },
             mtu: root.number(&format!("{path}/mtu")),
+            is_virtual: !root.has(&device),
             name,
         })
     };

@@ -12,20 +12,47 @@ pub enum Form {
     Choice,
     /// Numbers apart by blanks or tabs.
     Words,
+    /// A whole file, which need not be there.
+    Document,
+    /// A symbolic link: its value is what it names.
+    Link,
+    /// A directory: its value is empty.
+    Directory,
+    /// An offload of a network card: `on` or `off`.
+    Feature,
+    /// The number of receive queues that a card spreads packets over evenly.
+    Spread,
+    /// A rule by which a card steers packets: `tcp4 dst-port 4420 action 0`.
+    Rule,
 }
 
 impl Form {
+    /// True for what a network card's driver keeps.
+    #[must_use]
+    pub fn is_of_card(self) -> bool {
+        matches!(self, Self::Feature | Self::Spread | Self::Rule)
+    }
+
+    /// True for what need not be there before, and is removed by undo then.
+    #[must_use]
+    pub fn may_be_absent(self) -> bool {
+        matches!(self, Self::Document | Self::Link | Self::Directory | Self::Rule)
+    }
+
     /// The value that `content` of a file stands for.
     #[must_use]
     pub fn value(self, content: &str) -> String {
+        if self == Self::Document {
+            return content.to_owned();
+        }
         let content = content.trim_end_matches(['\n', '\0', ' ']);
         match self {
-            Self::Plain => content.to_owned(),
             Self::Choice => {
                 let active = content.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
                 active.map_or(content, |(active, _)| active).to_owned()
             }
             Self::Words => content.split_whitespace().collect::<Vec<_>>().join(" "),
+            _ => content.to_owned(),
         }
     }
 
@@ -43,7 +70,7 @@ impl Form {
 pub enum Target {
     /// A file below the root.
     File {
-        /// Its path.
+        /// Its path, or the key of a card's setting (see `Card`).
         path: String,
         /// Its notation.
         form: Form,
@@ -65,7 +92,7 @@ pub enum Risk {
     Low,
     /// More power, heat, or unfairness to other work on the machine.
     Medium,
-    /// May cut the network off; `farflash tune apply` leaves it.
+    /// May cut the network off: applied only if asked for, and undone unless confirmed.
     Network,
 }
 
@@ -79,6 +106,20 @@ impl Risk {
             Self::Network => "network",
         }
     }
+}
+
+/// The lifetime of a setting.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lasting {
+    /// The next reboot takes it back, unless the unit of `--persist` applies it again.
+    UntilReboot,
+    /// It is in force from the next reboot on.
+    FromReboot,
+    /// It stays until it is undone.
+    Lasts,
+    /// It depends on how the operator sets it.
+    ByHand,
 }
 
 /// One proposed setting.
@@ -100,8 +141,8 @@ pub struct Proposal {
     pub gain: &'static str,
     /// The worst that it can do.
     pub risk: Risk,
-    /// Another program that owns the setting and may change it back.
-    pub owner: Option<String>,
+    /// Other programs or files that own the setting and may change it back.
+    pub owners: Vec<String>,
 }
 
 impl Proposal {
@@ -117,6 +158,19 @@ impl Proposal {
         match &self.target {
             Target::File { path, .. } => Some(path),
             Target::KernelArgument { .. } | Target::Advice => None,
+        }
+    }
+
+    /// The proposal's outcome over a reboot.
+    #[must_use]
+    pub fn lasting(&self) -> Lasting {
+        match &self.target {
+            Target::KernelArgument { .. } => Lasting::FromReboot,
+            Target::Advice => Lasting::ByHand,
+            Target::File { form: Form::Document | Form::Link | Form::Directory, .. } => {
+                Lasting::Lasts
+            }
+            Target::File { .. } => Lasting::UntilReboot,
         }
     }
 

@@ -1,93 +1,34 @@
 //! Plan, apply and undo on a tree of files, byte by byte, also after a kill at any instant.
 
-use std::collections::BTreeMap;
-use std::fs;
+mod machine;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::{fs, io};
 
 use host_tune::settings::{self, SETTINGS};
 use host_tune::{
-    Applied, Intent, Machine, Proposal, Record, Risk, Role, Root, Saved, State, Target, Tuner,
-    Undone,
+    Applied, Intent, Lasting, Machine, Programs, Proposal, Risk, Role, Root, State, Tuner, Undone,
+    WriteLimit,
 };
+use machine::{Files, put, settings_of};
 use tempfile::TempDir;
 
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn put(files: &mut Files, path: impl Into<String>, content: impl AsRef<[u8]>) {
-    files.insert(path.into(), content.as_ref().to_vec());
-}
-
-fn cpus(files: &mut Files) {
-    let cpus = "/sys/devices/system/cpu";
-    put(files, format!("{cpus}/online"), "0-7\n");
+/// A machine with eight CPUs on two nodes, a drive and a network card.
+fn files() -> Files {
+    let mut files = settings_of(&"0-7".parse().expect("a set"), 4);
+    put(&mut files, "/sys/devices/system/cpu/online", "0-7\n");
     for node in 0..2 {
         let list = format!("{}-{}\n", node * 4, node * 4 + 3);
-        put(files, format!("/sys/devices/system/node/node{node}/cpulist"), list);
+        put(&mut files, format!("/sys/devices/system/node/node{node}/cpulist"), list);
     }
     for cpu in 0..8 {
-        let path = format!("{cpus}/cpu{cpu}");
-        put(files, format!("{path}/topology/physical_package_id"), format!("{}\n", cpu / 4));
-        put(files, format!("{path}/topology/core_id"), format!("{}\n", cpu % 4 / 2));
-        put(files, format!("{path}/cpufreq/scaling_governor"), "powersave\n");
-        let offered = format!("{path}/cpufreq/scaling_available_governors");
-        put(files, offered, "performance powersave\n");
-        for (state, latency) in [(0, 0), (1, 2), (2, 85)] {
-            let state = format!("{path}/cpuidle/state{state}");
-            put(files, format!("{state}/latency"), format!("{latency}\n"));
-            put(files, format!("{state}/disable"), "0\n");
-        }
+        let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology");
+        put(&mut files, format!("{topology}/physical_package_id"), format!("{}\n", cpu / 4));
+        let first = cpu / 2 * 2;
+        put(&mut files, format!("{topology}/core_cpus_list"), format!("{first}-{}\n", first + 1));
     }
-}
-
-fn devices(files: &mut Files) {
-    let queue = "/sys/block/nvme0n1/queue";
-    let values = [
-        ("rotational", "0\n"),
-        ("scheduler", "[mq-deadline] kyber none\n"),
-        ("nomerges", "0\n"),
-        ("rq_affinity", "1\n"),
-        ("wbt_lat_usec", "2000\n"),
-    ];
-    values.iter().for_each(|(file, value)| put(files, format!("{queue}/{file}"), value));
-    put(files, "/sys/block/sda/queue/rotational", "1\n");
-    put(files, "/sys/block/sda/queue/scheduler", "[mq-deadline] none\n");
-    put(files, "/sys/block/loop0/queue/scheduler", "[none]\n");
-    let nic = "/sys/class/net/eth0";
-    put(files, format!("{nic}/device/numa_node"), "1\n");
-    put(files, format!("{nic}/mtu"), "1500\n");
-    for queue in 0..4 {
-        put(files, format!("{nic}/queues/rx-{queue}/rps_cpus"), "0f\n");
-        put(files, format!("{nic}/queues/tx-{queue}/xps_cpus"), "00\n");
-    }
-    put(files, "/sys/class/net/lo/mtu", "65536\n");
-    let line = |number: u32, name: String| format!(" {number}:  1  2  PCI-MSIX  0-edge  {name}\n");
-    let of_drive = (0..5).map(|queue| line(30 + queue, format!("nvme0q{queue}")));
-    let of_nic = (0..4).map(|queue| line(40 + queue, format!("eth0-TxRx-{queue}")));
-    let lines: String = of_drive.chain(of_nic).collect();
-    put(files, "/proc/interrupts", format!("            CPU0       CPU1\n{lines}"));
-    for number in (30..35).chain(40..44) {
-        put(files, format!("/proc/irq/{number}/smp_affinity_list"), "0-7\n");
-    }
-}
-
-/// Content of each file of a machine with eight CPUs on two nodes, a drive and a network card.
-fn files() -> Files {
-    let mut files = Files::new();
-    cpus(&mut files);
-    devices(&mut files);
-    let host = [
-        ("/proc/irq/default_smp_affinity", "ff\n"),
-        ("/sys/devices/virtual/workqueue/cpumask", "ff\n"),
-        ("/proc/sys/net/ipv4/tcp_wmem", "4096\t16384\t4194304\n"),
-        ("/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
-        ("/proc/sys/net/ipv4/tcp_congestion_control", "bbr\n"),
-        ("/proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n"),
-        ("/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"),
-        ("/proc/sys/vm/stat_interval", "1\n"),
-        ("/proc/cmdline", "BOOT_IMAGE=/vmlinuz root=/dev/sda1 quiet\n"),
-        ("/proc/77/comm", "irqbalance\n"),
-    ];
-    host.iter().for_each(|(path, content)| put(&mut files, *path, content));
     files
 }
 
@@ -111,10 +52,12 @@ fn contents(root: &Path) -> Files {
     while let Some(directory) = left.pop() {
         for entry in fs::read_dir(directory).expect("a directory").flatten() {
             let path = entry.path();
-            if path.is_dir() {
+            let name = path.strip_prefix(root).expect("below").display().to_string();
+            if let Ok(target) = fs::read_link(&path) {
+                put(&mut all, format!("/{name}"), target.display().to_string());
+            } else if path.is_dir() {
                 left.push(path);
             } else if !path.ends_with("tune.jsonl") {
-                let name = path.strip_prefix(root).expect("below").display().to_string();
                 put(&mut all, format!("/{name}"), fs::read(path).expect("read"));
             }
         }
@@ -130,14 +73,9 @@ fn intent(cores: &str, tenants: u32) -> Intent {
         drives: Vec::new(),
         nics: Vec::new(),
         path_mtu: Some(9000),
+        portal: Some(4420),
+        at_boot: Some(vec!["/usr/bin/farflash".into(), "tune".into(), "apply".into()]),
     }
-}
-
-/// A file of each notation, and several of one setting: each step of the kill test flushes.
-const FEW: [&str; 4] = ["cpu-governor", "block-scheduler", "transparent-huge-pages", "tcp-buffers"];
-
-fn short_plan(root: &Root, intent: &Intent) -> Vec<Proposal> {
-    settings::propose(root, &Machine::read(root), intent, |name| FEW.contains(&name))
 }
 
 fn plan(root: &Root, intent: &Intent) -> Vec<Proposal> {
@@ -155,6 +93,7 @@ fn tuner(directory: &TempDir, root: &Root) -> Tuner {
 #[test]
 fn every_setting_proposes_something_for_a_machine_that_has_it_all() {
     let (_directory, root) = tree(&files());
+    let root = root.with_programs(Arc::new(FakeEthtool::default()));
     let plan = plan(&root, &intent("4-7", 4));
     for setting in SETTINGS {
         assert!(plan.iter().any(|one| one.setting == setting.name), "{}", setting.name);
@@ -162,7 +101,7 @@ fn every_setting_proposes_something_for_a_machine_that_has_it_all() {
     let of = |path: &str| plan.iter().find(|one| one.path() == Some(path)).map(|one| &*one.then);
     assert_eq!(of("/proc/irq/31/smp_affinity_list"), Some("4"), "the first queue of the drive");
     assert_eq!(of("/proc/irq/30/smp_affinity_list"), None, "the admin queue stays");
-    assert_eq!(of("/proc/irq/43/smp_affinity_list"), Some("7"));
+    assert_eq!(of("/proc/irq/38/smp_affinity_list"), Some("7"));
     assert_eq!(of("/sys/devices/system/cpu/cpu4/cpuidle/state2/disable"), Some("1"));
     assert_eq!(of("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable"), None);
     assert_eq!(of("/sys/block/sda/queue/scheduler"), None, "it spins");
@@ -170,8 +109,8 @@ fn every_setting_proposes_something_for_a_machine_that_has_it_all() {
     let first = |name: &str| plan.iter().find(|one| one.setting == name).expect(name);
     assert_eq!((first("jumbo-frames").risk, &*first("jumbo-frames").then), (Risk::Network, "9000"));
     let isolated = first("boot-isolcpus");
-    assert_eq!((&*isolated.then, isolated.needs_reboot()), ("4-7", true));
-    assert_eq!(first("irq-drives").owner.as_deref(), Some("irqbalance"));
+    assert_eq!((&*isolated.then, isolated.lasting()), ("4-7", Lasting::FromReboot));
+    assert_eq!(first("irq-drives").owners, ["irqbalance"]);
 }
 
 /// TUNE-3, and undo byte for byte.
@@ -181,71 +120,71 @@ fn undo_gives_every_byte_back_and_a_second_apply_writes_nothing() {
     let (directory, root) = tree(&before);
     let intent = intent("2-7", 3);
     let mut tuner = tuner(&directory, &root);
-    for proposal in plan(&root, &intent) {
-        let applied = tuner.apply(&proposal).expect("recorded");
-        assert!(!matches!(applied, Applied::Refused { .. }), "{proposal:?}: {applied}");
-    }
+    let first = plan(&root, &intent);
+    let outcomes = tuner.apply(&first).expect("recorded");
+    let is_refused = |one: &Applied| matches!(one, Applied::Refused { .. });
+    assert!(!outcomes.iter().any(is_refused), "{outcomes:?}");
     let applied = contents(directory.path());
     assert_ne!(applied, before);
+    let fragment =
+        String::from_utf8_lossy(&applied["/etc/default/grub.d/farflash.cfg"]).into_owned();
+    assert!(fragment.contains("isolcpus=2-7 nohz_full=2-7 rcu_nocbs=2-7\"\n"), "{fragment}");
     assert!(tuner.verify().iter().all(|status| status.state == State::Kept));
-    for proposal in plan(&root, &intent).iter().filter(|one| one.path().is_some()) {
-        assert!(proposal.is_met(), "{proposal:?}");
-        assert_eq!(tuner.apply(proposal).expect("recorded"), Applied::Unchanged);
-    }
+    let again = plan(&root, &intent);
+    assert!(again.iter().all(|one| one.path().is_none() || one.is_met()), "{again:?}");
+    let outcomes = tuner.apply(&again).expect("recorded");
+    assert!(outcomes.iter().all(|one| matches!(one, Applied::Unchanged | Applied::Left)));
     assert_eq!(contents(directory.path()), applied);
     let undone = tuner.undo(|_| true).expect("recorded");
     assert!(undone.iter().all(|(_, outcome)| *outcome == Undone::Restored));
     assert_eq!(contents(directory.path()), before);
     assert!(!record(&directory).exists());
+    assert!(!root.has("/etc/systemd") && !root.has("/etc/default/grub.d"));
 }
 
-/// TUNE-1. Method: an apply ends after each number of steps, where saving an old value and writing the
-/// new one are steps of their own. Another process then undoes, or applies all and undoes.
+/// TUNE-1. Method: an apply ends in the middle of its n-th write, for each n; writes of the record count, too.
+/// Another process then undoes, or applies all and undoes. The same for an undo.
 #[test]
-fn a_kill_at_any_step_of_apply_loses_no_old_value() {
+fn a_kill_at_any_write_loses_no_old_value() {
+    const FEW: [&str; 6] = [
+        "cpu-governor",
+        "block-scheduler",
+        "transparent-huge-pages",
+        "tcp-buffers",
+        "boot-unit",
+        "boot-arguments",
+    ];
     let before = files();
-    let intent = intent("4-7", 1);
-    let (_directory, root) = tree(&before);
-    let steps = 2 * short_plan(&root, &intent).iter().filter(|one| one.path().is_some()).count();
-    for (end, goes_on) in (0..=steps).flat_map(|end| [(end, false), (end, true)]) {
-        let (directory, root) = tree(&before);
-        let plan = short_plan(&root, &intent);
-        apply_until(&directory, &root, &plan, end);
+    let (directory, root) = tree(&before);
+    let all = plan(&root, &intent("4-7", 1));
+    let plan: Vec<_> = all.into_iter().filter(|one| FEW.contains(&one.setting)).collect();
+    for (end, kind) in (0..).flat_map(|end| (0..3).map(move |kind| (end, kind))) {
+        let limit = WriteLimit::new(end);
+        let limited = tuner_within(&directory, &root, &limit);
+        match kind {
+            2 => {
+                tuner(&directory, &root).apply(&plan).expect("recorded");
+                let _ = limited().undo(|_| true);
+            }
+            _ => drop(limited().apply(&plan)),
+        }
         let mut tuner = tuner(&directory, &root);
-        if goes_on {
-            plan.iter().for_each(|one| drop(tuner.apply(one).expect("recorded")));
+        if kind == 1 {
+            tuner.apply(&plan).expect("recorded");
         }
         tuner.undo(|_| true).expect("recorded");
-        assert_eq!(contents(directory.path()), before, "ended after {end} steps");
+        drop(tuner);
+        assert_eq!(contents(directory.path()), before, "ended in write {end}, kind {kind}");
+        if kind == 2 && !limit.is_reached() {
+            assert!(end > 10, "{end} writes");
+            break;
+        }
     }
 }
 
-/// As `Tuner::apply` does it, but no further than `end` steps.
-fn apply_until(directory: &TempDir, root: &Root, plan: &[Proposal], end: usize) {
-    let mut record = Record::open(&record(directory)).expect("a record");
-    let mut left = end;
-    for proposal in plan {
-        let Target::File { path, form } = &proposal.target else { continue };
-        let before = root.read(path).expect("there");
-        if left == 0 || proposal.is_met() {
-            continue;
-        }
-        record
-            .save(Saved {
-                setting: proposal.setting.into(),
-                subject: proposal.subject.clone(),
-                path: path.clone(),
-                form: *form,
-                before,
-                applied: proposal.then.clone(),
-            })
-            .expect("saved");
-        if left == 1 {
-            return;
-        }
-        root.write(path, format!("{}\n", proposal.then).as_bytes()).expect("written");
-        left -= 2;
-    }
+fn tuner_within(directory: &TempDir, root: &Root, limit: &WriteLimit) -> impl Fn() -> Tuner {
+    let (root, path) = (root.clone().with_limit(limit.clone()), record(directory));
+    move || Tuner::open(root.clone(), &path).expect("a record")
 }
 
 #[test]
@@ -253,17 +192,18 @@ fn refusals_and_changes_by_others_are_told_and_lose_nothing() {
     let before = files();
     let (directory, root) = tree(&before);
     let plan = plan(&root, &intent("4-7", 4));
+    let of = |name: &str| plan.iter().find(|one| one.setting == name).expect("proposed").clone();
     let mut tuner = tuner(&directory, &root);
     // A drive that was pulled between plan and apply.
     fs::remove_dir_all(root.at("/sys/block/nvme0n1")).expect("removed");
-    let gone = plan.iter().find(|one| one.setting == "block-scheduler").expect("proposed");
-    let Applied::Refused { reason } = tuner.apply(gone).expect("recorded") else {
+    let outcomes = tuner.apply(&[of("block-scheduler")]).expect("recorded");
+    let [Applied::Refused { reason }] = outcomes.as_slice() else {
         panic!("applied to a drive that is gone")
     };
     assert!(reason.contains("/sys/block/nvme0n1/queue/scheduler"), "{reason}");
     // Another program changes a setting that was applied.
-    let pages = plan.iter().find(|one| one.setting == "transparent-huge-pages").expect("proposed");
-    assert_eq!(tuner.apply(pages).expect("recorded"), Applied::Changed);
+    let pages = of("transparent-huge-pages");
+    assert_eq!(tuner.apply(&[pages.clone()]).expect("recorded"), [Applied::Changed]);
     let path = pages.path().expect("a file");
     fs::write(root.at(path), "[always] madvise never\n").expect("written");
     let status = tuner.verify();
@@ -276,6 +216,160 @@ fn refusals_and_changes_by_others_are_told_and_lose_nothing() {
 #[test]
 fn a_machine_that_tells_nothing_gets_no_plan_that_writes() {
     let directory = tempfile::tempdir().expect("a directory");
-    let plan = plan(&Root::new(directory.path()), &intent("0-3", 2));
+    let wishes = Intent { at_boot: None, ..intent("0-3", 2) };
+    let plan = plan(&Root::new(directory.path()), &wishes);
     assert!(plan.iter().all(|one| one.path().is_none()), "{plan:?}");
+}
+
+/// After a reboot the number of an interrupt may be another device's: nothing is written back.
+#[test]
+fn values_that_a_reboot_took_back_are_forgotten_and_what_lasts_is_removed() {
+    const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+    let mut before = files();
+    put(&mut before, BOOT, "one\n");
+    let (directory, root) = tree(&before);
+    let plan = plan(&root, &intent("4-7", 4));
+    tuner(&directory, &root).apply(&plan).expect("recorded");
+    let booted = |id: &str| fs::write(root.at(BOOT), id).expect("written");
+    for path in before.keys().filter(|path| *path != BOOT && !path.starts_with("/etc")) {
+        fs::write(root.at(path), "of the second boot\n").expect("written");
+    }
+    booted("two\n");
+    let undone = tuner(&directory, &root).undo(|_| true).expect("recorded");
+    let restored = undone.iter().filter(|(_, outcome)| *outcome == Undone::Restored);
+    assert!(restored.map(|(saved, _)| &saved.path).all(|path| path.starts_with("/etc")));
+    assert_eq!(root.text("/proc/irq/31/smp_affinity_list").as_deref(), Some("of the second boot"));
+    assert!(!root.has("/etc/systemd") && !record(&directory).exists());
+}
+
+/// TUNE-4.
+#[test]
+fn what_is_not_confirmed_is_undone_and_nothing_is_written_without_a_guard() {
+    let before = files();
+    let (directory, root) = tree(&before);
+    let plan = plan(&root, &intent("4-7", 4));
+    let mtu: Vec<_> = plan.iter().filter(|one| one.setting == "jumbo-frames").cloned().collect();
+    let pages: Vec<_> =
+        plan.iter().filter(|one| one.setting.starts_with("trans")).cloned().collect();
+    let mut tuner = tuner(&directory, &root);
+    let error = tuner.apply_unconfirmed(&mtu, 5, || Err(io::ErrorKind::NotFound.into()));
+    error.expect_err("no guard");
+    assert_eq!(contents(directory.path()), before);
+    tuner.apply(&pages).expect("recorded");
+    let guarded = || {
+        assert_eq!(root.text("/sys/class/net/eth0/mtu").as_deref(), Some("1500"));
+        assert!(record(&directory).exists(), "the old value is saved before");
+        Ok(())
+    };
+    let outcomes = tuner.apply_unconfirmed(&mtu, 5, guarded).expect("recorded");
+    assert_eq!(outcomes, [Applied::Changed]);
+    assert!(tuner.undo(|saved| saved.is_unconfirmed_at(4)).expect("recorded").is_empty());
+    assert_eq!(tuner.undo(|saved| saved.is_unconfirmed_at(5)).expect("recorded").len(), 1);
+    assert_eq!(root.text("/sys/class/net/eth0/mtu").as_deref(), Some("1500"));
+    tuner.apply_unconfirmed(&mtu, 5, || Ok(())).expect("recorded");
+    assert_eq!(tuner.confirm().expect("recorded"), 1);
+    assert!(tuner.undo(|saved| saved.is_unconfirmed_at(9)).expect("recorded").is_empty());
+    assert_eq!(root.text("/sys/class/net/eth0/mtu").as_deref(), Some("9000"));
+    tuner.undo(|_| true).expect("recorded");
+    assert_eq!(contents(directory.path()), before);
+}
+
+/// A card whose driver has offloads, an indirection table and rules, as the program `ethtool` 6.1 prints them.
+#[derive(Debug, Default)]
+struct FakeEthtool(Mutex<Card>);
+
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+struct Card {
+    on: BTreeSet<String>,
+    spread: Option<u32>,
+    rules: BTreeMap<u32, (String, String)>,
+}
+
+impl Programs for FakeEthtool {
+    fn run(&self, program: &str, arguments: &[&str]) -> io::Result<String> {
+        assert_eq!(program, "ethtool");
+        let mut card = self.0.lock().expect("a lock");
+        match arguments {
+            ["-k", "eth0"] => {
+                let names = [
+                    ("tso", "tcp-segmentation-offload"),
+                    ("gro", "generic-receive-offload"),
+                    ("ntuple", "ntuple-filters"),
+                ];
+                let state = |name| if card.on.contains(name) { "on" } else { "off" };
+                Ok(names.map(|(name, long)| format!("{long}: {}\n", state(name))).concat())
+            }
+            ["-K", "eth0", name, state] => {
+                match *state {
+                    "on" => card.on.insert((*name).to_owned()),
+                    _ => card.on.remove(*name),
+                };
+                Ok(String::new())
+            }
+            ["-x", "eth0"] => {
+                let entries = (0..8).map(|at| (at % card.spread.unwrap_or(2)).to_string());
+                Ok(format!("    0:   {}\n", entries.collect::<Vec<_>>().join(" ")))
+            }
+            ["-X", "eth0", "equal", queues] => {
+                card.spread = queues.parse().ok();
+                Ok(String::new())
+            }
+            ["-n", "eth0", "rule", place] => {
+                let rule = card.rules.get(&place.parse().expect("a number"));
+                let (port, queue) = rule.ok_or_else(|| io::Error::other("no such rule"))?;
+                let head = "Filter: 1\n\tRule Type: TCP over IPv4\n";
+                Ok(format!(
+                    "{head}\tDest port: {port} mask: 0x0\n\tAction: Direct to queue {queue}\n"
+                ))
+            }
+            ["-N", "eth0", "delete", place] => {
+                card.rules.remove(&place.parse().expect("a number"));
+                Ok(String::new())
+            }
+            [
+                "-N",
+                "eth0",
+                "flow-type",
+                "tcp4",
+                "dst-port",
+                port,
+                "action",
+                queue,
+                "loc",
+                place,
+            ] => {
+                assert!(card.on.contains("ntuple"), "rules are off");
+                let place = place.parse().expect("a number");
+                card.rules.insert(place, ((*port).to_owned(), (*queue).to_owned()));
+                Ok(String::new())
+            }
+            _ => panic!("ethtool {arguments:?}"),
+        }
+    }
+}
+
+#[test]
+fn settings_of_a_card_are_applied_and_taken_back_by_ethtool() {
+    let (directory, root) = tree(&files());
+    let ethtool = Arc::new(FakeEthtool::default());
+    let root = root.with_programs(Arc::<FakeEthtool>::clone(&ethtool));
+    let card = || ethtool.0.lock().expect("a lock").clone();
+    let taken = ("22".to_owned(), "0".to_owned());
+    ethtool.0.lock().expect("a lock").rules.insert(512, taken);
+    let before = card();
+    let wishes = intent("4-7", 4);
+    let names = ["nic-offloads", "receive-spread", "flow-steering"];
+    let of_card = |name: &str| names.contains(&name);
+    let proposed = || settings::propose(&root, &Machine::read(&root), &wishes, of_card);
+    let mut tuner = tuner(&directory, &root);
+    let outcomes = tuner.apply(&proposed()).expect("recorded");
+    assert!(outcomes.iter().all(|one| *one == Applied::Changed), "{outcomes:?}");
+    let after = card();
+    assert_eq!((after.on.len(), after.spread, after.rules.len()), (3, Some(4), 5));
+    assert_eq!(after.rules[&513], ("4421".to_owned(), "1".to_owned()));
+    assert_eq!(after.rules[&516], ("4420".to_owned(), "0".to_owned()), "another's rule is at 512");
+    assert!(proposed().iter().all(Proposal::is_met), "{:?}", proposed());
+    assert!(tuner.verify().iter().all(|status| status.state == State::Kept));
+    tuner.undo(|_| true).expect("recorded");
+    assert_eq!(card(), Card { spread: Some(2), ..before });
 }

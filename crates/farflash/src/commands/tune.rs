@@ -1,16 +1,19 @@
 //! `farflash tune`: proposes settings of this host, applies them, and gives the old values back.
 
+mod apply;
+mod guard;
+mod kept;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use host_tune::settings::{self, SETTINGS, Setting};
 use host_tune::{
-    Applied, CpuSet, Intent, Machine, Proposal, RecordError, Risk, Role, Root, State, Tuner, Undone,
+    CpuSet, Intent, Lasting, Machine, Proposal, RecordError, Risk, Role, Root, Target, Tuner,
 };
 use report::{Align, Table};
-use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::core_list::CoreList;
 use crate::failure::Failure;
@@ -31,7 +34,16 @@ Examples:
   Apply what concerns drives:
     farflash tune apply --only block-scheduler,block-merges
 
-What might cut the network off, and what takes a reboot, is listed and left as it is.";
+  The same at each boot, with the kernel's command line for isolated CPUs:
+    farflash tune apply --cores 2-7 --persist
+
+  What may cut the network off; undone after a minute unless confirmed:
+    farflash tune apply --only jumbo-frames --nics eth1 --network --probe 192.0.2.9
+    farflash tune confirm";
+const CONFIRM_EXAMPLES: &str = "\
+Examples:
+  Keep what `apply --network` set, from a session that still gets through:
+    farflash tune confirm";
 const UNDO_EXAMPLES: &str = "\
 Examples:
   Give all old values back, or those of one setting:
@@ -51,16 +63,19 @@ Examples:
 pub(crate) enum TuneCommand {
     /// Show the proposed settings; writes nothing
     #[command(after_help = PLAN_EXAMPLES)]
-    Plan(Plan),
+    Plan(Box<Plan>),
     /// Apply the proposed settings, keeping the old values
     #[command(after_help = APPLY_EXAMPLES)]
-    Apply(Apply),
+    Apply(Box<apply::Apply>),
+    /// Keep the network settings that would be undone by themselves
+    #[command(after_help = CONFIRM_EXAMPLES)]
+    Confirm(kept::Confirm),
     /// Give the old values back
     #[command(after_help = UNDO_EXAMPLES)]
-    Undo(Kept),
+    Undo(kept::Undo),
     /// Compare what was applied with what is set now
     #[command(after_help = VERIFY_EXAMPLES)]
-    Verify(Kept),
+    Verify(kept::Verify),
     /// Say what settings mean, why they are proposed, and what they risk
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(Explain),
@@ -108,9 +123,21 @@ struct Wishes {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     nics: Vec<String>,
     /// Largest packet that the path to the peers carries, in bytes
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", conflicts_with = "probe")]
     path_mtu: Option<u32>,
+    /// Propose packets of 9000 bytes on the way to this peer; they are kept only if they get there
+    #[arg(long, value_name = "HOST")]
+    probe: Option<String>,
+    /// Port of the first core's portal, such as 4420, to steer the packets of each portal to its core
+    #[arg(long, value_name = "PORT")]
+    portal: Option<u16>,
+    /// Apply the settings at each boot, too: a systemd unit, and the kernel's command line by GRUB
+    #[arg(long)]
+    persist: bool,
 }
+
+/// The packet that `--probe` proposes: the largest that most switches carry.
+const JUMBO: u32 = 9000;
 
 #[derive(Debug, Args)]
 struct RecordArgs {
@@ -131,37 +158,10 @@ pub(crate) struct Plan {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Apply {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    wishes: Wishes,
-    #[command(flatten)]
-    record: RecordArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Kept {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    record: RecordArgs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The setting; all if absent
+    /// The settings; all if absent
     #[arg(value_name = "SETTING")]
-    setting: Option<String>,
-}
-
-/// A proposal and what became of it.
-#[derive(Serialize)]
-struct Step {
-    #[serde(flatten)]
-    proposal: Proposal,
-    #[serde(flatten)]
-    applied: Applied,
+    settings: Vec<String>,
 }
 
 impl TuneCommand {
@@ -169,8 +169,9 @@ impl TuneCommand {
         match self {
             Self::Plan(command) => command.run(),
             Self::Apply(command) => command.run(),
-            Self::Undo(command) => command.undo(),
-            Self::Verify(command) => command.verify(),
+            Self::Confirm(command) => command.run(),
+            Self::Undo(command) => command.run(),
+            Self::Verify(command) => command.run(),
             Self::Explain(command) => command.run(),
         }
     }
@@ -199,12 +200,27 @@ impl Place {
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)
     }
 
-    fn plan(&self, root: &Root, wishes: &Wishes) -> Result<Vec<Proposal>, Failure> {
+    /// The plan; `at_boot` is the command of the unit, if there is to be one.
+    fn plan(
+        &self,
+        root: &Root,
+        wishes: &Wishes,
+        at_boot: Option<Vec<String>>,
+    ) -> Result<Vec<Proposal>, Failure> {
         let machine = Machine::read(root);
-        let intent = wishes.intent(&machine)?;
-        Ok(settings::propose(root, &machine, &intent, |name| self.takes(name)))
+        let intent = Intent { at_boot, ..wishes.intent(&machine)? };
+        let is_persistence = |name: &str| wishes.persist && PERSISTENCE.contains(&name);
+        let is_taken = |name: &str| self.takes(name) || is_persistence(name);
+        let plan = settings::propose(root, &machine, &intent, is_taken);
+        match &wishes.probe {
+            Some(host) => guard::only_towards(root, host, plan),
+            None => Ok(plan),
+        }
     }
 }
+
+/// The settings of `--persist`, which `--only` need not name.
+const PERSISTENCE: [&str; 2] = ["boot-unit", "boot-arguments"];
 
 impl Wishes {
     fn intent(&self, machine: &Machine) -> Result<Intent, Failure> {
@@ -230,8 +246,34 @@ impl Wishes {
             tenants: self.tenants,
             drives: self.drives.clone(),
             nics: self.nics.clone(),
-            path_mtu: self.path_mtu,
+            path_mtu: self.path_mtu.or(self.probe.as_ref().map(|_| JUMBO)),
+            portal: self.portal,
+            at_boot: None,
         })
+    }
+
+    /// The arguments that say the same.
+    fn words(&self) -> Vec<String> {
+        let cores = self
+            .cores
+            .as_ref()
+            .map(|CoreList(cores)| cores.iter().copied().collect::<CpuSet>().to_string());
+        let role = self.role.to_possible_value().map(|role| role.get_name().to_owned());
+        let tenants = (self.tenants != 1).then(|| self.tenants.to_string());
+        let listed = |names: &[String]| (!names.is_empty()).then(|| names.join(","));
+        // What was probed is not probed again at boot, when the peer may be down.
+        let mtu = self.path_mtu.or(self.probe.as_ref().map(|_| JUMBO)).map(|mtu| mtu.to_string());
+        let all = [
+            ("--role", role),
+            ("--cores", cores),
+            ("--tenants", tenants),
+            ("--drives", listed(&self.drives)),
+            ("--nics", listed(&self.nics)),
+            ("--path-mtu", mtu),
+            ("--portal", self.portal.map(|port| port.to_string())),
+        ];
+        let given = all.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        given.flatten().collect()
     }
 }
 
@@ -257,9 +299,13 @@ fn all_there(flag: &str, thing: &str, named: &[String], there: &[&str]) -> Resul
 }
 
 impl RecordArgs {
-    fn open(&self, root: &Root) -> Result<Tuner, Failure> {
+    fn path(&self, root: &Root) -> PathBuf {
         let path = self.record.clone().unwrap_or_else(|| root.at(RECORD));
-        Tuner::open(root.clone(), &path).map_err(|error| unusable(&error))
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
+    fn open(&self, root: &Root) -> Result<Tuner, Failure> {
+        Tuner::open(root.clone(), &self.path(root)).map_err(|error| unusable(&error))
     }
 }
 
@@ -272,176 +318,145 @@ fn unusable(error: &RecordError) -> Failure {
 impl Plan {
     fn run(self) -> Result<(), Failure> {
         let root = self.place.root()?;
-        let plan = self.place.plan(&root, &self.wishes)?;
+        let unit =
+            self.wishes.persist.then(|| apply::command(&self.place, &self.wishes, None, false));
+        let plan = self.place.plan(&root, &self.wishes, unit.transpose()?)?;
+        guard::note_missing_ethtool(&root);
+        if let Some(host) = &self.wishes.probe {
+            guard::note_present_path(&root, host)?;
+        }
         let text = match (self.place.json, self.diff) {
-            (true, _) => format!("{}\n", json!(plan)),
+            (true, _) => format!("{}\n", plan.iter().map(in_json).collect::<Value>()),
             (false, true) => diff(&plan),
-            (false, false) => in_words(&plan),
+            (false, false) => in_words(&plan, is_set_at_boot(&root, &self.wishes)),
         };
         print(&text)
     }
+}
+
+/// True if the unit applies the settings at each boot, or is about to.
+fn is_set_at_boot(root: &Root, wishes: &Wishes) -> bool {
+    wishes.persist || root.has("/etc/systemd/system/farflash-tune.service")
+}
+
+fn in_json(proposal: &Proposal) -> Value {
+    let mut value = json!(proposal);
+    value["over_reboot"] = json!(proposal.lasting());
+    value
 }
 
 fn diff(plan: &[Proposal]) -> String {
     let mut text = String::new();
     for one in plan.iter().filter(|one| !one.is_met()) {
         let Some(path) = one.path() else { continue };
-        let now = one.now.as_deref().unwrap_or_default();
-        let _ = write!(text, "--- {path}\n+++ {path}\n-{now}\n+{}\n", one.then);
+        let old = if one.now.is_none() { "/dev/null" } else { path };
+        let _ = writeln!(text, "--- {old}\n+++ {path}");
+        let lines = |text: &mut String, sign, value: &str| {
+            value.lines().for_each(|line| text.push_str(&format!("{sign}{line}\n")));
+        };
+        lines(&mut text, '-', one.now.as_deref().unwrap_or_default());
+        lines(&mut text, '+', &one.then);
     }
     text
 }
 
-fn in_words(plan: &[Proposal]) -> String {
-    let columns = ["setting", "of", "now", "then", "risk", "remark"];
+/// A value in a cell of a table.
+fn in_short(value: Option<&str>) -> String {
+    match value {
+        None | Some("") => "none".into(),
+        Some(text) => match text.lines().count() {
+            0 | 1 => text.to_owned(),
+            lines => format!("a file of {lines} lines"),
+        },
+    }
+}
+
+/// The fate of a setting at a reboot.
+fn over_reboot(proposal: &Proposal, is_set_at_boot: bool) -> &'static str {
+    match proposal.lasting() {
+        Lasting::UntilReboot if is_set_at_boot && proposal.risk != Risk::Network => "set again",
+        Lasting::UntilReboot => "lost",
+        Lasting::FromReboot => "needs one",
+        Lasting::Lasts if proposal.setting == "boot-arguments" => "needs one, lasts",
+        Lasting::Lasts => "lasts",
+        Lasting::ByHand => "by hand",
+    }
+}
+
+/// Neighbouring proposals that differ in their subject only, as those of all CPUs do.
+fn groups(plan: &[Proposal]) -> Vec<Vec<&Proposal>> {
+    let mut groups: Vec<Vec<&Proposal>> = Vec::new();
+    let key = |one: &Proposal| (one.setting, one.now.clone(), one.then.clone(), one.owners.clone());
+    for one in plan.iter().filter(|one| !one.is_met()) {
+        match groups.last_mut() {
+            Some(group) if key(group[0]) == key(one) => group.push(one),
+            _ => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
+fn in_words(plan: &[Proposal], is_set_at_boot: bool) -> String {
+    let columns = ["setting", "of", "now", "then", "risk", "over a reboot", "remark"];
     let mut table = Table::new(&columns.map(|name| (name, Align::Left)));
-    let open: Vec<_> = plan.iter().filter(|one| !one.is_met()).collect();
-    for one in &open {
-        let mut remark = String::new();
-        if one.needs_reboot() {
-            remark.push_str("takes a reboot; ");
+    let mut by_hand = String::new();
+    for group in groups(plan) {
+        let one = group[0];
+        let subject = match group.as_slice() {
+            [one] => one.subject.clone(),
+            [first, .., last] => {
+                format!("{} … {} ({})", first.subject, last.subject, group.len())
+            }
+            [] => continue,
+        };
+        let is_advice = matches!(one.target, Target::Advice);
+        if is_advice {
+            let _ = writeln!(by_hand, "{}: {}\n    because {}", one.setting, one.then, one.why);
         }
-        if let Some(owner) = &one.owner {
-            let _ = write!(remark, "{owner} may change it back; ");
+        let mut remarks = Vec::new();
+        if one.risk == Risk::Network {
+            remarks.push("only with --network".to_owned());
         }
-        let now = one.now.clone().unwrap_or_else(|| "-".into());
-        let risk = one.risk.name().to_owned();
-        let remark = remark.trim_end_matches("; ").to_owned();
+        if !one.owners.is_empty() {
+            remarks.push(format!("{} may change it back", one.owners.join(", ")));
+        }
+        let then = if is_advice { "see below".into() } else { in_short(Some(&one.then)) };
         table.row([
             one.setting.to_owned(),
-            one.subject.clone(),
-            now,
-            one.then.clone(),
-            risk,
-            remark,
+            subject,
+            in_short(one.now.as_deref()),
+            then,
+            one.risk.name().to_owned(),
+            over_reboot(one, is_set_at_boot).to_owned(),
+            remarks.join("; "),
         ]);
     }
-    let met = output::counted((plan.len() - open.len()) as u64, "value");
-    match open.is_empty() {
+    if !by_hand.is_empty() {
+        by_hand.insert_str(0, "\nBy hand:\n");
+    }
+    let met = output::counted(plan.iter().filter(|one| one.is_met()).count() as u64, "value");
+    match table.is_empty() {
         true => format!("Nothing is to be changed; as proposed already: {met}.\n"),
-        false => format!("{}\nAs proposed already: {met}.\n", table.to_text()),
-    }
-}
-
-impl Apply {
-    fn run(self) -> Result<(), Failure> {
-        let root = self.place.root()?;
-        let plan = self.place.plan(&root, &self.wishes)?;
-        let mut tuner = self.record.open(&root)?;
-        let mut steps = Vec::new();
-        for proposal in plan {
-            // A connection that is cut off could not be used to undo it.
-            let applied = match proposal.risk {
-                Risk::Network if !proposal.is_met() => Applied::Left,
-                _ => tuner.apply(&proposal).map_err(|error| unusable(&error))?,
-            };
-            steps.push(Step { proposal, applied });
-        }
-        if self.place.json {
-            return print(&format!("{}\n", json!(steps)));
-        }
-        let mut text = String::new();
-        for Step { proposal, applied } in &steps {
-            let said = match applied {
-                Applied::Unchanged => continue,
-                Applied::Left if proposal.is_met() => continue,
-                Applied::Left if proposal.risk == Risk::Network => {
-                    "left: may cut the network off".into()
-                }
-                Applied::Left if !proposal.needs_reboot() => "left: to be set by hand".into(),
-                applied => applied.to_string(),
-            };
-            let _ = writeln!(
-                text,
-                "{} {}: {} ({said})",
-                proposal.setting, proposal.subject, proposal.then
-            );
-        }
-        let changed = steps.iter().filter(|step| step.applied == Applied::Changed).count();
-        let _ = writeln!(text, "Changed: {}.", output::counted(changed as u64, "value"));
-        print(&text)
-    }
-}
-
-impl Kept {
-    fn undo(self) -> Result<(), Failure> {
-        let root = self.place.root()?;
-        let mut tuner = self.record.open(&root)?;
-        let undone = tuner
-            .undo(|saved| self.place.takes(&saved.setting))
-            .map_err(|error| unusable(&error))?;
-        let refused =
-            undone.iter().filter(|(_, outcome)| matches!(outcome, Undone::Refused { .. })).count();
-        let mut text = String::new();
-        for (saved, outcome) in &undone {
-            let _ =
-                writeln!(text, "{} {}: {} ({outcome})", saved.setting, saved.subject, saved.path);
-        }
-        let restored = output::counted((undone.len() - refused) as u64, "value");
-        let _ = writeln!(text, "Given back: {restored}.");
-        if self.place.json {
-            let of = |(saved, outcome): &(_, Undone)| json!({ "saved": saved, "result": outcome });
-            text = format!("{}\n", undone.iter().map(of).collect::<serde_json::Value>());
-        }
-        print(&text)?;
-        match refused {
-            0 => Ok(()),
-            _ => {
-                let what =
-                    format!("{} could not be given back", output::counted(refused as u64, "value"));
-                Err(Failure::runtime(what, "run this as root; the record keeps what is left"))
-            }
-        }
-    }
-
-    fn verify(self) -> Result<(), Failure> {
-        let root = self.place.root()?;
-        let tuner = self.record.open(&root)?;
-        let mut all = tuner.verify();
-        all.retain(|status| self.place.takes(&status.setting));
-        let changed = all.iter().filter(|status| status.state == State::Changed).count();
-        let mut text = String::new();
-        for status in all.iter().filter(|status| status.state != State::Kept) {
-            let now = status.now.as_deref().unwrap_or("gone");
-            let _ = writeln!(text, "{}: {} was applied, now {now}", status.path, status.applied);
-        }
-        let _ = writeln!(
-            text,
-            "Applied: {}, changed since: {changed}.",
-            output::counted(all.len() as u64, "value")
-        );
-        if self.place.json {
-            text = format!("{}\n", json!(all));
-        }
-        print(&text)?;
-        match changed {
-            0 => Ok(()),
-            _ => {
-                let what =
-                    format!("{} changed since apply", output::counted(changed as u64, "value"));
-                Err(Failure::runtime(what, "`farflash tune apply` sets them again"))
-            }
-        }
+        false => format!("{}{by_hand}\nAs proposed already: {met}.\n", table.to_text()),
     }
 }
 
 impl Explain {
     fn run(self) -> Result<(), Failure> {
+        if let Some(name) = self.settings.iter().find(|name| Setting::find(name).is_none()) {
+            let what = format!("there is no setting `{name}`");
+            return Err(Failure::usage(what, "`farflash tune explain` lists all settings"));
+        }
+        let is_named = |setting: &&Setting| {
+            self.settings.is_empty() || self.settings.iter().any(|name| name == setting.name)
+        };
         let mut text = String::new();
-        let named =
-            |setting: &&Setting| self.setting.as_deref().is_none_or(|name| name == setting.name);
-        for setting in SETTINGS.iter().filter(named) {
+        for setting in SETTINGS.iter().filter(is_named) {
             let _ = writeln!(text, "{}: {}", setting.name, setting.about);
             let _ = writeln!(text, "    why:  {}\n    gain: {}", setting.why, setting.gain);
             let _ = writeln!(text, "    risk: {}\n", risk(setting.risk));
         }
-        match self.setting.filter(|_| text.is_empty()) {
-            None => print(&text),
-            Some(name) => {
-                let what = format!("there is no setting `{name}`");
-                Err(Failure::usage(what, "`farflash tune explain` lists all settings"))
-            }
-        }
+        print(&text)
     }
 }
 
@@ -449,7 +464,9 @@ fn risk(risk: Risk) -> &'static str {
     match risk {
         Risk::Low => "low: slower at worst",
         Risk::Medium => "medium: more power, or less for other work on the machine",
-        Risk::Network => "network: may cut it off, so apply leaves it",
+        Risk::Network => {
+            "network: may cut it off; only with --network, and undone unless confirmed"
+        }
     }
 }
 

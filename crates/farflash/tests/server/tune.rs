@@ -48,7 +48,7 @@ fn a_plan_is_applied_verified_and_taken_back_byte_for_byte() {
     assert_eq!(all(&tree), before, "plan writes nothing");
 
     let applied = succeed(&tune(&["apply", "--path-mtu", "9000"]));
-    assert!(applied.contains("may cut the network off"), "{applied}");
+    assert!(applied.contains("may cut the network off; apply it with --network"), "{applied}");
     assert_eq!(fs::read_to_string(tree.join(SCHEDULER)).unwrap(), "none\n");
     assert_eq!(fs::read_to_string(tree.join(MTU)).unwrap(), "1500\n");
     assert!(succeed(&tune(&["apply"])).ends_with("Changed: 0 values.\n"));
@@ -60,6 +60,53 @@ fn a_plan_is_applied_verified_and_taken_back_byte_for_byte() {
     succeed(&tune(&["undo"]));
     assert_eq!(all(&tree), before);
     assert!(!tree.join("var/lib/farflash/tune.jsonl").exists());
+}
+
+const UNIT: &str = "etc/systemd/system/farflash-tune.service";
+const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/farflash-tune.service";
+const FRAGMENT: &str = "etc/default/grub.d/farflash.cfg";
+
+/// Method: `--persist` on a tree without GRUB, then on one with; the unit's command is compared with the one given.
+#[test]
+fn what_lasts_over_a_reboot_is_written_and_removed() {
+    let files = Files::new();
+    let tree = files.path("tree");
+    let put = |path: &str, content: &str| {
+        fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
+        fs::write(tree.join(path), content).unwrap();
+    };
+    MACHINE.iter().for_each(|(path, content)| put(path, content));
+    let tune = |what: &[&'static str]| arguments(what, tree.to_str().unwrap());
+    let persist = |what| [what, "--persist", "--cores", "1-3", "--skip", "boot-rcu-nocbs"];
+
+    let plan = succeed(&tune(&persist("plan")));
+    assert!(
+        plan.contains("add to the kernel's command line: isolcpus=1-3 nohz_full=1-3\n"),
+        "{plan}"
+    );
+    put("etc/default/grub", "GRUB_DEFAULT=0\n");
+    put("usr/sbin/update-grub", "");
+    let plan = succeed(&tune(&persist("plan")));
+    assert!(plan.contains("needs one, lasts"), "{plan}");
+    let applied = succeed(&tune(&persist("apply")));
+    assert!(applied.contains("boot-isolcpus host: 1-3 (after a reboot)"), "{applied}");
+    let unit = fs::read_to_string(tree.join(UNIT)).unwrap();
+    let command = "tune apply --role flash-server --cores 1-3 --skip boot-rcu-nocbs\n";
+    assert!(unit.contains(command), "{unit}");
+    assert_eq!(fs::read_link(tree.join(ENABLED)).unwrap(), Path::new("/").join(UNIT));
+    let fragment = fs::read_to_string(tree.join(FRAGMENT)).unwrap();
+    assert!(
+        fragment.ends_with("\"$GRUB_CMDLINE_LINUX isolcpus=1-3 nohz_full=1-3\"\n"),
+        "{fragment}"
+    );
+    assert!(succeed(&tune(&persist("apply"))).ends_with("Changed: 0 values.\n"));
+    // In force after a reboot, and still there because of the fragment.
+    put("proc/cmdline", "quiet isolcpus=1-3 nohz_full=1-3\n");
+    assert!(succeed(&tune(&persist("apply"))).ends_with("Changed: 0 values.\n"));
+
+    let undone = succeed(&tune(&["undo"]));
+    assert!(undone.contains("changes with the next reboot"), "{undone}");
+    assert!(!tree.join("etc/systemd").exists() && !tree.join("etc/default/grub.d").exists());
 }
 
 #[test]
@@ -84,5 +131,7 @@ fn mistakes_are_told_by_the_flag() {
     );
     refused(&["tune", "plan", "--root", "/absent"], 2, "/absent is no directory", "--root");
     refused(&["tune", "explain", "turbo"], 2, "there is no setting `turbo`", "lists all");
+    refused(&["tune", "confirm", "--record", "/absent/record"], 1, "nothing waits", "--network");
+    refused(&["tune", "apply", "--confirmed"], 2, "--network", "tune apply");
     assert!(run(&["tune", "explain", "irq-drives"]).stdout.contains("why:"));
 }

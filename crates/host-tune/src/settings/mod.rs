@@ -2,16 +2,24 @@
 
 mod block;
 mod boot;
+mod cards;
 mod cpu;
 mod interrupts;
 mod memory;
 mod network;
 mod others;
+mod owners;
+mod persist;
 
+use std::collections::BTreeSet;
+
+pub use owners::remedy;
+pub use persist::{NotRefreshed, refresh};
 use serde::Serialize;
 
 use crate::cpu_set::CpuSet;
 use crate::machine::Machine;
+use crate::place;
 use crate::proposal::{Form, Proposal, Risk, Target};
 use crate::root::Root;
 
@@ -41,6 +49,10 @@ pub struct Intent {
     pub nics: Vec<String>,
     /// The largest packet that the path to the peers carries, if it was probed.
     pub path_mtu: Option<u32>,
+    /// The port of the first core's portal, if packets are to be steered to cores.
+    pub portal: Option<u16>,
+    /// The command that applies the settings at each boot, if it is to be installed.
+    pub at_boot: Option<Vec<String>>,
 }
 
 fn as_text<S: serde::Serializer>(cores: &CpuSet, serializer: S) -> Result<S::Ok, S::Error> {
@@ -52,6 +64,7 @@ pub(crate) struct Context<'a> {
     pub(crate) root: &'a Root,
     pub(crate) machine: &'a Machine,
     pub(crate) intent: &'a Intent,
+    pub(crate) chosen: &'a dyn Fn(&str) -> bool,
 }
 
 /// One kind of setting.
@@ -82,6 +95,9 @@ pub const SETTINGS: &[Setting] = &[
     network::BUFFERS,
     network::CONGESTION,
     network::IDLE_WINDOW,
+    cards::OFFLOADS,
+    cards::SPREAD,
+    cards::STEERING,
     network::JUMBO,
     block::SCHEDULER,
     block::MERGES,
@@ -92,8 +108,12 @@ pub const SETTINGS: &[Setting] = &[
     boot::ISOLATION,
     boot::TICKS,
     boot::CALLBACKS,
+    persist::AT_BOOT,
+    persist::ARGUMENTS,
     others::BALANCER,
     others::SMART,
+    others::SAVES,
+    others::TIMERS,
 ];
 
 impl Setting {
@@ -113,12 +133,27 @@ impl Setting {
         (form, then): (Form, String),
     ) -> Option<Proposal> {
         let path = path.into();
-        let content = context.root.text(&path)?;
+        let content = place::read(context.root, &path, form).ok()??;
+        let content = String::from_utf8_lossy(&content);
         if !form.offers(&content, &then) {
             return None;
         }
         let now = Some(form.value(&content));
         Some(self.proposal(subject, Target::File { path, form }, now, then))
+    }
+
+    /// A proposal for what need not be there.
+    fn new_file(
+        &self,
+        context: &Context<'_>,
+        subject: impl Into<String>,
+        path: impl Into<String>,
+        (form, then): (Form, String),
+    ) -> Proposal {
+        let path = path.into();
+        let content = place::read(context.root, &path, form).ok().flatten();
+        let now = content.map(|content| form.value(&String::from_utf8_lossy(&content)));
+        self.proposal(subject, Target::File { path, form }, now, then)
     }
 
     /// The same for a file that the machine has once.
@@ -147,7 +182,7 @@ impl Setting {
             why: self.why,
             gain: self.gain,
             risk: self.risk,
-            owner: None,
+            owners: Vec::new(),
         }
     }
 }
@@ -161,10 +196,13 @@ fn drives<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'a crate::machi
     })
 }
 
-/// The chosen network cards.
+/// The chosen network cards: those that the operator names, or all with a device behind them.
 fn nics<'a>(context: &'a Context<'_>) -> impl Iterator<Item = &'a crate::machine::Nic> {
     let named = &context.intent.nics;
-    context.machine.nics.iter().filter(move |nic| named.is_empty() || named.contains(&nic.name))
+    context.machine.nics.iter().filter(move |nic| match named.is_empty() {
+        true => !nic.is_virtual,
+        false => named.contains(&nic.name),
+    })
 }
 
 /// All proposals for `machine`, those that are met included. `chosen` says which settings.
@@ -175,15 +213,27 @@ pub fn propose(
     intent: &Intent,
     chosen: impl Fn(&str) -> bool,
 ) -> Vec<Proposal> {
-    let context = Context { root, machine, intent };
-    let owners = others::owners(root);
+    let context = Context { root, machine, intent, chosen: &chosen };
+    let owners = owners::Owners::read(root);
     let rows = SETTINGS.iter().filter(|setting| chosen(setting.name));
     let all = rows.flat_map(|setting| (setting.propose)(setting, &context));
-    let with_owner = all.map(|proposal| {
-        let owner = owners.iter().find(|owner| owner.settings.contains(&proposal.setting));
-        Proposal { owner: owner.map(|owner| owner.name.to_owned()), ..proposal }
+    let with_owners = all.map(|proposal| {
+        let owners = if proposal.is_met() { Vec::new() } else { owners.of(&proposal) };
+        Proposal { owners, ..proposal }
     });
-    with_owner.collect()
+    without_repetition(root, with_owners)
+}
+
+/// One proposal for each file: CPUs of one frequency domain, for example, have a common governor.
+fn without_repetition(root: &Root, all: impl Iterator<Item = Proposal>) -> Vec<Proposal> {
+    let mut seen = BTreeSet::new();
+    let mut is_first = |proposal: &Proposal| match &proposal.target {
+        Target::File { path, form } if !form.is_of_card() && !form.may_be_absent() => {
+            root.real(path).is_none_or(|file| seen.insert(file))
+        }
+        _ => true,
+    };
+    all.filter(|one| is_first(one)).collect()
 }
 
 #[cfg(test)]
