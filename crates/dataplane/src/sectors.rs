@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(part.part, 1536..2048);
     }
 
-    /// What a deallocation does, as text: whole blocks, and bytes of blocks.
+    /// The work of a deallocation, as text: whole blocks, and bytes of blocks.
     fn unmapped(ranges: &[LbaRange]) -> (Vec<LbaRange>, Vec<(u64, Range<usize>)>) {
         match Request::unmap(SectorSize::Bytes512, ranges.to_vec(), None) {
             Request::Unmap { ranges, .. } => (ranges, Vec::new()),

@@ -63,7 +63,7 @@ fn a_volume_keeps_the_size_of_its_sectors() {
     }
 }
 
-/// What the volume is to hold.
+/// The bytes that the volume is to hold.
 struct Model(Vec<u8>);
 
 impl Model {
