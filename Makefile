@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run tests/tune/run \
+	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run tests/tune/run tests/profile/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -222,6 +222,23 @@ tune-test: deps ## tune trees of real machines and a network of its own; every w
 	$(BUILD_FARFLASH)
 	cargo build $(TESTED) --example real_trees
 	timeout --verbose --kill-after=10 300 tests/tune/run $(TARGET)/debug/farflash $(TARGET)/debug/examples/real_trees
+
+# Figures depend on the machine and on what else it does, so these two are no part of `make test`.
+PROFILE_FILE ?= $(TARGET)/profile.img
+.PHONY: profile-fio
+profile-fio: profile-file ## the profiler's latencies beside those of fio
+	@.ci/install-missing fio python3
+	tests/profile/run fio $(PROFILE_FILE) $(TARGET)/debug/farflash
+
+.PHONY: profile-injection
+profile-injection: profile-file ## tasks that take the CPU on purpose are named as the cause; takes root
+	@.ci/install-missing python3 util-linux
+	tests/profile/run injection $(PROFILE_FILE) $(TARGET)/debug/farflash
+
+.PHONY: profile-file
+profile-file: deps
+	@$(BUILD_FARFLASH)
+	[ -e $(PROFILE_FILE) ] || dd if=/dev/urandom of=$(PROFILE_FILE) bs=1M count=512 status=none
 
 .PHONY: guest
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9

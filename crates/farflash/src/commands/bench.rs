@@ -1,6 +1,5 @@
 //! `farflash bench`: puts load on a volume or a local device and measures it.
 
-mod interrupt;
 mod show;
 mod target;
 
@@ -17,8 +16,8 @@ use load::{
 use reactor::{CoreConfig, Handle};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
-use self::interrupt::Interrupt;
 use self::target::{DistributionArg, TargetArg};
+use super::interrupt::Interrupt;
 use super::tokens::TokenArgs;
 use crate::failure::Failure;
 use crate::output;

@@ -13,10 +13,12 @@ mod format;
 mod fsck;
 mod grow;
 mod host;
+mod interrupt;
 mod kv_load;
 mod leave_cluster;
 mod manual;
 mod membership;
+mod profile;
 mod quota;
 mod reproduce;
 mod restrictions;
@@ -87,6 +89,9 @@ enum Command {
     /// Put load on a key-value server, and measure it
     #[command(after_help = kv_load::EXAMPLES)]
     KvLoad(Box<kv_load::KvLoad>),
+    /// Measure the read latency of many drives at once, to six nines, and why it is long
+    #[command(after_help = profile::EXAMPLES)]
+    Profile(Box<profile::ProfileCommand>),
     /// Propose settings of this host, apply them, and take them back
     #[command(subcommand)]
     Tune(tune::TuneCommand),
@@ -142,6 +147,7 @@ impl CommandLine {
             Command::Cost(command) => command.run(),
             Command::Datastore(command) => command.run(),
             Command::KvLoad(command) => command.run(),
+            Command::Profile(command) => command.run(),
             Command::Tune(command) => command.run(),
             Command::Calibrate(command) => command.run(),
             Command::Status(command) => command.run(),

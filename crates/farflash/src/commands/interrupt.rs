@@ -12,7 +12,7 @@ use crate::output;
 /// Exit code of a program that SIGINT has ended, as shells have it.
 const ENDED_BY_SIGINT: i32 = 130;
 
-/// Whether Ctrl-C came.
+/// Becomes true when Ctrl-C comes.
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
@@ -44,6 +44,11 @@ impl Interrupt {
             Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
         })?;
         Ok(Self(came))
+    }
+
+    /// The flag itself, for threads that look at it often.
+    pub(super) fn flag(&self) -> Arc<AtomicBool> {
+        self.0.clone()
     }
 
     pub(super) fn came(&self) -> bool {

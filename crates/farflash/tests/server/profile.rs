@@ -1,0 +1,125 @@
+//! `farflash profile` on files: figures, refusals, saved results.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::{Files, refused, run, succeed};
+
+/// A file with data in all of its blocks.
+fn drive(files: &Files, name: &str) -> PathBuf {
+    let path = files.path(name);
+    fs::write(&path, vec![7; 1 << 20]).unwrap();
+    path
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Method: two files are read twice, without tracing; both results are merged, and compared with each other.
+#[test]
+fn two_drives_are_profiled_saved_merged_and_compared() {
+    let files = Files::new();
+    let (one, two) = (drive(&files, "one"), drive(&files, "two"));
+    let before = fs::read(&one).unwrap();
+    let (first, second, both) = (files.path("first"), files.path("second"), files.path("both"));
+    let plot = files.path("plot.svg");
+    let measure = |out: &Path| {
+        let arguments = [
+            "--requests",
+            "2000",
+            "--warm-up",
+            "0.05",
+            "--no-causes",
+            "--json",
+            "--out",
+            text(out),
+        ];
+        let more = ["--plot", text(&plot), "--size", "512KiB"];
+        let printed =
+            succeed(&[&["profile", text(&one), text(&two)], &arguments[..], &more].concat());
+        serde_json::from_str::<Value>(&printed).unwrap()
+    };
+    let printed = measure(&first);
+    let drives = printed["drives"].as_array().unwrap();
+    assert_eq!(drives.len(), 2);
+    for drive in drives {
+        let figures = &drive["figures"];
+        assert_eq!((drive["requests"].as_u64(), drive["errors"].as_u64()), (Some(2000), Some(0)));
+        assert_eq!(drive["bytes"], 512 << 10);
+        let [mean, two_nines, max] =
+            ["mean_ns", "p99_ns", "max_ns"].map(|name| figures[name].as_f64().unwrap());
+        assert!(mean > 0.0 && mean <= max && two_nines <= max, "{figures}");
+        assert!(figures["p99_9_ns"].is_null(), "2000 requests do not carry it: {figures}");
+        assert_eq!(drive["missing_requests"]["p99_9_ns"], 8000);
+    }
+    assert!(printed["runs"][0]["overhead_ns"].as_f64().unwrap() > 0.0);
+    assert_eq!(printed["over_drives"]["mean_ns"]["drives"], 2);
+    assert!(fs::read_to_string(&plot).unwrap().contains("<svg"));
+    assert_eq!(fs::read(&one).unwrap(), before);
+
+    measure(&second);
+    let merge = ["profile", "merge", text(&first), text(&second), "--out", text(&both)];
+    let merged = succeed(&merge);
+    assert!(merged.contains(" 4000 ") && merged.contains("standard deviation"), "{merged}");
+    let compared = succeed(&["profile", "compare", text(&first), text(&both), "--json"]);
+    let compared: Value = serde_json::from_str(&compared).unwrap();
+    assert_eq!(compared["basis"], "drives");
+    assert_eq!(compared["changes"][0]["figure"], "mean");
+    assert_eq!(compared["changes"][5]["verdict"], "unknown");
+    let same = succeed(&["profile", "compare", text(&both), text(&both)]);
+    assert!(same.contains("no change beyond the spread"), "{same}");
+    refused(&["profile", "merge", text(&first), text(&both)], 2, "is given twice", "each run once");
+}
+
+#[test]
+fn what_cannot_be_profiled_is_refused_with_the_way_out() {
+    let files = Files::new();
+    let one = drive(&files, "one");
+    let path = text(&one);
+    let refuse = |arguments: &[&str], what: &str, remedy: &str| {
+        refused(&[&["profile"], arguments].concat(), 2, what, remedy);
+    };
+    refuse(&["/dev/null"], "neither a block device nor a file", "/dev/nvme0n1");
+    refuse(&[text(&files.path("absent"))], "cannot be opened", "may read");
+    refuse(&[path, path], "is named twice", "once");
+    refuse(&[path, "--size", "1GiB"], "has 1048576 bytes", "smaller --size");
+    refuse(&[path, "--cpus", "255"], "cannot run on CPU 255", "can be used");
+    refuse(&[path, "--slower-than", "soon"], "soon", "--slower-than");
+    refuse(&[path, "--seconds", "0"], "no time to measure", "--seconds 10");
+    refuse(&["compare", path, path], "no saved profile", "--out");
+    let many: Vec<String> = (0..65).map(|n| format!("/dev/absent{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    refuse(&many, "65 drives are named, 64 at most", "merge");
+}
+
+/// A saved result that is another one's, or newer, is named as such.
+#[test]
+fn a_file_that_is_no_result_is_refused() {
+    let files = Files::new();
+    let path = files.path("saved");
+    for (content, what) in [
+        ("{}", "no saved profile"),
+        (r#"{"version":99}"#, "has version 99"),
+        ("", "no saved profile"),
+    ] {
+        fs::write(&path, content).unwrap();
+        refused(&["profile", "compare", text(&path), text(&path)], 2, what, "of this version");
+    }
+}
+
+/// Whether the tracer can be used or not, the figures come, and the report says which it was.
+#[test]
+fn figures_come_with_causes_or_with_the_reason_why_not() {
+    let files = Files::new();
+    let one = drive(&files, "one");
+    let arguments = ["--requests", "3000", "--warm-up", "0.1", "--slower-than", "1us"];
+    let printed = run(&[&["profile", text(&one)], &arguments[..]].concat());
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let is_told = printed.stdout.contains("cause of slow requests")
+        || printed.stdout.contains("no causes were looked for");
+    assert!(is_told, "{}", printed.stdout);
+    assert!(printed.stdout.contains("-: 99.9 % needs 10000 requests"), "{}", printed.stdout);
+}
