@@ -183,6 +183,10 @@ mod tests {
     fn one_drive_off_is_named_and_like_drives_are_not() {
         let like: Vec<u64> = (0..16).map(|n| 80_000 + n * 300).collect();
         assert!(outliers(&profile("a", 1, &like)).is_empty());
+        // Fifteen equal drives have no spread, and still one is not far off for a hundredth.
+        let mut nearly = [80_000; 16];
+        nearly[3] = 81_000;
+        assert!(outliers(&profile("a", 1, &nearly)).is_empty());
         let mut off = like.clone();
         off[7] = 160_000;
         let found = outliers(&profile("a", 1, &off));

@@ -88,9 +88,10 @@ pub fn run(mut plan: Plan) -> Result<Profile, RunError> {
     }
     let mut notes: Vec<String> = plan.drives.iter().flat_map(Drive::notes).cloned().collect();
     if plan.drives.len() > plan.cpus.len() {
-        let (threads, cpus) = (plan.drives.len(), plan.cpus.len());
+        let threads = counted(plan.drives.len(), "thread");
+        let cpus = counted(plan.cpus.len(), "CPU");
         notes.push(format!(
-            "{threads} threads share {cpus} CPUs: a request may wait while that of another drive is handled"
+            "{threads} share {cpus}: a request may wait while that of another drive is handled"
         ));
     }
     let overhead_ns = overhead_ns();
@@ -127,6 +128,11 @@ pub fn run(mut plan: Plan) -> Result<Profile, RunError> {
         profiles.push(profile(drive, &run.host, cpu, read, causes.next()));
     }
     Ok(Profile::new(run, profiles))
+}
+
+/// A number of things, in words.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Starts the tracer and its collector. A kernel that refuses costs the causes, not the figures.

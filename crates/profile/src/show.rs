@@ -10,6 +10,7 @@ use crate::compare::{Basis, Comparison, Verdict};
 use crate::figures::{FIGURES, OverDrives, outliers, over_drives};
 use crate::latencies::{Latencies, NINES};
 use crate::result::{DriveProfile, Profile};
+use crate::run::counted;
 use crate::timeline::Timeline;
 
 /// Latency distributions of more drives are no longer told apart.
@@ -172,7 +173,7 @@ fn runs(profile: &Profile) -> String {
     let mut text = String::new();
     for run in &profile.runs {
         let cpus: host_tune::CpuSet = run.cpus.iter().copied().collect();
-        let threads = format!("{} thread{}", run.threads, if run.threads == 1 { "" } else { "s" });
+        let threads = counted(run.threads, "thread");
         let realtime =
             run.realtime.map_or(String::new(), |priority| format!(", real time {priority}"));
         let _ = writeln!(

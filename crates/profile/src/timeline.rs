@@ -136,6 +136,11 @@ mod tests {
         assert!(one.slices.len() <= SLICES_MAX);
         assert_eq!((one.slices[0].max_ns, one.slices.last().unwrap().max_ns), (10, 20));
         assert!(one.is_sound());
+        // The finer one of both is made coarser, whichever comes first.
+        let mut fine = Timeline::default();
+        (0..200).for_each(|n| fine.record(n * SLICE_NS, 10));
+        two.append(&fine);
+        assert_eq!((total(&two).0, two.slices.len()), (600, 150));
         assert!(!Timeline { slice_ns: 3, slices: Vec::new() }.is_sound());
     }
 }

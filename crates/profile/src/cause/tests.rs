@@ -296,20 +296,26 @@ fn no_events_are_no_cause() {
     assert!(matches!(found.cause, Cause::Unknown { .. }), "{found:?}");
 }
 
-/// A handler that was over long before the completion did not delay it.
+/// A handler that was over long before the completion did not delay it, whether it came from a handler or a task.
 #[test]
 fn an_interrupt_of_the_same_time_is_not_the_cause() {
-    let mut rng = Rng::new(3);
-    let usual = usual(&mut rng);
-    let (mut request, mut events) = schedule(&mut rng, Plan::Drive, 2000 * US);
-    let complete =
-        events.iter().position(|event| matches!(event.kind, Kind::Complete { .. })).unwrap();
-    let cpu = events[complete].cpu;
-    let at_ns = events[complete].at_ns - 1900 * US;
-    let handler = [Kind::InterruptBegin { name: Arc::from("eth0-rx-1") }, Kind::InterruptEnd];
-    events.push(Event { at_ns, cpu, kind: handler[0].clone() });
-    events.push(Event { at_ns: at_ns + 1800 * US, cpu, kind: handler[1].clone() });
-    events.sort_by_key(|event| event.at_ns);
-    request.end_ns += 1;
-    assert_eq!(attribute(request, &events, &usual, &leave_idle_ns).cause, Cause::Drive);
+    for from_task in [false, true] {
+        let mut rng = Rng::new(3);
+        let usual = usual(&mut rng);
+        let (request, mut events) = schedule(&mut rng, Plan::Drive, 2000 * US);
+        let place = |events: &[Event], wanted: fn(&Kind) -> bool| {
+            events.iter().rposition(|event| wanted(&event.kind)).unwrap()
+        };
+        if from_task {
+            events.remove(place(&events, |kind| matches!(kind, Kind::InterruptBegin { .. })));
+            events.remove(place(&events, |kind| matches!(kind, Kind::InterruptEnd)));
+        }
+        let complete = &events[place(&events, |kind| matches!(kind, Kind::Complete { .. }))];
+        let (cpu, at_ns) = (complete.cpu, complete.at_ns - 1900 * US);
+        let begin = Kind::InterruptBegin { name: Arc::from("eth0-rx-1") };
+        events.push(Event { at_ns, cpu, kind: begin });
+        events.push(Event { at_ns: at_ns + 1800 * US, cpu, kind: Kind::InterruptEnd });
+        events.sort_by_key(|event| event.at_ns);
+        assert_eq!(attribute(request, &events, &usual, &leave_idle_ns).cause, Cause::Drive);
+    }
 }

@@ -6,8 +6,8 @@ use super::decode::Decoder;
 use super::page::Page;
 use crate::cause::Event;
 
-/// Pages of a CPU at most: 16 MiB.
-const PAGES_MAX: usize = 4096;
+/// Pages of a CPU at most: 8 MiB.
+const PAGES_MAX: usize = 2048;
 
 /// The events of a span of time.
 #[derive(Clone, Debug, PartialEq)]
