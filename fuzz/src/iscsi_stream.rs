@@ -40,6 +40,7 @@ fn unit() -> Unit<'static> {
         target: TARGET,
         blocks: 100,
         block_bytes: BLOCK_BYTES,
+        per_physical: 1,
         transfer_blocks_max: BLOCKS_MAX,
         revision: "0.1",
     }

@@ -61,6 +61,9 @@ pub struct Access {
     pub nbd: NbdAccess,
     /// The tenant whose volume it is, if it is one's.
     pub owner: Option<String>,
+    /// Reservations that outlive a restart, in the form of the crate `reservation`; empty for none. Hosts change them, and the
+    /// owner of the volume does not.
+    pub reservations: Vec<u8>,
 }
 
 impl Access {

@@ -8,7 +8,8 @@
 //! ```
 //! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 what the server
 //! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface,
-//! 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by the unix socket (nothing).
+//! 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by the unix socket (nothing), 10 reservations
+//! (`crates/reservation/src/record.rs`).
 //! A server that does not know a kind lets no host in (A2).
 
 use alloc::vec::Vec;
@@ -32,14 +33,17 @@ const KIND_OWNER: u8 = 6;
 const KIND_NBD_NETWORK: u8 = 7;
 const KIND_NBD_CERTIFICATE: u8 = 8;
 const KIND_NBD_UNIX: u8 = 9;
+const KIND_RESERVATIONS: u8 = 10;
 /// Most bytes of an owner's name.
 pub const OWNER_BYTES_MAX: usize = 63;
 
 /// Why bytes are no access, or an access cannot be kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AccessError {
-    /// Restrictions of too many hosts, networks or interfaces.
-    #[error("tokens and restrictions take {bytes} bytes, and at most {ACCESS_BYTES_MAX} fit")]
+    /// Restrictions of too many hosts, networks or interfaces, beside what hosts have reserved.
+    #[error(
+        "tokens, restrictions and reservations take {bytes} bytes, and at most {ACCESS_BYTES_MAX} fit"
+    )]
     TooLong {
         /// Bytes that they take.
         bytes: usize,
@@ -101,6 +105,9 @@ impl Access {
         if let Some(owner) = &self.owner {
             put(KIND_OWNER, &[owner.as_bytes()]);
         }
+        if !self.reservations.is_empty() {
+            put(KIND_RESERVATIONS, &[&self.reservations]);
+        }
         if bytes.len() > ACCESS_BYTES_MAX {
             return Err(AccessError::TooLong { bytes: bytes.len() });
         }
@@ -150,6 +157,9 @@ impl Access {
             KIND_INTERFACE => self.restrictions.interfaces.push(text()?.parse().ok()?),
             KIND_OWNER if self.owner.is_none() && value.len() <= OWNER_BYTES_MAX => {
                 self.owner = Some(text()?.into());
+            }
+            KIND_RESERVATIONS if self.reservations.is_empty() && !value.is_empty() => {
+                self.reservations = value.to_vec();
             }
             _ => return None,
         }

@@ -43,6 +43,7 @@ fn full() -> Access {
             unix: true,
         },
         owner: Some("acme".into()),
+        reservations: vec![1, 2, 3],
     }
 }
 
@@ -140,7 +141,9 @@ fn what_is_cut_short_or_unknown_is_refused() {
     for len in 0..bytes.len() {
         assert_eq!(Access::decode(&bytes[..len]).is_ok(), fields.contains(&len), "{len} bytes");
     }
-    assert_eq!(Access::decode(&[10, 0, 0]), Err(AccessError::Field { kind: 10 }));
+    for kind in [10, 11] {
+        assert_eq!(Access::decode(&[kind, 0, 0]), Err(AccessError::Field { kind }));
+    }
     let nbd = NbdAccess { unix: true, ..NbdAccess::default() };
     assert_eq!(Access::decode(&[9, 0, 0]), Ok(Access { nbd, ..Access::default() }));
     for bad in [&[9, 0, 0, 9, 0, 0][..], &[9, 1, 0, 0], &[8, 1, 0, b'*'], &[7, 1, 0, 24]] {
@@ -189,6 +192,9 @@ fn fields_that_come_too_often_or_are_too_long_are_refused() {
     refused(&[owner(3), owner(3)].concat(), 6);
     let proof = field(2, secret(3).reveal().as_bytes());
     refused(&proof, 2);
+    let reserved = field(10, &[1, 2]);
+    assert!(Access::decode(&reserved).is_ok());
+    refused(&[&reserved[..], &reserved].concat(), 10);
     let known = Access { tokens: vec![token(1)], ..Access::default() }.encode().expect("fits");
     assert!(Access::decode(&[&known[..], &proof].concat()).is_ok());
     refused(&[&known[..], &proof, &proof].concat(), 2);

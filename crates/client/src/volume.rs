@@ -337,13 +337,13 @@ impl<W: World> Volume<W> {
     }
 
     /// A command that is sent again after a reconnect.
-    fn command(&self, opcode: IoOpcode, sqe: Sqe, body: Body) -> Command {
+    pub(crate) fn command(&self, opcode: IoOpcode, sqe: Sqe, body: Body) -> Command {
         let (name, sends) = (opcode.name(), self.sends);
         let namespace = Some(self.namespace.clone());
         Command { sqe, name, body, namespace, replay: true, sends, timeout: None }
     }
 
-    async fn run_command(&self, command: Command) -> Result<Completion, Error> {
+    pub(crate) async fn run_command(&self, command: Command) -> Result<Completion, Error> {
         let inner = &self.handle.0;
         inner.pick_queue().run(&inner.world, command).await
     }

@@ -156,6 +156,10 @@ impl<W: World, D: Device> Core<W, D> {
         cut: bool,
     ) -> Result<VolumeStatus, VolumeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        // N2 of `reservations.rs`.
+        let _turn = export.reservations.turn().await;
+        let reservations = export.access().map(|access| access.reservations.clone());
+        let access = Access { reservations: reservations.unwrap_or_default(), ..access };
         let bytes = access.encode().map_err(|_| VolumeError::Spec)?;
         if broken(Sabotage::AccessBeforeRecord) {
             export.set_access(access.clone());

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use io_traits::{Device, World};
+use reservation::Access;
 use schedule::Direction;
 use situations::{Phase, Situation, during, situation};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
@@ -30,6 +31,11 @@ impl<W: World, D: Device> Job<W, D> {
             Request::Read(range) => self.read_as_task(world, range, None),
             _ => world.spawn_now(run(self, request)),
         }
+    }
+
+    /// Returns whether no reservation excludes its host from this.
+    pub(crate) fn may(&self, access: Access) -> bool {
+        !self.export.reservations.conflicts(&*self.session, access)
     }
 
     /// Reads in a task, which has `share` of the memory already, or finds its own.
@@ -85,6 +91,9 @@ async fn read<W: World, D: Device>(job: Job<W, D>, range: LbaRange, share: Optio
     let Some(_ticket) = lane.enter(Direction::Read, range.blocks, link.closed()).await else {
         return;
     };
+    if !job.may(Access::Read) {
+        return job.fail(IoError::ReservationConflict);
+    }
     match job.export.volume().read(range).await {
         Ok(data) => job.session.complete(job.tag, Outcome::Data(data, share)),
         Err(error) => job.fail(error.into()),
@@ -131,7 +140,12 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
         }
         None => None,
     };
-    // Behind all waiting: the shard may have come back meanwhile, and the volume with it.
+    // Behind all waiting: the host may have been excluded meanwhile.
+    if !job.may(request.access()) {
+        return job.fail(IoError::ReservationConflict);
+    }
+    let _pass = job.export.reservations.pass(request.access());
+    // The shard may have come back meanwhile, and the volume with it.
     let volume = job.export.volume();
     let result = match request {
         Request::Read(_) => unreachable!("reads have a task of their own"),

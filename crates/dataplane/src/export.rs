@@ -5,10 +5,12 @@ use std::rc::Rc;
 
 use access::Access;
 use io_traits::{Device, World};
+use reservation::Reservations;
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
 use crate::gate::Lane;
+use crate::reservations::VolumeReservations;
 use crate::session::ExportId;
 
 /// A volume that hosts can open.
@@ -23,6 +25,8 @@ pub struct Export<W: World, D: Device> {
     takes_no_changes: Cell<bool>,
     /// Who may open it; `None` if that cannot be read.
     access: RefCell<Option<Rc<Access>>>,
+    /// Reservations of hosts.
+    pub(crate) reservations: VolumeReservations,
     /// Its way to the device.
     pub(crate) lane: Lane<W>,
 }
@@ -35,8 +39,11 @@ impl<W: World, D: Device> Export<W, D> {
         device: usize,
         lane: Lane<W>,
     ) -> Self {
+        let access = access_of(&volume);
+        let reservations = access.as_ref().map_or_else(Reservations::default, reservations_of);
         Self {
-            access: RefCell::new(access_of(&volume)),
+            access: RefCell::new(access),
+            reservations: VolumeReservations::new(reservations),
             id,
             volume: RefCell::new(volume),
             shard,
@@ -102,7 +109,10 @@ impl<W: World, D: Device> Export<W, D> {
     /// The same volume, of a shard that came back.
     pub(crate) fn replace_volume(&self, volume: Volume<D>) {
         // A change that was never answered may have come true.
-        self.access.replace(access_of(&volume));
+        let access = access_of(&volume);
+        self.reservations
+            .restore(access.as_ref().map_or_else(Reservations::default, reservations_of));
+        self.access.replace(access);
         self.volume.replace(volume);
         self.takes_no_changes.set(false);
     }
@@ -130,6 +140,11 @@ impl<W: World, D: Device> Export<W, D> {
         self.access.borrow().clone()
     }
 
+    /// Looks at what hosts have registered and reserved.
+    pub fn with_reservations<T>(&self, look: impl FnOnce(&Reservations) -> T) -> T {
+        self.reservations.with(look)
+    }
+
     pub(crate) fn set_access(&self, access: Access) {
         *self.access.borrow_mut() = Some(Rc::new(access));
     }
@@ -147,5 +162,18 @@ fn access_of<D: Device>(volume: &Volume<D>) -> Option<Rc<Access>> {
         let (volume, name) = (volume.uuid(), volume.name());
         tracing::error!(%volume, name, %error, "nobody may open it: it cannot be read who may; a newer version may have written that");
     });
-    access.ok().map(Rc::new)
+    access.ok().map(Rc::new).filter(|access| {
+        let reserved = Reservations::from_record(&access.reservations);
+        let is_readable = access.reservations.is_empty() || reserved.is_ok();
+        if let (false, Err(error)) = (is_readable, reserved) {
+            let (volume, name) = (volume.uuid(), volume.name());
+            tracing::error!(%volume, name, %error, "no host may open it: its reservations cannot be read; a newer version may have written them");
+        }
+        is_readable
+    })
+}
+
+/// The reservations of a volume whose access list could be read.
+fn reservations_of(access: &Rc<Access>) -> Reservations {
+    Reservations::from_record(&access.reservations).unwrap_or_default()
 }

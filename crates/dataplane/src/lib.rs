@@ -41,6 +41,7 @@ mod pace;
 mod payload;
 mod reads;
 mod request;
+mod reservations;
 mod running;
 mod sabotage;
 mod sectors;
@@ -71,6 +72,7 @@ pub use options::CoreOptions;
 pub use outbox::{Filling, Outbox};
 pub use pace::Pace;
 pub use request::{BlockPart, Crcs, IoError, Outcome, PartPayload, Payload, Request};
+pub use reservations::NotReserved;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEvent};

@@ -12,6 +12,7 @@
 
 use checksum::Lines;
 use io_traits::{Device, World};
+use reservation::Access;
 use schedule::Direction;
 use units::{BLOCK_SIZE, Lba, LbaRange};
 use volume::{Located, Pinned};
@@ -146,6 +147,10 @@ impl<W: World, D: Device> Read<W, D> {
     /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
     fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
         let Job { session, tag, export } = &self.job;
+        if !self.job.may(Access::Read) {
+            // Its task finds that, too.
+            return Err(None);
+        }
         let share = session.link().window().try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
         let Some(_ticket) = export.lane.enter_at_once(Direction::Read, 1) else {
             return Err(Some(share));

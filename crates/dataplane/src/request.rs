@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use io_traits::{Buffer, BufferSlice};
+use reservation::Access;
 use schedule::Direction;
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
@@ -171,6 +172,9 @@ pub enum IoError {
     /// The contents were as expected, and the data that was to take their place could not be written.
     #[error("contents were as expected, but the new data is not written")]
     Write(#[source] VolumeError),
+    /// A reservation of another host excludes it. Nothing was changed.
+    #[error("reservation conflict")]
+    ReservationConflict,
 }
 
 impl IoError {
@@ -178,7 +182,7 @@ impl IoError {
     pub(crate) fn volume_error(&self) -> Option<&VolumeError> {
         match self {
             Self::Volume(error) | Self::Write(error) => Some(error),
-            Self::Miscompare { .. } => None,
+            Self::Miscompare { .. } | Self::ReservationConflict => None,
         }
     }
 }
@@ -205,6 +209,25 @@ impl Request {
         match self {
             Self::Write { range, .. } if range.blocks == 1 => Some(range.start),
             _ => None,
+        }
+    }
+
+    /// Its kind, as reservations tell requests apart.
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Self::Read(_)
+            | Self::Verify(_)
+            | Self::Compare { .. }
+            | Self::ComparePart { .. }
+            | Self::Extents { .. } => Access::Read,
+            Self::Write { .. }
+            | Self::Unmap { .. }
+            | Self::WriteZeroes(_)
+            | Self::Flush
+            | Self::UnmapParts { .. }
+            | Self::CompareAndWrite { .. }
+            | Self::CompareAndWritePart { .. }
+            | Self::WritePart { .. } => Access::Write,
         }
     }
 

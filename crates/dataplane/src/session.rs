@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use io_traits::{Device, World};
 use local_sync::Notify;
+use reservation::{Host, Notice};
 use units::Instant;
 
 use crate::core::Core;
@@ -49,6 +50,14 @@ pub trait Session {
 
     /// Tells of a volume, which the session may not have opened (S3).
     fn on_volume(&self, export: ExportId, event: VolumeEvent);
+
+    /// Returns its host, as reservations know hosts; `None` where the protocol has no name for it.
+    fn reservation_host(&self) -> Option<Rc<Host>> {
+        None
+    }
+
+    /// Tells what a command of one host did to the reservations of others. The session may be of another volume (S3) or host.
+    fn on_reservations(&self, _export: ExportId, _notices: &[Notice]) {}
 
     /// Acts on deadlines that have passed. Called a few times a second, with [`Core::running_time`].
     fn on_tick(&self, now: Instant);

@@ -10,13 +10,14 @@ use iscsi_target::scsi::{self, Compare, Extent, Operation, Unit};
 use iscsi_target::{Completion, TaskId};
 use iscsi_wire::Sense;
 use iscsi_wire::sense::ScsiStatus;
+use reservation::Reservations;
 use units::{BLOCK_SIZE, Lba, LbaRange, SectorSize};
 use volume::{ReadData, WRITE_BLOCKS_MAX};
 
 use crate::connection::Connection;
 use crate::frontend::target_name_of;
 use crate::incoming::extra_bytes;
-use crate::sense::{name_of, sense_of};
+use crate::sense::{completion_of, name_of};
 
 /// Blocks of the engine that one command moves. With smaller logical blocks it can touch one more.
 const TRANSFER_BLOCKS_MAX: u32 = 2048;
@@ -98,6 +99,12 @@ impl<W: World, D: Device> Connection<W, D> {
         {
             return Err(Completion::failed(sense));
         }
+        if is_there
+            && let Some(access) = scsi::access_of(&cdb)
+            && export.conflicts(self.host().map(Rc::as_ref), access)
+        {
+            return Err(Completion::refused(ScsiStatus::ReservationConflict));
+        }
         let operation =
             self.with_unit(&export, |unit| scsi::decode(&cdb, is_there.then_some(unit)));
         let operation = operation.map_err(Completion::failed)?;
@@ -109,7 +116,9 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         let is_partial = operation.may_be_partial();
         let fits = match &operation {
-            Operation::Unmap { .. } | Operation::ModeSelect { .. } => u64::from(writable) >= needed,
+            Operation::Unmap { .. } | Operation::ModeSelect { .. } | Operation::ReserveOut(_) => {
+                u64::from(writable) >= needed
+            }
             // A number of blocks that does not fit into its byte.
             Operation::CompareAndWrite(_) => u64::from(writable) == needed,
             _ => is_partial || needed == 0 || u64::from(writable) == needed,
@@ -138,7 +147,18 @@ impl<W: World, D: Device> Connection<W, D> {
         let (Some(export), Some(operation)) = (export, operation) else { return };
         let tag = self.slots.execute(task);
         match operation {
-            Operation::Nothing | Operation::Answer(_) | Operation::RequestSense { .. } => {
+            Operation::Reserve(command) => self.reserve(task, &export, command, 0),
+            Operation::ReserveOut(out) => {
+                let (data, _share) = self.slots.take_data(task);
+                match out.with_parameters(&data.as_bytes()[..wanted as usize]) {
+                    Ok(command) => self.reserve(task, &export, command, wanted.into()),
+                    Err(sense) => self.fail(task, sense),
+                }
+            }
+            Operation::Nothing
+            | Operation::Answer(_)
+            | Operation::RequestSense { .. }
+            | Operation::ReserveIn { .. } => {
                 let (connection, session) = (self.clone(), self.clone());
                 let call = move || connection.answer(task, operation);
                 self.core.run_in_turn(session, Some(&export), 0, call);
@@ -155,6 +175,13 @@ impl<W: World, D: Device> Connection<W, D> {
     fn answer(&self, task: TaskId, operation: Operation) {
         let bytes = match operation {
             Operation::Answer(bytes) => bytes,
+            Operation::ReserveIn { action, len } => {
+                let export = self.export.borrow().clone();
+                let answer = |state: &Reservations| scsi::reserve_in_answer(action, state);
+                let mut bytes = export.map_or_else(Vec::new, |it| it.with_reservations(answer));
+                bytes.truncate(len);
+                bytes
+            }
             Operation::RequestSense { len } => {
                 let sense = self.take_attention().unwrap_or(Sense::NO_SENSE);
                 let mut bytes = sense.encode().to_vec();
@@ -283,7 +310,7 @@ impl<W: World, D: Device> Connection<W, D> {
             Outcome::Data(data, share) => self.complete_read(task, &operation, &data, share),
             Outcome::Extents(_) => unreachable!("no request of this front end asks for extents"),
             Outcome::Failed(error) => {
-                self.fail(task, sense_of(&error, &operation, self.sector()));
+                self.complete_task(task, &completion_of(&error, &operation, self.sector()));
             }
             Outcome::Done => match self.next_request(task, &operation, wanted) {
                 Some(request) => self.submit_next(tag, request),
@@ -305,7 +332,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// Ends a command without data, and forgets it.
-    fn complete_task(&self, task: TaskId, completion: &Completion) {
+    pub(crate) fn complete_task(&self, task: TaskId, completion: &Completion) {
         if let Some(sense) = &completion.sense
             && self.is_open()
             && let Some(export) = self.export.borrow().as_ref()

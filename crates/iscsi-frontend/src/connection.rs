@@ -20,6 +20,7 @@ use iscsi_target::{CloseReason, Connection as Target, Step};
 use iscsi_wire::Sense;
 use iscsi_wire::pdu::{async_event, login_status};
 use local_sync::{Either, Notify, first_of};
+use reservation::{Host, Notice};
 use units::{Duration, Instant};
 use uuid::Uuid;
 
@@ -97,6 +98,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) asked: Cell<Uuid>,
     /// The volume that it has open.
     pub(crate) export: RefCell<Option<Rc<Export<W, D>>>>,
+    /// Its initiator, as reservations know it.
+    pub(crate) host: OnceCell<Rc<Host>>,
     /// Unit attentions that are not told yet.
     attentions: RefCell<VecDeque<Sense>>,
     end_reason: RefCell<Option<EndReason>>,
@@ -124,6 +127,7 @@ impl<W: World, D: Device> Connection<W, D> {
             candidate: RefCell::default(),
             asked: Cell::default(),
             export: RefCell::default(),
+            host: OnceCell::new(),
             attentions: RefCell::default(),
             end_reason: RefCell::default(),
             stream,
@@ -221,6 +225,7 @@ impl<W: World, D: Device> Connection<W, D> {
         if !self.is_open() {
             return;
         }
+        self.unlock();
         self.link.close();
         self.slots.clear();
         self.outbox.close();
@@ -467,6 +472,16 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         };
         self.note_end(reason);
         self.cut();
+    }
+
+    fn reservation_host(&self) -> Option<Rc<Host>> {
+        self.host().cloned()
+    }
+
+    fn on_reservations(&self, volume: ExportId, notices: &[Notice]) {
+        if self.has_open(volume) {
+            self.on_notices(notices);
+        }
     }
 
     fn on_tick(&self, now: Instant) {

@@ -17,6 +17,7 @@ mod frontend;
 mod incoming;
 mod login;
 mod options;
+mod reservations;
 mod secret;
 mod sense;
 mod tasks;

@@ -2,22 +2,37 @@
 
 use dataplane::IoError;
 use io_traits::DeviceError;
+use iscsi_target::Completion;
 use iscsi_target::scsi::Operation;
 use iscsi_wire::Sense;
+use iscsi_wire::sense::ScsiStatus;
 use units::{Lba, SectorSize};
 use volume::VolumeError;
 
-/// The sense data for a request that was not carried out. Every variant is named, so that a new error does not compile until
+/// The end of a command whose request was not carried out. Every variant is named, so that a new error does not compile until
 /// its sense is chosen.
-pub(crate) fn sense_of(error: &IoError, operation: &Operation, sector: SectorSize) -> Sense {
+pub(crate) fn completion_of(
+    error: &IoError,
+    operation: &Operation,
+    sector: SectorSize,
+) -> Completion {
     let changes = operation.changes();
     // The first logical block of the block, or of the command.
     let lba_of = |block: Lba| (block.0 * sector.per_block()).max(operation.lba().unwrap_or(0));
-    match error {
+    let sense = match error {
         IoError::Miscompare { offset_bytes } => Sense::MISCOMPARE.with_information(*offset_bytes),
         IoError::Write(error) => volume_sense(error, true, lba_of),
         IoError::Volume(error) => volume_sense(error, changes, lba_of),
-    }
+        IoError::ReservationConflict => {
+            return Completion::refused(ScsiStatus::ReservationConflict);
+        }
+    };
+    Completion::failed(sense)
+}
+
+/// The end of a command that changes something else than blocks.
+pub(crate) fn refused_change(error: &VolumeError) -> Completion {
+    Completion::failed(volume_sense(error, true, |block| block.0))
 }
 
 fn volume_sense(error: &VolumeError, changes: bool, lba_of: impl Fn(Lba) -> u64) -> Sense {
@@ -57,7 +72,7 @@ pub(crate) fn name_of(sense: &Sense) -> &'static str {
     NAMES.iter().find(|(known, _)| known.code == sense.code).map_or("Other", |(_, name)| name)
 }
 
-/// All that [`sense_of`] gives, by names for counters.
+/// All that [`completion_of`] gives, by names for counters.
 pub(crate) const NAMES: [(Sense, &str); 9] = [
     (Sense::LBA_OUT_OF_RANGE, "SCSI LBA Out of Range"),
     (Sense::INVALID_FIELD_IN_CDB, "SCSI Invalid Field in CDB"),

@@ -56,6 +56,7 @@ impl<W: World, D: Device> Connection<W, D> {
             | task_function::TARGET_COLD_RESET => {
                 self.abort_others(Sense::UNIT_RESET);
                 self.raise(Sense::UNIT_RESET);
+                self.export.borrow().iter().for_each(|export| export.unlock_all());
                 self.put(|target, _| target.abort_all())
             }
             task_function::TASK_REASSIGN | task_function::CLEAR_ACA => {

@@ -54,6 +54,27 @@ pub mod service_action_in {
     pub const GET_LBA_STATUS: u8 = 0x12;
 }
 
+/// Service actions of [`opcode::PERSISTENT_RESERVE_IN`].
+#[expect(missing_docs, reason = "named by the specification")]
+pub mod reserve_in {
+    pub const READ_KEYS: u8 = 0x00;
+    pub const READ_RESERVATION: u8 = 0x01;
+    pub const REPORT_CAPABILITIES: u8 = 0x02;
+    pub const READ_FULL_STATUS: u8 = 0x03;
+}
+
+/// Service actions of [`opcode::PERSISTENT_RESERVE_OUT`].
+#[expect(missing_docs, reason = "named by the specification")]
+pub mod reserve_out {
+    pub const REGISTER: u8 = 0x00;
+    pub const RESERVE: u8 = 0x01;
+    pub const RELEASE: u8 = 0x02;
+    pub const CLEAR: u8 = 0x03;
+    pub const PREEMPT: u8 = 0x04;
+    pub const PREEMPT_AND_ABORT: u8 = 0x05;
+    pub const REGISTER_AND_IGNORE: u8 = 0x06;
+}
+
 /// Service actions of [`opcode::MAINTENANCE_IN`].
 #[expect(missing_docs, reason = "named by the specification")]
 pub mod maintenance_in {

@@ -14,7 +14,8 @@ use nvme_target::{
 };
 use nvme_wire::log::FailureDomain;
 use nvme_wire::opcode::DataDirection;
-use nvme_wire::{ControllerInstance, Sqe};
+use nvme_wire::{ControllerInstance, Sqe, Status};
+use reservation::{Command, Reservations};
 use units::{BLOCK_SIZE, SectorSize};
 
 use crate::admission::Subject;
@@ -66,6 +67,10 @@ impl<W: World, D: Device> Backend for Figures<'_, W, D> {
     fn failure_domain(&self) -> Option<&FailureDomain> {
         let look_up = || self.export.and_then(|export| self.core.failure_domain(export));
         self.domain.get_or_init(look_up).as_deref()
+    }
+
+    fn reservations_persist(&self) -> bool {
+        self.export.is_some_and(|it| it.with_reservations(Reservations::is_persistent))
     }
 
     fn has_settled(&self) -> bool {
@@ -135,6 +140,13 @@ impl<W: World, D: Device> Connection<W, D> {
             AdminReply::Complete { status, result } => self.complete_command(slot, status, result),
             AdminReply::Data { bytes, zeroes } => self.return_data(slot, &bytes, zeroes, share),
             AdminReply::Pending => {}
+            AdminReply::Persist(is_persistent) => match association.subject.export() {
+                Some(export) => {
+                    let command = Command::Persist(is_persistent);
+                    self.change_reservations(slot, export, association, command);
+                }
+                None => self.complete_command(slot, Status::INVALID_FIELD.with_dnr(), 0),
+            },
             AdminReply::Reset { instance, id } => self.reset_other(association, instance, id),
         }
     }

@@ -20,6 +20,7 @@ use nvme_target::{
     ConnectRefusal, ConnectRequest, Controller, ControllerEvent, DiscoveryLog, Negotiated,
 };
 use nvme_wire::{ControllerInstance, Nqn, Sqe, Status};
+use reservation::Host;
 use units::{Instant, Lba};
 
 use crate::admission::Subject;
@@ -55,6 +56,8 @@ pub(crate) struct Association<W: World, D: Device> {
     pub(crate) controller: RefCell<Controller>,
     /// Who uses it.
     pub(crate) host: Nqn,
+    /// The same host, as reservations know it.
+    pub(crate) reservation_host: Rc<Host>,
     /// What is served.
     pub(crate) subject: Subject<W, D>,
     /// What its host sees of the discovery log, while that is kept (V2 of `discovery.rs`).
@@ -78,6 +81,7 @@ impl<W: World, D: Device> Association<W, D> {
     ) -> Rc<Self> {
         Rc::new(Self {
             host: *controller.host_nqn(),
+            reservation_host: Rc::new(Host::Nvme(controller.host_id().0)),
             controller: RefCell::new(controller),
             subject,
             log: RefCell::default(),

@@ -80,7 +80,10 @@ fn request_of(
             Request::compare_and_write(sector, range, expected, data)
         }
         IoCommand::Verify { range } => Request::verify(sector, range),
-        IoCommand::Hint | IoCommand::Disconnect => return Ok(None),
+        IoCommand::Hint
+        | IoCommand::Disconnect
+        | IoCommand::Reserve(_)
+        | IoCommand::ReservationReport { .. } => return Ok(None),
     }))
 }
 
@@ -111,7 +114,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.run_in_turn(export.as_deref(), len_bytes, move || connection.run_other(slot));
     }
 
-    fn run_in_turn(
+    pub(crate) fn run_in_turn(
         self: &Rc<Self>,
         export: Option<&Export<W, D>>,
         len_bytes: u32,
@@ -124,6 +127,15 @@ impl<W: World, D: Device> Connection<W, D> {
         let payload = self.take_payload(slot);
         let prepared = payload.as_ref().and_then(|payload| payload.command);
         let decoded = prepared.map_or_else(|| self.decode_io(slot, queue), Ok);
+        match decoded {
+            Ok(IoCommand::Reserve(change)) => {
+                return self.reserve(slot, queue, change, payload.as_ref());
+            }
+            Ok(IoCommand::ReservationReport { len_bytes }) => {
+                return self.report_reservations(slot, queue, len_bytes);
+            }
+            _ => {}
+        }
         let request = decoded.and_then(|command| {
             let request = request_of(command, payload, queue.sector, || self.view(&queue.export))?;
             Ok((command, request))

@@ -23,6 +23,7 @@ use io_traits::{BufferSlice, Device, Stream, StreamError, World};
 use local_sync::{Either, Notify, first_of};
 use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
+use reservation::{Host, Notice};
 use situations::{Situation, situation_if};
 use units::{Duration, Instant, SectorSize};
 
@@ -536,6 +537,19 @@ impl<W: World, D: Device> Session for Connection<W, D> {
             && let Some(export) = association.subject.export()
         {
             association.on_volume(export, event);
+        }
+    }
+
+    fn reservation_host(&self) -> Option<Rc<Host>> {
+        match &*self.role.borrow() {
+            Role::Io(queue) => Some(queue.association.reservation_host.clone()),
+            Role::New | Role::Admin(_) => None,
+        }
+    }
+
+    fn on_reservations(&self, volume: ExportId, notices: &[Notice]) {
+        if let Some(association) = self.association_of(volume) {
+            association.on_reservations(notices);
         }
     }
 

@@ -73,6 +73,10 @@ impl<W: World, D: Device> Connection<W, D> {
                 self.fail(first, &error, None);
                 self.complete_command(second, failed, 0);
             }
+            Err(IoError::ReservationConflict) => {
+                let statuses = (Status::RESERVATION_CONFLICT.with_dnr(), failed);
+                self.complete_halves([first, second], statuses);
+            }
             // What the comparison found is true, whatever became of the write (NVM, clause 2.1.3.1).
             Err(IoError::Write(error)) => {
                 self.complete_command(first, Status::SUCCESS, 0);

@@ -27,6 +27,9 @@ impl<W: World, D: Device> Connection<W, D> {
             (None, Err(IoError::Volume(error))) => self.fail(slot, &error, None),
             // It fails as the write that was a part of it.
             (None, Err(IoError::Write(error))) => self.fail(slot, &error, Some(IoOpcode::WRITE)),
+            (None, Err(IoError::ReservationConflict)) => {
+                self.complete_command(slot, Status::RESERVATION_CONFLICT.with_dnr(), 0);
+            }
             (None, Err(IoError::Miscompare { offset_bytes })) => {
                 self.complete_difference(slot, offset_bytes);
             }

@@ -46,8 +46,8 @@ fn device_status(error: DeviceError, opcode: u8) -> Status {
     }
 }
 
-/// All that [`nvme_status`] gives, and what a comparison ends with.
-pub(crate) const ENGINE_STATUSES: [Status; 9] = [
+/// All that [`nvme_status`] gives, and what comparisons and reservations end commands with.
+pub(crate) const ENGINE_STATUSES: [Status; 10] = [
     Status::LBA_OUT_OF_RANGE,
     Status::INVALID_FIELD,
     Status::CAPACITY_EXCEEDED,
@@ -57,6 +57,7 @@ pub(crate) const ENGINE_STATUSES: [Status; 9] = [
     Status::NAMESPACE_NOT_READY,
     Status::INTERNAL_ERROR,
     Status::COMPARE_FAILURE,
+    Status::RESERVATION_CONFLICT,
 ];
 
 /// What other commands than I/O end with, as a rule.

@@ -6,6 +6,8 @@ use nvme_wire::sqe::{Fuse, NSID_ALL};
 use nvme_wire::{FabricsType, IoOpcode, Sqe, Status, fabrics};
 use units::{Lba, LbaRange, MetadataSize, SectorSize};
 
+use crate::reservation::{ReservationChange, decode_reservation};
+
 /// The only namespace of every subsystem.
 pub const NSID: u32 = 1;
 /// Reserved flags of a command.
@@ -79,6 +81,13 @@ pub enum IoCommand {
         /// The blocks.
         range: LbaRange,
     },
+    /// Change reservations.
+    Reserve(ReservationChange),
+    /// Return reservations.
+    ReservationReport {
+        /// Bytes to return.
+        len_bytes: u32,
+    },
     /// Complete with success, then end the queue: close the connection.
     Disconnect,
 }
@@ -97,6 +106,10 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
             | IoOpcode::COMPARE
             | IoOpcode::VERIFY
             | IoOpcode::COMPARE_AND_WRITE
+            | IoOpcode::RESERVATION_REGISTER
+            | IoOpcode::RESERVATION_REPORT
+            | IoOpcode::RESERVATION_ACQUIRE
+            | IoOpcode::RESERVATION_RELEASE
     );
     if !is_known {
         return if sqe.opcode == fabrics::OPCODE {
@@ -121,6 +134,10 @@ pub fn decode_io(sqe: &Sqe, namespace: &NamespaceView) -> Result<IoCommand, Stat
     match opcode {
         IoOpcode::FLUSH => Ok(IoCommand::Flush),
         IoOpcode::DATASET_MANAGEMENT => decode_dataset_management(sqe, namespace),
+        IoOpcode::RESERVATION_REGISTER
+        | IoOpcode::RESERVATION_REPORT
+        | IoOpcode::RESERVATION_ACQUIRE
+        | IoOpcode::RESERVATION_RELEASE => decode_reservation(opcode, sqe),
         _ => decode_block_command(opcode, sqe, namespace),
     }
 }

@@ -8,6 +8,7 @@
 //! - [`Controller`]: what the connections of one association share: properties, features, log
 //!   pages, events, keep alive. Answers every admin command.
 //! - [`io`]: I/O commands, checked against the namespace.
+//! - [`ReservationChange`]: commands that change reservations.
 //! - [`ReceivedBlocks`]: checksums of a write's blocks, taken while its bytes are copied.
 //!
 //! ```text
@@ -32,6 +33,7 @@ pub mod controller;
 pub mod io;
 mod outbox;
 mod payload;
+mod reservation;
 pub mod sabotage;
 
 pub use connect::{ConnectRefusal, ConnectRequest, Negotiated};
@@ -43,3 +45,4 @@ pub use controller::{
 pub use io::{IoCommand, NamespaceView, deallocate_ranges, decode_fused, decode_io};
 pub use outbox::Outbox;
 pub use payload::{ReceivedBlocks, digest_of_blocks};
+pub use reservation::{ReservationChange, reservation_report, reservation_status};

@@ -22,6 +22,8 @@ impl AsyncEvent {
     pub const TYPE_NOTICE: u8 = 2;
     /// Type: immediate.
     pub const TYPE_IMMEDIATE: u8 = 3;
+    /// Type: specific to the I/O command set.
+    pub const TYPE_COMMAND_SET: u8 = 6;
 
     /// Notice: attributes of an attached namespace changed, such as its size.
     pub const NAMESPACE_ATTRIBUTE_CHANGED: Self =
@@ -32,6 +34,12 @@ impl AsyncEvent {
     /// Notice: the discovery log page changed.
     pub const DISCOVERY_CHANGED: Self =
         Self { event_type: Self::TYPE_NOTICE, information: 0xF0, lid: Lid::DISCOVERY };
+    /// The I/O command set's: a reservation notification can be read.
+    pub const RESERVATION_NOTIFICATION: Self = Self {
+        event_type: Self::TYPE_COMMAND_SET,
+        information: 0x00,
+        lid: Lid::RESERVATION_NOTIFICATION,
+    };
     /// Health: the subsystem's reliability is degraded.
     pub const RELIABILITY: Self =
         Self { event_type: Self::TYPE_HEALTH, information: 0x00, lid: Lid::HEALTH };
@@ -67,6 +75,7 @@ mod tests {
         assert_eq!(AsyncEvent::DISCOVERY_CHANGED.encode(), 0x0070_F002);
         assert_eq!(AsyncEvent::RELIABILITY.encode(), 0x0002_0001);
         assert_eq!(AsyncEvent::SPARE_BELOW_THRESHOLD.encode(), 0x0002_0201);
+        assert_eq!(AsyncEvent::RESERVATION_NOTIFICATION.encode(), 0x0080_0006);
         assert_eq!(AsyncEvent::decode(0x0004_0002), AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
     }
 }

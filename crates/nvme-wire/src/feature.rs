@@ -85,6 +85,9 @@ pub const ASYNC_CONFIG_ANA_CHANGE: u32 = 1 << 11;
 pub const ASYNC_CONFIG_DISCOVERY_CHANGE: u32 = 1 << 31;
 /// Volatile Write Cache: Write Cache Enable.
 pub const VOLATILE_WRITE_CACHE_ENABLE: u32 = 1 << 0;
+/// Reservation Persistence: Persist Through Power Loss.
+pub const RESERVATION_PERSISTS: u32 = 1 << 0;
+
 /// Length of the data of Host Behavior Support.
 pub const HOST_BEHAVIOR_LEN: u32 = 512;
 /// Host Identifier, dword 11: the 128-bit form.

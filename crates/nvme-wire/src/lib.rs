@@ -27,6 +27,7 @@ pub mod nqn;
 pub mod opcode;
 pub mod pdu;
 pub mod property;
+pub mod reservation;
 pub mod sgl;
 pub mod sqe;
 pub mod status;

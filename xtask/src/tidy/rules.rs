@@ -31,6 +31,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "auth",
             "access",
+            "reservation",
             "cluster",
             "nvme-target",
             "nbd-server",

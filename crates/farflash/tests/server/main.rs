@@ -45,6 +45,7 @@ mod refusals;
 mod reload;
 mod replug;
 mod reproduce;
+mod reserving;
 mod restored;
 mod rotating;
 mod sectors;

@@ -1,5 +1,6 @@
 //! A core behind the iSCSI front end, in a simulation, before a strict initiator (`strict.rs`).
 
+mod reserving;
 mod strict;
 
 use std::future::Future;

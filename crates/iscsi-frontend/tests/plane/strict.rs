@@ -79,6 +79,20 @@ impl Initiator {
         Ok(initiator)
     }
 
+    /// A session to `target` of another port of the initiator, which is in its ISID.
+    pub(crate) async fn open_from_port(
+        world: &SimWorld,
+        portal: SocketAddr,
+        target: &str,
+        port: u8,
+    ) -> Self {
+        let mut initiator = Self::connect(world, portal).await;
+        initiator.isid[5] = port;
+        let names = [("InitiatorName", "iqn.2026-01.com.example:host"), ("TargetName", target)];
+        initiator.log_in(&names, None).await.expect("it may open it");
+        initiator
+    }
+
     /// A discovery session.
     pub(crate) async fn discover(
         world: &SimWorld,

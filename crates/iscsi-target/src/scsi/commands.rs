@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use iscsi_wire::cdb::{maintenance_in, opcode, service_action_in};
+use iscsi_wire::cdb::{maintenance_in, opcode, reserve_in, reserve_out, service_action_in};
 use iscsi_wire::{Cdb, Sense};
 
 /// A command that there is.
@@ -47,6 +47,8 @@ pub const SUPPORTED: &[Supported] = &[
     plain(&[opcode::WRITE_6, 0x1F, 0xFF, 0xFF, 0xFF, 0x07]),
     plain(&[opcode::INQUIRY, 1, 0xFF, 0xFF, 0xFF, 0x07]),
     plain(&[opcode::MODE_SELECT_6, 0x11, 0, 0, 0xFF, 0x07]),
+    plain(&[opcode::RESERVE_6, 0x13, 0, 0, 0, 0x07]),
+    plain(&[opcode::RELEASE_6, 0x13, 0, 0, 0, 0x07]),
     plain(&[opcode::MODE_SENSE_6, 0x08, 0xFF, 0xFF, 0xFF, 0x07]),
     plain(&[opcode::START_STOP_UNIT, 1, 0, 0x0F, 0xF7, 0x07]),
     plain(&[opcode::PREVENT_ALLOW, 0, 0, 0, 0x03, 0x07]),
@@ -59,7 +61,53 @@ pub const SUPPORTED: &[Supported] = &[
     blocks!(10, opcode::WRITE_SAME_10, 0xF8),
     plain(&[opcode::UNMAP, 1, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07]),
     plain(&[opcode::MODE_SELECT_10, 0x11, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07]),
+    plain(&[opcode::RESERVE_10, 0x13, 0, 0, 0, 0, 0, 0, 0, 0x07]),
+    plain(&[opcode::RELEASE_10, 0x13, 0, 0, 0, 0, 0, 0, 0, 0x07]),
     plain(&[opcode::MODE_SENSE_10, 0x18, 0xFF, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0x07]),
+    with_action(
+        reserve_in::READ_KEYS,
+        &[opcode::PERSISTENT_RESERVE_IN, 0x1F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_in::READ_RESERVATION,
+        &[opcode::PERSISTENT_RESERVE_IN, 0x1F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_in::REPORT_CAPABILITIES,
+        &[opcode::PERSISTENT_RESERVE_IN, 0x1F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_in::READ_FULL_STATUS,
+        &[opcode::PERSISTENT_RESERVE_IN, 0x1F, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::REGISTER,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::RESERVE,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::RELEASE,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::CLEAR,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::PREEMPT,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::PREEMPT_AND_ABORT,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
+    with_action(
+        reserve_out::REGISTER_AND_IGNORE,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
     blocks!(16, opcode::READ_16, 0xF8),
     plain(&[
         opcode::COMPARE_AND_WRITE,

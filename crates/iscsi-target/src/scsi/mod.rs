@@ -7,15 +7,18 @@ pub mod commands;
 mod inquiry;
 mod mode;
 mod parameters;
+mod reservations;
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use iscsi_wire::cdb::{maintenance_in, opcode, service_action_in};
 use iscsi_wire::{Cdb, Sense};
+use reservation::Command;
 
 pub use mode::check_mode_select;
 pub use parameters::unmap_ranges;
+pub use reservations::{ReserveOut, access_of, notice_sense, refusal_sense, reserve_in_answer};
 
 /// Ranges of one UNMAP.
 pub const UNMAP_RANGES_MAX: u16 = 256;
@@ -99,6 +102,17 @@ pub enum Operation {
         /// It has the ten bytes' form.
         is_ten: bool,
     },
+    /// Return registrations or the reservation.
+    ReserveIn {
+        /// The service action.
+        action: u8,
+        /// Bytes that are wanted.
+        len: usize,
+    },
+    /// Change them as the parameters say.
+    ReserveOut(ReserveOut),
+    /// Change them.
+    Reserve(Command),
 }
 
 /// Data that VERIFY compares with.
@@ -134,6 +148,7 @@ impl Operation {
             }
             Self::CompareAndWrite(extent) => 2 * bytes(extent.blocks),
             Self::Unmap { len } | Self::ModeSelect { len, .. } => u64::from(*len),
+            Self::ReserveOut(command) => command.len_bytes().into(),
             _ => 0,
         }
     }
@@ -189,6 +204,9 @@ pub fn decode(cdb: &Cdb, unit: Option<&Unit<'_>>) -> Result<Operation, Sense> {
     if cdb.control() & 0x07 != 0 {
         let at = cdb.len_bytes().unwrap_or(6) - 1;
         return Err(Sense::invalid_cdb(u16::try_from(at).unwrap_or(0)));
+    }
+    if let Some(operation) = reservations::decode(cdb) {
+        return operation;
     }
     match cdb.opcode() {
         opcode::TEST_UNIT_READY => Ok(Operation::Nothing),

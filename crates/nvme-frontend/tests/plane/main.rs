@@ -12,6 +12,7 @@ mod hanging;
 mod hostile;
 mod metadata;
 mod pressure;
+mod reserving;
 mod restricting;
 mod returning;
 mod serving;

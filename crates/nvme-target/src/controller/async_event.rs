@@ -8,11 +8,18 @@ use nvme_wire::feature::{
     ASYNC_CONFIG_DISCOVERY_CHANGE, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, ASYNC_CONFIG_SMART,
 };
 use nvme_wire::log::{CRITICAL_SPARE, CRITICAL_TEMPERATURE};
+use nvme_wire::reservation::ReservationNotification;
+use reservation::NoticeKind;
+use zerocopy::FromZeros;
 
 use crate::SlotId;
+use crate::io::NSID;
 
 /// Asynchronous Event Requests that may wait (AERL, converted from 0's based).
 pub const AERS_MAX: usize = 4;
+
+/// Reservation Notification log pages that wait to be read.
+const RESERVATION_PAGES_MAX: usize = 64;
 
 /// An Asynchronous Event Request that is to be completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,8 +73,55 @@ pub(super) struct AsyncEvents {
     warnings: Warnings,
     namespace: Notice,
     discovery: DiscoveryNotice,
+    reservations: ReservationNotices,
     /// The namespace belongs on the changed namespace list.
     namespace_is_listed: bool,
+}
+
+/// Effects of other hosts' commands on the controller's host: one log page for each.
+#[derive(Debug, Default)]
+struct ReservationNotices {
+    /// Count and type of each log page that was not read, oldest first.
+    pages: VecDeque<(u64, u8)>,
+    /// Log pages so far.
+    count: u64,
+    event: Notice,
+}
+
+impl ReservationNotices {
+    fn note(&mut self, kind: NoticeKind, mask: u32) {
+        let kind = match kind {
+            NoticeKind::RegistrationPreempted => ReservationNotification::REGISTRATION_PREEMPTED,
+            NoticeKind::ReservationReleased => ReservationNotification::RESERVATION_RELEASED,
+            NoticeKind::ReservationPreempted => ReservationNotification::RESERVATION_PREEMPTED,
+        };
+        if mask & 1 << kind != 0 {
+            return;
+        }
+        // The host sees from the count that one is missing.
+        self.count += 1;
+        if self.pages.len() < RESERVATION_PAGES_MAX {
+            self.pages.push_back((self.count, kind));
+        }
+        self.event.raise();
+    }
+
+    /// The oldest page. It is gone then, but for a host that retains the event.
+    fn read(&mut self, retain: bool) -> ReservationNotification {
+        let page = if retain { self.pages.front().copied() } else { self.pages.pop_front() };
+        let left = self.pages.len() - usize::from(retain && page.is_some());
+        if !retain {
+            self.event = Notice { is_pending: left > 0, is_masked: false };
+        }
+        let Some((count, kind)) = page else { return ReservationNotification::new_zeroed() };
+        ReservationNotification {
+            count: count.into(),
+            kind,
+            available: u8::try_from(left).unwrap_or(u8::MAX),
+            nsid: NSID.into(),
+            ..FromZeros::new_zeroed()
+        }
+    }
 }
 
 impl Notice {
@@ -164,6 +218,7 @@ impl AsyncEvents {
         self.warnings = Warnings::default();
         self.namespace.clear();
         self.discovery = DiscoveryNotice::default();
+        self.reservations = ReservationNotices::default();
         self.namespace_is_listed = false;
     }
 
@@ -193,6 +248,16 @@ impl AsyncEvents {
     /// The SMART / Health log was read without "retain".
     pub(super) fn health_log_read(&mut self) {
         self.warnings.is_masked = false;
+    }
+
+    /// A command of another host concerned the controller's, which does not want to hear of the kinds in `mask`.
+    pub(super) fn reservation_noticed(&mut self, kind: NoticeKind, mask: u32) {
+        self.reservations.note(kind, mask);
+    }
+
+    /// The Reservation Notification log page. Reading it without "retain" clears the event.
+    pub(super) fn read_reservation_notice(&mut self, retain: bool) -> ReservationNotification {
+        self.reservations.read(retain)
     }
 
     pub(super) fn discovery_changed(&mut self) {
@@ -229,6 +294,8 @@ impl AsyncEvents {
             AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED
         } else if self.discovery.take(config & ASYNC_CONFIG_DISCOVERY_CHANGE != 0) {
             AsyncEvent::DISCOVERY_CHANGED
+        } else if self.reservations.event.take(true) {
+            AsyncEvent::RESERVATION_NOTIFICATION
         } else {
             return None;
         };

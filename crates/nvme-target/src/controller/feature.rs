@@ -3,18 +3,20 @@
 use nvme_wire::feature::{
     ASYNC_CONFIG_DISCOVERY_CHANGE, ASYNC_CONFIG_NAMESPACE_ATTRIBUTE, ASYNC_CONFIG_SMART,
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE, Fid, GetFeatures, HOST_BEHAVIOR_LEN,
-    HOST_IDENTIFIER_EXTENDED, NumberOfQueues, Select, SetFeatures, VOLATILE_WRITE_CACHE_ENABLE,
+    HOST_IDENTIFIER_EXTENDED, NumberOfQueues, RESERVATION_PERSISTS, Select, SetFeatures,
+    VOLATILE_WRITE_CACHE_ENABLE,
 };
+use nvme_wire::reservation::ReservationNotification;
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{Sqe, Status};
 use units::Instant;
 
 use super::identify::KAS_100MS;
-use super::{AdminReply, Controller, ControllerKind, KATO_DEFAULT_MS};
+use super::{AdminReply, Backend, Controller, ControllerKind, KATO_DEFAULT_MS};
 use crate::io::NSID;
 
 /// Features of an I/O controller. Volatile Write Cache only where there is one.
-pub(super) const SUPPORTED: [Fid; 11] = [
+pub(super) const SUPPORTED: [Fid; 13] = [
     Fid::ARBITRATION,
     Fid::POWER_MANAGEMENT,
     Fid::TEMPERATURE_THRESHOLD,
@@ -26,6 +28,8 @@ pub(super) const SUPPORTED: [Fid; 11] = [
     Fid::KEEP_ALIVE_TIMER,
     Fid::HOST_BEHAVIOR,
     Fid::HOST_IDENTIFIER,
+    Fid::RESERVATION_MASK,
+    Fid::RESERVATION_PERSISTENCE,
 ];
 /// Features of a discovery controller.
 const SUPPORTED_BY_DISCOVERY: [Fid; 3] =
@@ -58,6 +62,7 @@ pub(super) struct Features {
     queues: Option<NumberOfQueues>,
     write_atomicity: u32,
     host_behavior: [u8; HOST_BEHAVIOR_LEN as usize],
+    reservation_mask: u32,
 }
 
 impl Features {
@@ -73,12 +78,18 @@ impl Features {
             queues: None,
             write_atomicity: 0,
             host_behavior: [0; HOST_BEHAVIOR_LEN as usize],
+            reservation_mask: 0,
         }
     }
 
     /// Back to the defaults, but for the keep alive timer, which belongs to the connection.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.kato_ms, self.has_write_cache);
+    }
+
+    /// The kinds of reservation notifications that the host does not want.
+    pub(super) fn reservation_mask(&self) -> u32 {
+        self.reservation_mask
     }
 
     pub(super) fn kato_ms(&self) -> u32 {
@@ -116,8 +127,15 @@ fn value_refused(fid: Fid) -> u32 {
         Fid::ERROR_RECOVERY => 0xFFFF_0000,
         Fid::VOLATILE_WRITE_CACHE => !VOLATILE_WRITE_CACHE_ENABLE,
         Fid::WRITE_ATOMICITY => !DISABLE_NORMAL,
+        Fid::RESERVATION_MASK => !ReservationNotification::MASK_BITS,
+        Fid::RESERVATION_PERSISTENCE => !RESERVATION_PERSISTS,
         _ => 0,
     }
+}
+
+/// Returns whether a feature has a value for each namespace.
+fn is_per_namespace(fid: Fid) -> bool {
+    matches!(fid, Fid::ERROR_RECOVERY | Fid::RESERVATION_MASK | Fid::RESERVATION_PERSISTENCE)
 }
 
 /// Whether a host may say this of itself: its bytes 0 to 3 are 0 or 1 each, and of formats of the Copy command, which
@@ -129,6 +147,11 @@ fn may_be_behavior(behavior: &[u8; HOST_BEHAVIOR_LEN as usize]) -> bool {
 /// Rounds up to the granularity that Identify states (KAS).
 fn round_kato(kato_ms: u32) -> u32 {
     kato_ms.checked_next_multiple_of(u32::from(KAS_100MS) * 100).unwrap_or(kato_ms)
+}
+
+/// A value of a namespace is that of one.
+fn require_namespace(nsid: u32) -> Result<(), Status> {
+    if nsid == NSID { Ok(()) } else { Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()) }
 }
 
 impl Controller {
@@ -143,7 +166,11 @@ impl Controller {
         if is_supported { Ok(()) } else { Err(Status::INVALID_FIELD.with_dnr()) }
     }
 
-    pub(super) fn get_features(&mut self, sqe: &Sqe) -> Result<AdminReply, Status> {
+    pub(super) fn get_features(
+        &mut self,
+        sqe: &Sqe,
+        backend: &dyn Backend,
+    ) -> Result<AdminReply, Status> {
         let get = GetFeatures::decode(sqe);
         self.require_feature(get.fid)?;
         if sqe.cdw10.get() & GET_RESERVED != 0 {
@@ -153,6 +180,10 @@ impl Controller {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
         }
         match get.select {
+            Select::Current if get.fid == Fid::RESERVATION_PERSISTENCE => {
+                require_namespace(get.nsid)?;
+                Ok(AdminReply::success(backend.reservations_persist().into()))
+            }
             Select::Current => self.current_value(&get, sqe.dptr.length.get()),
             // What cannot be saved has its default value as its saved one.
             Select::Default | Select::Saved => {
@@ -169,7 +200,7 @@ impl Controller {
                 let is_fixed = matches!(get.fid, Fid::POWER_MANAGEMENT | Fid::HOST_IDENTIFIER);
                 let changeable = if is_fixed { 0 } else { CAPABILITY_CHANGEABLE };
                 let per_namespace =
-                    if get.fid == Fid::ERROR_RECOVERY { CAPABILITY_NAMESPACE } else { 0 };
+                    if is_per_namespace(get.fid) { CAPABILITY_NAMESPACE } else { 0 };
                 Ok(AdminReply::success(u64::from(changeable | per_namespace)))
             }
             Select::Reserved => Err(Status::INVALID_FIELD.with_dnr()),
@@ -191,6 +222,10 @@ impl Controller {
                 features.queues.unwrap_or(all).encode()
             }
             Fid::WRITE_ATOMICITY => features.write_atomicity,
+            Fid::RESERVATION_MASK => {
+                require_namespace(get.nsid)?;
+                features.reservation_mask
+            }
             Fid::ASYNC_EVENT_CONFIG => self.events.config(),
             Fid::KEEP_ALIVE_TIMER => features.kato_ms,
             Fid::HOST_BEHAVIOR => {
@@ -226,8 +261,11 @@ impl Controller {
             return Err(Status::FEATURE_NOT_SAVEABLE.with_dnr());
         }
         match set.nsid {
+            0 if set.fid == Fid::RESERVATION_PERSISTENCE => {
+                return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr());
+            }
             0 | NSID_ALL => {}
-            NSID if set.fid == Fid::ERROR_RECOVERY => {}
+            NSID if is_per_namespace(set.fid) => {}
             NSID => return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.with_dnr()),
             _ => return Err(Status::INVALID_NAMESPACE_OR_FORMAT.with_dnr()),
         }
@@ -249,6 +287,10 @@ impl Controller {
             Fid::VOLATILE_WRITE_CACHE => features.write_cache = value,
             Fid::NUMBER_OF_QUEUES => return self.set_number_of_queues(value),
             Fid::WRITE_ATOMICITY => features.write_atomicity = value,
+            Fid::RESERVATION_MASK => features.reservation_mask = value,
+            Fid::RESERVATION_PERSISTENCE => {
+                return Ok(AdminReply::Persist(value & RESERVATION_PERSISTS != 0));
+            }
             Fid::ASYNC_EVENT_CONFIG => return self.set_async_event_config(value),
             Fid::KEEP_ALIVE_TIMER => {
                 // The transport requires the timer: once a host has one, it cannot do without.

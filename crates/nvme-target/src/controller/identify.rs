@@ -12,10 +12,11 @@ use nvme_wire::identify::{
     NMIC_SHARED, NSFEAT_ATOMICS, NSFEAT_OPTIMAL_PERFORMANCE, NSFEAT_THIN, NSTAT_READY,
     NamespaceDescriptor, NamespaceIdList, NvmCommandSetController, NvmCommandSetNamespace,
     OAES_DISCOVERY_CHANGE, OAES_NAMESPACE_ATTRIBUTE, ONCS_COMPARE, ONCS_DATASET_MANAGEMENT,
-    ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED, SGLS_TRANSPORT,
-    VENDOR_COMPARE_AND_WRITE, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT, command_set_vectors,
-    encode_descriptors, set_ascii, vendor_field,
+    ONCS_RESERVATIONS, ONCS_SAVE_FIELD, ONCS_VERIFY, ONCS_WRITE_ZEROES, SGLS_BYTE_ALIGNED,
+    SGLS_TRANSPORT, VENDOR_COMPARE_AND_WRITE, VWC_FLUSH_ALL_NAMESPACES, VWC_PRESENT,
+    command_set_vectors, encode_descriptors, set_ascii, vendor_field,
 };
+use nvme_wire::reservation::RESCAP_ALL;
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{Sqe, Status};
 use units::BLOCK_SIZE;
@@ -153,6 +154,7 @@ impl Controller {
             | ONCS_DATASET_MANAGEMENT
             | ONCS_WRITE_ZEROES
             | ONCS_SAVE_FIELD
+            | ONCS_RESERVATIONS
             | ONCS_VERIFY)
             .into();
         identify.fuses = FUSES_COMPARE_AND_WRITE.into();
@@ -184,6 +186,7 @@ impl Controller {
         identify.nuse = namespace.used_blocks.min(namespace.blocks).into();
         identify.nsfeat = NSFEAT_THIN | NSFEAT_ATOMICS;
         identify.nmic = NMIC_SHARED;
+        identify.rescap = RESCAP_ALL;
         identify.dlfeat = DLFEAT_READS_ZEROES | DLFEAT_DEALLOCATE_WRITE_ZEROES;
         identify.nawun = atomic.into();
         identify.nawupf = atomic.into();
@@ -227,6 +230,7 @@ fn independent_namespace(nsid: u32, backend: &dyn Backend) -> Result<Vec<u8>, St
     require_nsid(nsid)?;
     let mut identify = CommandSetIndependentNamespace::new_zeroed();
     identify.nmic = NMIC_SHARED;
+    identify.rescap = RESCAP_ALL;
     identify.nsattr = u8::from(backend.namespace().read_only);
     identify.nstat = NSTAT_READY;
     Ok(identify.as_bytes().to_vec())

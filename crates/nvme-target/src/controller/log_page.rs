@@ -10,6 +10,7 @@ use nvme_wire::log::{
     ChangedNamespaces, CommandEffects, EFFECT_CSUPP, EFFECT_LBCC, ErrorLogEntry, FailureDomainLog,
     FirmwareSlots, GetLogPage, Lid, SmartHealth, data_units,
 };
+use nvme_wire::reservation::ReservationNotification;
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, IoOpcode, Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
@@ -49,7 +50,7 @@ impl LogPage {
 
 /// All log pages but that of discovery, of which only the part that is asked for is made. A discovery controller has the
 /// first.
-const LOG_PAGES: [LogPage; 9] = [
+const LOG_PAGES: [LogPage; 10] = [
     LogPage::new(Lid::SUPPORTED, SUPPORT_TABLE_LEN, |controller, _, backend| {
         support_table(controller.log_pages(backend).map(|lid| (lid.0, LSUPP)))
     }),
@@ -69,6 +70,11 @@ const LOG_PAGES: [LogPage; 9] = [
         let is_listed = controller.events.read_changed_namespaces(get.rae);
         ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
     }),
+    LogPage::new(
+        Lid::RESERVATION_NOTIFICATION,
+        size_of::<ReservationNotification>(),
+        |controller, get, _| controller.events.read_reservation_notice(get.rae).as_bytes().to_vec(),
+    ),
     LogPage::new(Lid::COMMAND_EFFECTS, size_of::<CommandEffects>(), |_, _, _| {
         command_effects().as_bytes().to_vec()
     }),
@@ -309,7 +315,16 @@ fn command_effects() -> CommandEffects {
     ] {
         effects.admin[usize::from(opcode.0)] = EFFECT_CSUPP.into();
     }
-    for opcode in [IoOpcode::FLUSH, IoOpcode::READ, IoOpcode::COMPARE, IoOpcode::VERIFY] {
+    for opcode in [
+        IoOpcode::FLUSH,
+        IoOpcode::READ,
+        IoOpcode::COMPARE,
+        IoOpcode::VERIFY,
+        IoOpcode::RESERVATION_REGISTER,
+        IoOpcode::RESERVATION_REPORT,
+        IoOpcode::RESERVATION_ACQUIRE,
+        IoOpcode::RESERVATION_RELEASE,
+    ] {
         effects.io[usize::from(opcode.0)] = EFFECT_CSUPP.into();
     }
     for opcode in [

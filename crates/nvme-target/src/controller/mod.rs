@@ -28,6 +28,7 @@ use nvme_wire::io::Abort;
 use nvme_wire::log::{ErrorLogEntry, FailureDomain};
 use nvme_wire::property::{Cc, Csts};
 use nvme_wire::{AdminOpcode, ControllerInstance, FabricsType, HostId, Nqn, Sqe, Status, fabrics};
+use reservation::NoticeKind;
 use units::{Duration, Instant, MetadataSize, SectorSize};
 use zerocopy::FromZeros;
 
@@ -119,6 +120,11 @@ pub trait Backend {
         None
     }
 
+    /// Returns whether reservations of the namespace outlive a restart.
+    fn reservations_persist(&self) -> bool {
+        false
+    }
+
     /// Whether nothing is under way any more that the controller's host sent before it was enabled (K6).
     fn has_settled(&self) -> bool {
         true
@@ -149,6 +155,8 @@ pub enum AdminReply {
     },
     /// It waits for an event; [`Controller::poll_event`] will name its slot.
     Pending,
+    /// Make reservations of the namespace outlive a restart, or not, durably; then complete the command with how that ended.
+    Persist(bool),
     /// End a controller, if it is there and [`Controller::may_reset`] it. When nothing of it is under way any more, or it
     /// is not there, ask [`Controller::reset_ended`] which command to complete with success and
     /// [`nvme_wire::CrossControllerReset::DONE`].
@@ -383,7 +391,7 @@ impl Controller {
         match AdminOpcode(sqe.opcode) {
             AdminOpcode::IDENTIFY => self.identify(sqe, backend),
             AdminOpcode::GET_LOG_PAGE => self.get_log_page(sqe, backend),
-            AdminOpcode::GET_FEATURES => self.get_features(sqe),
+            AdminOpcode::GET_FEATURES => self.get_features(sqe, backend),
             AdminOpcode::SET_FEATURES => self.set_features(now, sqe, data),
             AdminOpcode::KEEP_ALIVE => {
                 self.keep_alive(now);
@@ -454,6 +462,17 @@ impl Controller {
     /// Says what the critical warnings are now, as in [`Health::critical_warning`].
     pub fn on_warnings(&mut self, warnings: u8) {
         self.events.note_warnings(warnings);
+    }
+
+    /// Says that a command of another host concerned this one's registration or a reservation.
+    pub fn on_reservation(&mut self, notice: NoticeKind) {
+        self.events.reservation_noticed(notice, self.features.reservation_mask());
+    }
+
+    /// The host's identifier, by which reservations know it.
+    #[must_use]
+    pub fn host_id(&self) -> HostId {
+        self.host_id
     }
 
     /// Says that the discovery log changed.

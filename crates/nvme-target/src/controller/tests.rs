@@ -413,7 +413,7 @@ fn identify_controller_says_what_is_true() {
     assert_ne!(identify.kas.get(), 0, "the Linux host insists on keep alive");
     assert_eq!(identify.sgls.get() & 3, 1, "and on SGLs");
     assert_eq!(identify.sgls.get() >> 20, 0b10, "transport descriptors, no in-capsule offsets");
-    assert_eq!(identify.oncs.get(), 0x9D);
+    assert_eq!(identify.oncs.get(), 0xBD);
     assert_eq!((identify.lpa, identify.elpe), (0b111, 63));
     assert_eq!((identify.fuses.get(), identify.vwc), (1, 6));
     assert_eq!(identify.subsystem(), Ok(Nqn::from_uuid(&UUID)));

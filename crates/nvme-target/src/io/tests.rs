@@ -122,7 +122,7 @@ fn transfers_have_the_length_of_their_logical_blocks() {
 
 #[test]
 fn every_other_opcode_is_invalid() {
-    let known = [0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0C, 0x7F, 0x81];
+    let known = [0x00, 0x01, 0x02, 0x05, 0x08, 0x09, 0x0C, 0x0D, 0x0E, 0x11, 0x15, 0x7F, 0x81];
     for opcode in (0..=255).filter(|opcode| !known.contains(opcode)) {
         assert_eq!(status(&Sqe::new(opcode, NSID)), Status::INVALID_OPCODE, "{opcode:#x}");
     }

@@ -272,7 +272,7 @@ impl Driver {
                         bytes.resize(bytes.len() + zeroes, 0);
                         self.reply(slot, &bytes);
                     }
-                    AdminReply::Pending => {}
+                    AdminReply::Pending | AdminReply::Persist(_) => {}
                     AdminReply::Reset { id, .. } => {
                         // There is no other controller here.
                         let slot = controller.reset_ended(id).expect("it waits");
@@ -362,6 +362,8 @@ impl Driver {
             IoCommand::Flush
             | IoCommand::Hint
             | IoCommand::Verify { .. }
+            | IoCommand::Reserve(_)
+            | IoCommand::ReservationReport { .. }
             | IoCommand::Disconnect => {}
         }
         Ok(Vec::new())

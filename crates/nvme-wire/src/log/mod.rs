@@ -62,6 +62,8 @@ impl Lid {
     pub const CROSS_CONTROLLER_RESET: Self = Self(0x1E);
     /// Discovery.
     pub const DISCOVERY: Self = Self(0x70);
+    /// Reservation Notification.
+    pub const RESERVATION_NOTIFICATION: Self = Self(0x80);
     /// Failure Domain, vendor specific.
     pub const FAILURE_DOMAIN: Self = Self(0xE0);
 }

@@ -1,0 +1,272 @@
+//! Initiators that exclude one another by reservations, and hosts of other protocols by the same ones.
+
+use client::{Error, Options, Reconnect, Volume};
+use dataplane::Core;
+use io_traits::{BufferSlice, Network, Spawn};
+use iscsi_wire::Cdb;
+use iscsi_wire::cdb::{opcode as scsi, reserve_in, reserve_out};
+use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
+use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
+use nvme_wire::reservation::{
+    CPTPL_SET, RACQA_ACQUIRE, RREGA_REGISTER, RRELA_RELEASE, ReservationCommand,
+};
+use nvme_wire::{IoOpcode, Status};
+use sim::{SimDevice, SimWorld};
+use units::Lba;
+
+use crate::strict::{Ended, Initiator};
+use crate::{BLOCK, SimCore, VOLUME, admit, failed, good, pattern, portal, serve, simulate};
+use access::{Access, NbdAccess};
+use iscsi_frontend::target_name_of;
+
+#[path = "../../../nbd-frontend/tests/exports/client.rs"]
+#[expect(dead_code, reason = "another program's tests use the rest")]
+mod nbd;
+
+const WRITE_EXCLUSIVE: u8 = 1;
+const EXCLUSIVE_ACCESS: u8 = 3;
+const WRITE_EXCLUSIVE_REGISTRANTS: u8 = 5;
+const APTPL: u8 = 1;
+
+fn conflict(residual: i64) -> Ended {
+    Ended { status: 0x18, sense: None, data: Vec::new(), residual }
+}
+
+/// A session of the initiator's port `port`, which has heard that the unit is new to it.
+async fn session(world: &SimWorld, port: u8) -> Initiator {
+    let target = target_name_of(VOLUME);
+    let mut initiator = Initiator::open_from_port(world, portal(), &target, port).await;
+    assert_eq!(ready(&mut initiator).await, failed(6, 0x29, 0, 0));
+    initiator
+}
+
+async fn ready(initiator: &mut Initiator) -> Ended {
+    initiator.command(Cdb([0; 16]), &[], 0).await
+}
+
+async fn out(
+    initiator: &mut Initiator,
+    (action, kind): (u8, u8),
+    keys: [u64; 2],
+    flags: u8,
+) -> Ended {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[2], cdb[8]) = (scsi::PERSISTENT_RESERVE_OUT, action, kind, 24);
+    let mut parameters = keys.map(u64::to_be_bytes).concat();
+    parameters.extend([0, 0, 0, 0, flags, 0, 0, 0]);
+    initiator.command(Cdb(cdb), &parameters, 0).await
+}
+
+async fn register(initiator: &mut Initiator, keys: [u64; 2], flags: u8) -> Ended {
+    out(initiator, (reserve_out::REGISTER, 0), keys, flags).await
+}
+
+/// Returns the answer to PERSISTENT RESERVE IN.
+async fn told(initiator: &mut Initiator, action: u8) -> Vec<u8> {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[7]) = (scsi::PERSISTENT_RESERVE_IN, action, 4);
+    let ended = initiator.command(Cdb(cdb), &[], 1024).await;
+    assert_eq!((ended.status, ended.sense), (0, None));
+    ended.data
+}
+
+/// The generation, and the keys.
+async fn keys(initiator: &mut Initiator) -> (u32, Vec<u64>) {
+    let bytes = told(initiator, reserve_in::READ_KEYS).await;
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!(number(4) as usize, bytes.len() - 8);
+    let keys = bytes[8..].chunks(8).map(|key| u64::from_be_bytes(key.try_into().expect("eight")));
+    (number(0), keys.collect())
+}
+
+async fn write(initiator: &mut Initiator) -> Ended {
+    initiator.command(Cdb::with_blocks(scsi::WRITE_10, 1, 1), &pattern(1, 1), 0).await
+}
+
+async fn may_read(initiator: &mut Initiator) -> bool {
+    let ended = initiator.command(Cdb::with_blocks(scsi::READ_10, 1, 1), &[], BLOCK as u32).await;
+    assert!(matches!(ended.status, 0 | 0x18), "{ended:?}");
+    ended.status == 0
+}
+
+#[test]
+fn an_initiator_port_excludes_others_until_it_releases() {
+    simulate(async |world| {
+        let _core = serve(&world, false).await;
+        let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+        assert_eq!(register(&mut first, [7, 10], 0).await, conflict(0), "it has no key");
+        assert_eq!(register(&mut first, [0, 10], 0).await, good(0));
+        assert_eq!(register(&mut second, [0, 20], 0).await, good(0));
+        assert_eq!(keys(&mut first).await, (2, vec![10, 20]));
+        let reserve = |kind| (reserve_out::RESERVE, kind);
+        assert_eq!(out(&mut second, reserve(EXCLUSIVE_ACCESS), [19, 0], 0).await, conflict(0));
+        let unknown = out(&mut second, reserve(2), [20, 0], 0).await;
+        assert_eq!((unknown.status, unknown.sense), (2, Some((5, 0x24, 0))));
+        assert_eq!(out(&mut first, reserve(EXCLUSIVE_ACCESS), [10, 0], 0).await, good(0));
+        assert_eq!(out(&mut second, reserve(EXCLUSIVE_ACCESS), [20, 0], 0).await, conflict(0));
+        assert_eq!(write(&mut first).await, good(0));
+        assert_eq!(write(&mut second).await.status, 0x18);
+        assert!(may_read(&mut first).await && !may_read(&mut second).await);
+        assert_eq!(ready(&mut second).await, good(0), "it may ask");
+        let reservation = told(&mut second, reserve_in::READ_RESERVATION).await;
+        assert_eq!(
+            reservation[4..],
+            [0, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 3, 0, 0]
+        );
+        let release = |kind| (reserve_out::RELEASE, kind);
+        assert_eq!(
+            out(&mut first, release(WRITE_EXCLUSIVE), [10, 0], 0).await,
+            failed(5, 0x26, 4, 0)
+        );
+        assert_eq!(out(&mut first, release(EXCLUSIVE_ACCESS), [10, 0], 0).await, good(0));
+        assert_eq!(write(&mut second).await, good(0));
+        let capabilities = told(&mut second, reserve_in::REPORT_CAPABILITIES).await;
+        assert_eq!(capabilities, [0, 8, 1, 0x80, 0xEA, 1, 0, 0]);
+    });
+}
+
+#[test]
+fn hosts_hear_by_unit_attentions_what_others_did_to_them() {
+    simulate(async |world| {
+        let _core = serve(&world, false).await;
+        let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+        let kind = WRITE_EXCLUSIVE_REGISTRANTS;
+        assert_eq!(register(&mut first, [0, 10], APTPL).await, good(0));
+        assert_eq!(register(&mut second, [0, 20], APTPL).await, good(0));
+        assert_eq!(out(&mut first, (reserve_out::RESERVE, kind), [10, 0], 0).await, good(0));
+        assert_eq!(write(&mut second).await, good(0), "it is registered");
+        assert_eq!(out(&mut first, (reserve_out::RELEASE, kind), [10, 0], 0).await, good(0));
+        assert_eq!(ready(&mut second).await, failed(6, 0x2A, 4, 0));
+        assert_eq!(out(&mut first, (reserve_out::RESERVE, kind), [10, 0], 0).await, good(0));
+        let preempt = (reserve_out::PREEMPT_AND_ABORT, kind);
+        assert_eq!(out(&mut second, preempt, [20, 10], 0).await, good(0));
+        assert_eq!(ready(&mut first).await, failed(6, 0x2A, 5, 0));
+        assert_eq!(write(&mut first).await.status, 0x18);
+        assert_eq!(register(&mut first, [0, 11], 0).await, good(0));
+        assert_eq!(out(&mut second, (reserve_out::CLEAR, 0), [20, 0], 0).await, good(0));
+        assert_eq!(ready(&mut first).await, failed(6, 0x2A, 3, 0));
+        assert_eq!(keys(&mut first).await.1, []);
+    });
+}
+
+#[test]
+fn a_lock_goes_with_its_session() {
+    simulate(async |world| {
+        let _core = serve(&world, false).await;
+        let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+        let command = |opcode: u8| {
+            let mut cdb = [0; 16];
+            cdb[0] = opcode;
+            Cdb(cdb)
+        };
+        let lock = [scsi::RESERVE_6, scsi::RESERVE_10].map(command);
+        assert_eq!(first.command(lock[0], &[], 0).await, good(0));
+        assert_eq!(second.command(lock[1], &[], 0).await, conflict(0));
+        assert_eq!(ready(&mut second).await, conflict(0));
+        assert_eq!(register(&mut second, [0, 20], 0).await, conflict(0));
+        assert_eq!(second.command(command(scsi::RELEASE_6), &[], 0).await, good(0));
+        assert!(!may_read(&mut second).await, "another's release is of no effect");
+        assert_eq!(first.command(command(scsi::RELEASE_10), &[], 0).await, good(0));
+        assert!(may_read(&mut second).await);
+        assert_eq!(first.command(lock[1], &[], 0).await, good(0));
+        first.log_out().await;
+        assert!(may_read(&mut second).await);
+    });
+}
+
+/// Puts the front ends of the other protocols before the core, and opens its volume to NBD.
+async fn serve_all(world: &SimWorld, core: &SimCore) -> NvmeCore<SimWorld, SimDevice> {
+    let nbd = NbdAccess {
+        networks: vec!["0.0.0.0/0".parse().expect("a network")],
+        ..NbdAccess::default()
+    };
+    let access = Access { nbd, ..Access::default() };
+    admit(core, VOLUME, access.clone()).await;
+    let by_nbd = NbdFrontend::before(core, NbdOptions::default());
+    let (uuid, name, place) = (VOLUME, "db".to_owned(), ExportPlace::Here);
+    by_nbd.announce(ExportRecord { uuid, name, place, access });
+    let (serving, at): (Core<_, _>, _) = ((**core).clone(), by_nbd.at(Way::Network));
+    let listener = world.listen(nbd::place()).expect("a free address");
+    world.spawn(async move { serving.serve(&*at, listener).await });
+    let nvme_portal = "10.0.0.1:4420".parse().expect("an address");
+    let by_nvme = NvmeCore::before((**core).clone(), NvmeOptions::new(nvme_portal));
+    let (serving, listener) = (by_nvme.clone(), world.listen(nvme_portal).expect("a free address"));
+    world.spawn(async move { serving.serve(listener).await });
+    by_nvme
+}
+
+async fn nvme_host(world: &SimWorld, number: u8) -> Volume<SimWorld> {
+    let options = Options { reconnect: Reconnect::Never, ..Options::for_host([number; 16]) };
+    let portal = "10.0.0.1:4420".parse().expect("an address");
+    let client = client::Client::connect(world.clone(), portal, &nqn_of(VOLUME), options).await;
+    client.expect("it may open it").volume().await.expect("a namespace")
+}
+
+fn is_excluded(outcome: Result<(), Error>) -> bool {
+    match outcome {
+        Ok(()) => false,
+        Err(Error::Target { status, .. }) if status.code() == Status::RESERVATION_CONFLICT => true,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn block() -> BufferSlice {
+    io_traits::Buffer::from_bytes(&pattern(1, 9)).into_slice()
+}
+
+/// An NVMe host reserves, an initiator sees that and preempts it, and an NBD client is excluded by both.
+#[test]
+fn hosts_of_all_protocols_share_one_set_of_reservations() {
+    const EPERM: u32 = 1;
+    simulate(async |world| {
+        let core = serve(&world, false).await;
+        let _by_nvme = serve_all(&world, &core).await;
+        let (nvme, mut scsi) = (nvme_host(&world, 0xAB).await, session(&world, 1).await);
+        let mut nbd = nbd::Client::open(&world, "db").await;
+        let command =
+            |action, rtype, cptpl| ReservationCommand { action, ignore_key: false, rtype, cptpl };
+        let registered = command(RREGA_REGISTER, 0, CPTPL_SET);
+        nvme.reserve(IoOpcode::RESERVATION_REGISTER, registered, [0, 0x10]).await.expect("room");
+        assert_eq!(keys(&mut scsi).await, (1, vec![0x10]));
+        assert_eq!(register(&mut scsi, [0, 0x20], APTPL).await, good(0));
+        let acquired = command(RACQA_ACQUIRE, WRITE_EXCLUSIVE, 0);
+        nvme.reserve(IoOpcode::RESERVATION_ACQUIRE, acquired, [0x10, 0]).await.expect("it is free");
+        assert_eq!(write(&mut scsi).await.status, 0x18);
+        assert_eq!(nbd.write(0, &[1; 512]).await, EPERM);
+        assert!(may_read(&mut scsi).await && nbd.read(0, 512).await.len() == 512);
+        let status = told(&mut scsi, reserve_in::READ_FULL_STATUS).await;
+        let (holder, other) = status[8..].split_at(24 + 4 + 68 + 4);
+        assert_eq!((holder[7], holder[12], holder[13]), (0x10, 1, 1));
+        let name = "nqn.2014-08.org.nvmexpress:uuid:abababab-abab-abab-abab-abababababab";
+        assert_eq!((holder[24], &holder[28..28 + name.len()]), (5, name.as_bytes()));
+        assert_eq!((other[7], other[12], other[13], other[24]), (0x20, 0, 0, 0x45));
+        let name = b"iqn.2026-01.com.example:host,i,0x800000010001\0";
+        assert_eq!(other[28..28 + name.len()], *name);
+
+        let preempt = (reserve_out::PREEMPT, EXCLUSIVE_ACCESS);
+        assert_eq!(out(&mut scsi, preempt, [0x20, 0x10], 0).await, good(0));
+        assert!(is_excluded(nvme.write(Lba(1), block()).await));
+        assert!(is_excluded(nvme.read(Lba(1), 1).await.map(drop)));
+        assert_eq!(nbd.write(0, &[1; 512]).await, EPERM);
+        assert_eq!(write(&mut scsi).await, good(0));
+        let state = nvme.reservations().await.expect("anyone may ask");
+        assert_eq!((state.rtype, state.persists, state.registrants.len()), (2, true, 1));
+        let holder = state.registrants[0];
+        assert_eq!((holder.rkey.get(), holder.rcsts), (0x20, 1));
+        let released = command(RRELA_RELEASE, 2, 0);
+        let refused = nvme.reserve(IoOpcode::RESERVATION_RELEASE, released, [0x10, 0]).await;
+        assert!(is_excluded(refused), "it is not registered any more");
+
+        // The access list of the volume is changed, and the reservation is still there.
+        admit(
+            &core,
+            VOLUME,
+            (*core.export(VOLUME).and_then(|it| it.access()).expect("a list")).clone(),
+        )
+        .await;
+        admit(&core, VOLUME, Access::default()).await;
+        assert!(is_excluded(nvme.write(Lba(1), block()).await));
+        assert_eq!(out(&mut scsi, (reserve_out::CLEAR, 0), [0x20, 0], 0).await, good(0));
+        assert!(!is_excluded(nvme.write(Lba(1), block()).await));
+    });
+}
