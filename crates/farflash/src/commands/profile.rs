@@ -1,5 +1,6 @@
 //! `farflash profile`: latency of many drives at once, to six nines, and the causes of slow requests.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -159,7 +160,7 @@ impl Measure {
         };
         let cpus = self.cpus()?;
         let drives = self.open()?;
-        self.results.check()?;
+        self.results.check(&self.drives)?;
         let stop = Interrupt::catch(true)?.flag();
         let plan = Plan {
             drives,
@@ -249,9 +250,23 @@ fn refused(error: RunError) -> Failure {
 }
 
 impl Results {
-    /// Makes the files, so that a run of hours is not lost to a typing mistake.
-    fn check(&self) -> Result<(), Failure> {
+    /// Makes the files, so that a run of hours is not lost to a typing mistake. A drive is no place for a result.
+    fn check(&self, drives: &[PathBuf]) -> Result<(), Failure> {
         for path in [&self.out, &self.plot].into_iter().flatten() {
+            let whole = path.canonicalize();
+            let is_drive = whole.is_ok_and(|whole| {
+                let is_device =
+                    whole.metadata().is_ok_and(|data| data.file_type().is_block_device());
+                is_device
+                    || drives
+                        .iter()
+                        .any(|drive| drive.canonicalize().is_ok_and(|drive| drive == whole))
+            });
+            if is_drive {
+                let what =
+                    format!("{} is a drive: a result would destroy what it holds", path.display());
+                return Err(Failure::usage(what, "name another file with --out or --plot"));
+            }
             let made = std::fs::OpenOptions::new().create(true).append(true).open(path);
             made.map_err(|error| unwritten(path, &error))?;
         }
@@ -294,6 +309,7 @@ fn read(path: &Path) -> Result<Profile, Failure> {
 
 impl Merge {
     fn run(self) -> Result<(), Failure> {
+        self.results.check(&[])?;
         let (first, others) = self.files.split_first().expect("two at least");
         let mut merged = read(first)?;
         for path in others {

@@ -88,6 +88,9 @@ fn what_cannot_be_profiled_is_refused_with_the_way_out() {
     refuse(&[path, "--size", "1GiB"], "has 1048576 bytes", "smaller --size");
     refuse(&[path, "--cpus", "255"], "cannot run on CPU 255", "can be used");
     refuse(&[path, "--slower-than", "soon"], "soon", "--slower-than");
+    refuse(&[path, "--out", path], "is a drive", "another file");
+    refuse(&[path, "--plot", path], "is a drive", "another file");
+    assert_eq!(fs::read(&one).unwrap(), vec![7; 1 << 20]);
     refuse(&[path, "--seconds", "0"], "no time to measure", "--seconds 10");
     refuse(&["compare", path, path], "no saved profile", "--out");
     let many: Vec<String> = (0..65).map(|n| format!("/dev/absent{n}")).collect();
