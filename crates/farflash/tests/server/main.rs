@@ -38,6 +38,7 @@ mod memory_limit;
 mod no_ring;
 mod observing;
 mod owner;
+mod paces;
 mod profile;
 mod quota_races;
 mod reconnecting;

@@ -2,9 +2,11 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use crate::etcd::EtcdProcesses;
 use crate::support::cluster::{host, url};
+use crate::support::file_system::BindMount;
 use crate::support::host::on_core;
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
@@ -24,17 +26,21 @@ fn image(files: &Files) -> std::path::PathBuf {
     image
 }
 
+/// A refusal by the mark of the process that serves the device, and one by the kernel's lock on a file or drive.
+const MARKED: (&str, &str) = ("is in use: process", "stop that process");
+const LOCKED: (&str, &str) = ("is in use: mounted, or served by another", "stop the other server");
+
 /// A second server is refused whichever way it comes, also while the first one is stopped; one that was killed keeps its
 /// successor waiting by no way.
-fn one_at_a_time(near: &str, far: &str) {
+fn one_at_a_time(near: &str, far: &str, (what, remedy): (&str, &str)) {
     succeed(&["format", "--device", near]);
     let server = Server::start(near);
     server.volume_json(&["create", "v", "--size", "64MiB"]);
-    refused(&serve(far), 1, "is in use: process", "stop that process");
-    refused(&["fsck", "--device", far, "--repair"], 1, "is in use: process", "stop that process");
-    refused(&["format", "--device", far, "--force"], 1, "is in use: process", "stop that process");
+    refused(&serve(far), 1, what, remedy);
+    refused(&["fsck", "--device", far, "--repair"], 1, what, remedy);
+    refused(&["format", "--device", far, "--force"], 1, what, remedy);
     server.pause();
-    refused(&serve(far), 1, "is in use: process", "stop that process");
+    refused(&serve(far), 1, what, remedy);
     server.resume();
     assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
     server.signal("KILL");
@@ -55,7 +61,7 @@ fn two_loop_devices_over_one_file_have_one_server() {
     let [Some(near), Some(far)] = [(); 2].map(|()| LoopDevice::on(&image)) else {
         return skipped("no loop device can be made");
     };
-    one_at_a_time(&device(near.path().as_ref()), &device(far.path().as_ref()));
+    one_at_a_time(&device(near.path().as_ref()), &device(far.path().as_ref()), MARKED);
 }
 
 #[test]
@@ -65,7 +71,78 @@ fn a_file_and_a_loop_device_over_it_have_one_server() {
     let Some(far) = LoopDevice::on(&image) else {
         return skipped("no loop device can be made");
     };
-    one_at_a_time(&device(&image), &device(far.path().as_ref()));
+    one_at_a_time(&device(&image), &device(far.path().as_ref()), MARKED);
+}
+
+#[test]
+fn a_file_and_a_hard_link_to_it_have_one_server() {
+    let files = Files::new();
+    let image = image(&files);
+    std::fs::hard_link(&image, files.path("link")).unwrap();
+    one_at_a_time(&device(&image), &files.device("link"), LOCKED);
+    let twice = ["serve", "--device", &device(&image), "--device", &files.device("link")];
+    refused(&[&twice[..], &PORTS].concat(), 2, "are the same device", "once for each device");
+}
+
+#[test]
+fn a_file_and_its_path_by_a_bind_mount_have_one_server() {
+    let files = Files::new();
+    std::fs::create_dir(files.path("bound")).unwrap();
+    std::fs::create_dir(files.path("place")).unwrap();
+    let image = files.path("place").join("image");
+    std::fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+    let Some(_mounted) = BindMount::new(&files.path("place"), &files.path("bound"), "rw") else {
+        return skipped("nothing can be mounted");
+    };
+    one_at_a_time(&device(&image), &device(&files.path("bound").join("image")), LOCKED);
+}
+
+/// The disk of a partition that is served is neither served nor formatted, by its own path or by that of the file below.
+#[test]
+fn a_disk_of_whose_partitions_one_is_served_is_left_alone() {
+    let files = Files::new();
+    let Some(disk) = LoopDevice::new(&files, "disk", 300 << 20) else {
+        return skipped("no loop device can be made");
+    };
+    let Some(partition) = Partition::on(&disk, 1 << 20, 256 << 20) else {
+        return skipped("no partition can be made");
+    };
+    let part = device(partition.path.as_ref());
+    succeed(&["format", "--device", &part]);
+    let server = Server::start(&part);
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let (whole, below) = (device(disk.path().as_ref()), device(&disk.image));
+    refused(&serve(&whole), 1, LOCKED.0, LOCKED.1);
+    refused(&["format", "--device", &whole, "--force"], 1, LOCKED.0, LOCKED.1);
+    refused(&serve(&below), 1, "is not formatted", "farflash format");
+    refused(&["format", "--device", &below], 1, "holds something else", "to lose all of it");
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    assert_eq!(run(&["fsck", "--device", &part]).code, Some(0));
+}
+
+/// A partition of a loop device, which goes with this.
+struct Partition {
+    disk: String,
+    path: String,
+}
+
+impl Partition {
+    fn on(disk: &LoopDevice, start: u64, bytes: u64) -> Option<Self> {
+        let sectors = [start, bytes].map(|bytes| (bytes / 512).to_string());
+        let mut command = Command::new("addpart");
+        let status = command.args([disk.path(), "1", &sectors[0], &sectors[1]]).status();
+        status.ok().filter(|status| status.success())?;
+        let made = Self { disk: disk.path().to_owned(), path: format!("{}p1", disk.path()) };
+        std::fs::metadata(&made.path).is_ok().then_some(made)
+    }
+}
+
+impl Drop for Partition {
+    fn drop(&mut self) {
+        let _ = Command::new("delpart").args([&self.disk, "1"]).status();
+    }
 }
 
 fn mark_of(image: &Path) -> OwnerMark {

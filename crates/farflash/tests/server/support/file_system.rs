@@ -1,4 +1,4 @@
-//! A file system that hangs when told to.
+//! A file system that hangs when told to, and one that is mounted in two places.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +61,28 @@ impl Drop for Hanging<'_> {
 }
 
 impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+/// A directory that is mounted in another place, too, as long as this lives.
+pub struct BindMount(PathBuf);
+
+impl BindMount {
+    /// `options` are those of the mount, such as `ro`; `None` where nothing can be mounted.
+    pub fn new(of: &Path, at: &Path, options: &str) -> Option<Self> {
+        let mount = |words: &[&str], paths: &[&Path]| {
+            let status = Command::new("mount").args(words).args(paths).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let made = mount(&["--bind"], &[of, at]).then(|| Self(at.to_owned()))?;
+        let remount = format!("remount,bind,{options}");
+        mount(&["-o", &remount], &[at]).then_some(made)
+    }
+}
+
+impl Drop for BindMount {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
     }

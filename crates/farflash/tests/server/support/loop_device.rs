@@ -23,7 +23,8 @@ impl LoopDevice {
 
     /// Over a file that is there; `None` where none can be made.
     pub fn on(image: &Path) -> Option<Self> {
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(image).output();
+        let made =
+            Command::new("losetup").args(["--find", "--show", "--partscan"]).arg(image).output();
         let made = made.ok().filter(|made| made.status.success())?;
         let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
         // The kernel keeps that a device was made read-only when its file goes.
