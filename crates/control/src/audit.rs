@@ -22,17 +22,18 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use strangers::Repeats;
 
 use crate::hex::hex;
 use crate::refusals::Refusals;
-use crate::{RefusalCause, Refusing};
+use crate::{ServerNotice, ServerNoticeKind};
 
 /// A request's body up to this length, as a line has it, is recorded as it is. A volume's restrictions have no more.
 const REQUEST_BYTES_MAX: usize = 2048;
@@ -116,7 +117,40 @@ pub struct Audit {
     file: Arc<Mutex<File>>,
     next_id: Arc<AtomicU64>,
     condition: Arc<Condition>,
+    unwritten: Arc<Unwritten>,
     pub(crate) refusals: Arc<Refusals>,
+}
+
+/// Lines of the log about what the file did not take.
+struct Unwritten {
+    start: Instant,
+    /// First lines of changes, by their callers: a change that is refused for want of its line can be asked for again and again.
+    refused: Mutex<Repeats<String>>,
+}
+
+impl Default for Unwritten {
+    fn default() -> Self {
+        Self { start: Instant::now(), refused: Mutex::default() }
+    }
+}
+
+impl Unwritten {
+    /// Returns whether the log is to have a line about this one; tells how many it has left out of those before. Of a change that
+    /// was made and has no second line, each is told.
+    fn is_told(&self, line: Option<&Line<'_>>) -> bool {
+        let now = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let now = units::Instant(now);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        for (caller, lines) in refused.over(now) {
+            tracing::error!(
+                caller,
+                lines,
+                "more changes were refused since the audit log cannot be written"
+            );
+        }
+        let is_first = |line: &&Line<'_>| line.status.is_none() && line.outcome.is_none();
+        line.filter(is_first).is_none_or(|line| refused.allows(line.caller.to_owned(), now))
+    }
 }
 
 impl Audit {
@@ -130,6 +164,7 @@ impl Audit {
             file: Arc::new(Mutex::new(append_to(path)?)),
             next_id: Arc::new(now_unix_us().into()),
             condition: Arc::default(),
+            unwritten: Arc::default(),
             refusals: Arc::default(),
         })
     }
@@ -153,7 +188,9 @@ impl Audit {
     /// Writes a line, durably; the log says if it cannot. Waits for the device.
     pub(crate) fn record(&self, line: &Line<'_>) -> io::Result<()> {
         let written = self.append(&ascii(line));
-        if let Err(error) = &written {
+        if let Err(error) = &written
+            && self.unwritten.is_told(Some(line))
+        {
             let Line { id, caller, method, path, status, .. } = line;
             tracing::error!(
                 %error, id, caller, method, path, status, "the audit log cannot be written"
@@ -164,7 +201,8 @@ impl Audit {
     }
 
     /// Returns what keeps lines out, if anything does, so that changes are refused (L6).
-    pub(crate) async fn trouble(&self) -> Option<Refusing> {
+    pub(crate) async fn trouble(&self) -> Option<ServerNotice> {
+        self.unwritten.is_told(None);
         if !self.condition.looking.swap(true, Ordering::SeqCst) {
             let audit = self.clone();
             let looking = tokio::task::spawn_blocking(move || {
@@ -182,7 +220,7 @@ impl Audit {
             "changes are refused, since the audit log {path} takes no lines ({why}): give it space, or another place with \
              --audit-log"
         );
-        Some(Refusing { cause: RefusalCause::AuditLog, text })
+        Some(ServerNotice { kind: ServerNoticeKind::AuditLog, text })
     }
 
     /// Reserves room for the next lines behind the end, as far as the file system can, and so finds out whether there is any.

@@ -121,7 +121,8 @@ impl ApiError {
             }
             Self::Untrusted { .. } => {
                 "name the server's certificate (or that of who vouches for it) with --api-ca (or \
-                 FARFLASH_API_CA), and the server as the certificate does"
+                 FARFLASH_API_CA), and the server as the certificate does; one that is wrong itself is \
+                 replaced where the server runs"
                     .to_owned()
             }
             Self::Unreachable { sent: true, .. } => {
@@ -471,6 +472,9 @@ fn of_tls(error: &ureq::Error) -> Option<&rustls::Error> {
 fn reason(error: &ureq::Error) -> String {
     if let Some(rustls::Error::InvalidMessage(_)) = of_tls(error) {
         return "what answers there does not speak TLS".to_owned();
+    }
+    if let Some(trouble) = of_tls(error).and_then(directory::trouble_of_certificate) {
+        return trouble;
     }
     match error {
         ureq::Error::Io(error) => error.to_string(),

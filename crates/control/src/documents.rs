@@ -8,8 +8,8 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    DirectoryStatus, MetadataBytes, NbdClients, Restrictions, SectorBytes, Sharing, Slo,
-    VolumeName, VolumeSize, VolumeState,
+    DirectoryStatus, MetadataBytes, NbdClients, Restrictions, SectorBytes, ServerNotice, Sharing,
+    Slo, VolumeName, VolumeSize, VolumeState,
 };
 
 /// Asks for a new volume.
@@ -251,88 +251,16 @@ pub struct Server {
     /// How it agrees with other hosts.
     #[serde(default)]
     pub directory: DirectoryStatus,
-    /// Conditions of the server itself that an operator has to know, if there are any.
+    /// Conditions of the server itself that an operator has to know, if there are any. Those of one device are among its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<ServerNotice>,
     /// Tasks of the server that failed by a fault of the program since it started.
     #[serde(default)]
     pub task_failures: u64,
-    /// Conditions for which it refuses changes now, on all devices. Those of one device are among its own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refusing: Vec<Refusing>,
     /// Its data cores.
     pub cores: Vec<Core>,
     /// Its devices.
     pub devices: Vec<Device>,
-}
-
-/// A condition of a server.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-pub struct ServerNotice {
-    /// Its kind.
-    pub kind: ServerNoticeKind,
-    /// The condition, and what to do about it.
-    pub text: String,
-}
-
-/// Kinds of conditions of a server.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerNoticeKind {
-    /// A task that has to live as long as the server failed by a fault of the program.
-    TaskEnded,
-}
-
-impl ServerNoticeKind {
-    /// All of them.
-    pub const ALL: [Self; 1] = [Self::TaskEnded];
-
-    /// As it is called in documents and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TaskEnded => "task_ended",
-        }
-    }
-}
-
-/// A condition for which a server refuses changes.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-pub struct Refusing {
-    /// Its cause.
-    pub cause: RefusalCause,
-    /// The condition, and what to do about it.
-    pub text: String,
-}
-
-/// Causes for which a server refuses changes.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RefusalCause {
-    /// The audit log takes no lines.
-    AuditLog,
-    /// The directory of the cluster cannot be asked.
-    Directory,
-    /// No volume is served until the directory confirms what is this host's.
-    Fence,
-    /// It is not known yet what tenants have on this host of their quotas.
-    Quotas,
-}
-
-impl RefusalCause {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::AuditLog, Self::Directory, Self::Fence, Self::Quotas];
-
-    /// As it is called in documents and metrics.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::AuditLog => "audit_log",
-            Self::Directory => "directory",
-            Self::Fence => "fence",
-            Self::Quotas => "quotas",
-        }
-    }
 }
 
 /// A data core.
@@ -422,17 +350,23 @@ pub enum NoticeKind {
     FileReplaced,
     /// Its file or drive is shorter than it was: a part of it cannot be read.
     Shortened,
+    /// Its drive or file system takes no writes any more.
+    ReadOnly,
+    /// This process may not write the file to its end.
+    FileSizeLimit,
     /// Its file or drive is larger than what is used of it.
     UnusedSpace,
 }
 
 impl NoticeKind {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::NoSpaceBelow,
         Self::FileGone,
         Self::FileReplaced,
         Self::Shortened,
+        Self::ReadOnly,
+        Self::FileSizeLimit,
         Self::UnusedSpace,
     ];
 
@@ -444,6 +378,8 @@ impl NoticeKind {
             Self::FileGone => "file_gone",
             Self::FileReplaced => "file_replaced",
             Self::Shortened => "shortened",
+            Self::ReadOnly => "read_only",
+            Self::FileSizeLimit => "file_size_limit",
             Self::UnusedSpace => "unused_space",
         }
     }

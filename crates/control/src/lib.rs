@@ -33,6 +33,7 @@ mod links;
 mod metadata;
 mod metrics;
 mod name;
+mod notices;
 mod openapi;
 mod owner;
 mod paced;
@@ -53,7 +54,6 @@ mod sharing;
 mod shell;
 mod stranger_lines;
 mod tls;
-mod utc;
 
 pub use access::{
     ChangeAuth, ChangeRestrictions, CreatedVolume, GRACE_SECONDS_MAX, NbdClients, Restrictions,
@@ -68,15 +68,17 @@ pub use cluster::{
     VolumeState,
 };
 pub use deed::{Begun, Deed};
+pub use directory::utc;
 pub use documents::{
     ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, DeviceNotice,
-    Drive, NoticeKind, Portal, ProtocolStats, RefusalCause, Refusing, Resizing, Server,
-    ServerNotice, ServerNoticeKind, Volume, VolumeList, connect_line, nqn,
+    Drive, NoticeKind, Portal, ProtocolStats, Resizing, Server, Volume, VolumeList, connect_line,
+    nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;
 pub use metadata::{MetadataBytes, MetadataBytesError};
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};
+pub use notices::{ServerNotice, ServerNoticeKind};
 pub use openapi::openapi;
 pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
@@ -91,4 +93,3 @@ pub use sharing::{
 };
 pub use shell::shell_word;
 pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};
-pub use utc::utc;

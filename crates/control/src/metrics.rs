@@ -6,8 +6,7 @@ use std::fmt::{Display, Write};
 use crate::gate::Counts;
 use crate::{
     Core, CoreStats, Device, DeviceHealth, DeviceStats, Latency, NoticeKind, ProtocolStats,
-    RefusalCause, ScrubStats, Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats,
-    WindowStats,
+    ScrubStats, Server, ServerNoticeKind, Stats, TenantQuota, VolumeStats, WindowStats,
 };
 
 const NANOS_PER_SECOND: f64 = 1e9;
@@ -105,14 +104,6 @@ pub(crate) fn text(
         text.family("farflash_fenced", "gauge", help);
         let fenced = u8::from(server.directory.is_fenced);
         text.sample("farflash_fenced", &Labels::default(), fenced);
-    }
-    let help =
-        "1 while changes are refused for this cause; those of one device are among its notices.";
-    text.family("farflash_changes_refused", "gauge", help);
-    for cause in RefusalCause::ALL {
-        let labels = Labels::new(&[("cause", &cause.name())]);
-        let holds = server.refusing.iter().any(|refusing| refusing.cause == cause);
-        text.sample("farflash_changes_refused", &labels, u8::from(holds));
     }
     let name = "farflash_api_authentication_failures_total";
     text.family(name, "counter", "Requests to the API without a known token.");
@@ -229,7 +220,7 @@ fn core_stats(text: &mut Text, cores: &[CoreStats]) {
 
 /// Conditions of the server, each kind, so that an alert can rely on a value.
 fn server_notices(text: &mut Text, server: &Server) {
-    let help = "1 while a condition of the server of this kind holds, such as a task that failed.";
+    let help = "1 while a condition of the server of this kind holds, such as an audit log on a full disk.";
     text.family("farflash_notice", "gauge", help);
     for kind in ServerNoticeKind::ALL {
         let holds = server.notices.iter().any(|notice| notice.kind == kind);
@@ -516,13 +507,12 @@ mod tests {
             uptime_seconds: 2,
             authentication: true,
             log_lines_left_out: 0,
-            notices: Vec::new(),
-            task_failures: 0,
-            directory: crate::DirectoryStatus::default(),
-            refusing: vec![crate::Refusing {
-                cause: RefusalCause::Fence,
+            notices: vec![crate::ServerNotice {
+                kind: ServerNoticeKind::Fence,
                 text: "no volume is served".to_owned(),
             }],
+            task_failures: 0,
+            directory: crate::DirectoryStatus::default(),
             cores: Vec::new(),
             devices: Vec::new(),
         };
@@ -598,8 +588,8 @@ mod tests {
         for sample in [
             "farflash_api_authentication_failures_total 8\n",
             "farflash_api_put_off_total 3\n",
-            "farflash_changes_refused{cause=\"fence\"} 1\n",
-            "farflash_changes_refused{cause=\"audit_log\"} 0\n",
+            "farflash_notice{kind=\"fence\"} 1\n",
+            "farflash_notice{kind=\"audit_log\"} 0\n",
             "farflash_tenant_allocated_bytes{tenant=\"b\"} 4\n",
             "farflash_tenant_allocated_bytes_limit{tenant=\"b\"} 5\n",
             "farflash_tenant_provisioned_bytes{tenant=\"acme\"} 3\n",

@@ -455,7 +455,7 @@ async fn state_of(
 ) -> Result<Server, Problem> {
     let mut server = service.server().await?;
     if let Some(audit) = audit {
-        server.refusing.extend(audit.trouble().await);
+        server.notices.extend(audit.trouble().await);
     }
     Ok(server)
 }

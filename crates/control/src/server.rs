@@ -1,5 +1,6 @@
 //! The HTTP server: connections, their bounds, and an orderly end.
 
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +13,7 @@ use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
 use strangers::source;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -53,11 +55,11 @@ pub async fn serve(
     }
     let mut clients = Clients::new(router, (tls, users), limits);
     let mut stop = pin!(stop);
-    let fails = AtomicBool::new(false);
+    let (fails, mut spare) = (AtomicBool::new(false), None);
     loop {
         tokio::select! {
             () = &mut stop => break,
-            (stream, peer) = accept(&listener, &fails) => clients.arrive(stream, peer),
+            (stream, peer) = accept(&listener, &fails, &mut spare) => clients.arrive(stream, peer),
             Some(ended) = clients.connections.join_next_with_id(), if !clients.connections.is_empty() => {
                 clients.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }
@@ -199,8 +201,16 @@ fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
     }
 }
 
-/// The next connection. Says that none can be accepted, and that they can again, but not at each try.
-async fn accept(listener: &TcpListener, fails: &AtomicBool) -> (TcpStream, SocketAddr) {
+/// The next connection. Says that none can be accepted, and that they can again, but not at each try. A process without
+/// descriptors accepts one by closing `spare`, so that it can be asked what is wrong.
+async fn accept(
+    listener: &TcpListener,
+    fails: &AtomicBool,
+    spare: &mut Option<File>,
+) -> (TcpStream, SocketAddr) {
+    if spare.is_none() {
+        *spare = File::open("/dev/null").ok();
+    }
     loop {
         match listener.accept().await {
             Ok(accepted) => {
@@ -209,6 +219,7 @@ async fn accept(listener: &TcpListener, fails: &AtomicBool) -> (TcpStream, Socke
                 }
                 return accepted;
             }
+            Err(error) if is_out_of_descriptors(&error) && spare.take().is_some() => {}
             Err(error) => {
                 if !fails.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
@@ -220,6 +231,10 @@ async fn accept(listener: &TcpListener, fails: &AtomicBool) -> (TcpStream, Socke
             }
         }
     }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 /// How a connection to an encrypted API begins.

@@ -23,6 +23,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
+use crate::ServerNotice;
 use crate::doubts::doubts;
 use crate::hex::hex;
 
@@ -140,10 +141,10 @@ impl ApiTls {
         hex(&Sha256::digest(self.shown().certificate()))
     }
 
-    /// Returns why clients will refuse the certificate now, each with what to do; nothing if they will not. `names` are those
-    /// by which they may know the server.
+    /// Returns why clients refuse the certificate now, or soon will, each with what to do; nothing if they do not. `names` are
+    /// those by which they may know the server.
     #[must_use]
-    pub fn doubts(&self, names: &[String]) -> Vec<String> {
+    pub fn doubts(&self, names: &[String]) -> Vec<ServerNotice> {
         doubts(&self.shown().chain, names, UnixTime::now())
     }
 

@@ -78,7 +78,7 @@ fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
 pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
 /// Advice about a device that takes no writes at all.
-const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system again, after a look at why it is \
+pub(crate) const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system again, after a look at why it is \
                              read-only: `dmesg`), or name another --device";
 
 /// As [`remedy_of`], by the number of the error.

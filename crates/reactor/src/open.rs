@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use io_traits::{Buffer, DeviceGeometry};
 use rustix::fs::{
-    FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, flock, fstat, fsync, ftruncate,
-    ioctl_blksszget, major, minor, open, seek, stat,
+    FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatVfsMountFlags, flock, fstat,
+    fstatvfs, fsync, ftruncate, ioctl_blksszget, major, minor, open, seek, stat,
 };
 use rustix::io::{pread, pwrite};
 use units::{BLOCK_SIZE, Pba};
@@ -191,8 +191,7 @@ impl OwnedDevice {
         warnings.extend((!direct).then_some(DeviceWarning::Buffered));
         let rest = bytes % block_size;
         warnings.extend((rest > 0).then_some(DeviceWarning::PartialBlock { bytes: rest }));
-        let kernels = is_block_device
-            .then(|| BlockDevice::new((major(opened.st_rdev), minor(opened.st_rdev))));
+        let kernels = is_block_device.then(|| kernels(&opened));
         if !options.read_only && kernels.as_ref().is_some_and(BlockDevice::is_read_only) {
             return Err(OpenError::ReadOnly { path: path.to_owned() });
         }
@@ -281,6 +280,16 @@ impl OwnedDevice {
         }
     }
 
+    /// Returns true if the drive, or the file system of the file, takes no writes now, whatever it did when it was opened.
+    #[must_use]
+    pub fn is_read_only_now(&self) -> bool {
+        let Ok(opened) = fstat(&self.fd) else { return false };
+        match FileType::from_raw_mode(opened.st_mode) {
+            FileType::BlockDevice => kernels(&opened).is_read_only(),
+            _ => fstatvfs(&self.fd).is_ok_and(|it| it.f_flag.contains(StatVfsMountFlags::RDONLY)),
+        }
+    }
+
     /// Reads a block on this thread, which may wait for it.
     ///
     /// # Errors
@@ -317,6 +326,11 @@ impl OwnedDevice {
     pub fn warnings(&self) -> &[DeviceWarning] {
         &self.warnings
     }
+}
+
+/// The block device that is open, as the kernel describes it.
+fn kernels(opened: &Stat) -> BlockDevice<'static> {
+    BlockDevice::new((major(opened.st_rdev), minor(opened.st_rdev)))
 }
 
 /// Creates a file of `len_bytes` that takes no space yet. It must not exist; it and its name are

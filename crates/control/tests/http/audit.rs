@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Answer, Api, HOST, code, user};
 use control::{
-    ApiClient, ApiToken, Audit, Guard, Limits, OtherHost, ProblemCode, RefusalCause, Users,
+    ApiClient, ApiToken, Audit, Guard, Limits, OtherHost, ProblemCode, ServerNoticeKind, Users,
 };
 use serde_json::Value;
 
@@ -144,17 +144,17 @@ fn a_log_that_was_removed_is_made_again() {
 fn a_log_that_takes_no_lines_is_told_by_the_state() {
     let recorded = Recorded::start();
     let told = || {
-        let refusing = recorded.client(0).server().unwrap().refusing;
+        let notices = recorded.client(0).server().unwrap().notices;
         let metrics = recorded.ask("GET", "/metrics", "").body;
-        let holds = metrics.contains("farflash_changes_refused{cause=\"audit_log\"} 1\n");
-        assert!(holds != metrics.contains("farflash_changes_refused{cause=\"audit_log\"} 0\n"));
-        assert_eq!(!refusing.is_empty(), holds, "{refusing:?}");
-        refusing.first().map(|refusing| (refusing.cause, refusing.text.clone()))
+        let holds = metrics.contains("farflash_notice{kind=\"audit_log\"} 1\n");
+        assert!(holds != metrics.contains("farflash_notice{kind=\"audit_log\"} 0\n"));
+        assert_eq!(!notices.is_empty(), holds, "{notices:?}");
+        notices.first().map(|notice| (notice.kind, notice.text.clone()))
     };
     assert_eq!(told(), None);
     std::fs::remove_dir_all(recorded.files.path()).unwrap();
-    let (cause, text) = told().expect("there is no place for it");
-    assert_eq!(cause, RefusalCause::AuditLog);
+    let (kind, text) = told().expect("there is no place for it");
+    assert!(kind == ServerNoticeKind::AuditLog && kind.refuses_changes());
     assert!(text.contains("audit.jsonl takes no lines") && text.contains("--audit-log"), "{text}");
     recorded.client(0).delete("one").unwrap_err();
     assert!(told().is_some());

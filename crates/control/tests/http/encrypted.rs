@@ -5,10 +5,13 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::support::Api;
-use control::{ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, Guard, KEY_FILE, Limits, TlsError};
+use control::{
+    ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, Guard, KEY_FILE, Limits, ServerNoticeKind,
+    TlsError,
+};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
 
 /// A key that nothing else uses.
@@ -70,36 +73,79 @@ fn put_there(directory: &Path, change: impl FnOnce(&mut CertificateParams)) {
 #[test]
 fn what_clients_refuse_is_said_at_the_start() {
     type Change = fn(&mut CertificateParams);
-    let cases: [(&str, Change); 5] = [
-        ("", |_| {}),
-        ("CA:TRUE", |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
-        ("expired on 2021-01-01T00:00:00Z", |params| {
+    let cases: [(&str, &str, Change); 5] = [
+        ("", "", |_| {}),
+        ("CA:TRUE", "it is one of an authority (CA:TRUE)", |params| {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)
+        }),
+        ("expired on 2021-01-01T00:00:00Z", "it has expired on 2021-01-01T00:00:00Z", |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
         }),
-        ("valid from 4000-01-01T00:00:00Z on", |params| {
-            params.not_before = rcgen::date_time_ymd(4000, 1, 1);
-            params.not_after = rcgen::date_time_ymd(4001, 1, 1);
-        }),
-        ("for none of the names of this server (127.0.0.1, localhost)", |params| {
-            params.subject_alt_names = vec![SanType::IpAddress([192, 0, 2, 1].into())];
-        }),
+        (
+            "valid from 4000-01-01T00:00:00Z on",
+            "it is valid from 4000-01-01T00:00:00Z on",
+            |params| {
+                params.not_before = rcgen::date_time_ymd(4000, 1, 1);
+                params.not_after = rcgen::date_time_ymd(4001, 1, 1);
+            },
+        ),
+        (
+            "for none of the names of this server (127.0.0.1, localhost)",
+            "it is for 192.0.2.1, and not for 127.0.0.1",
+            |params| {
+                params.subject_alt_names = vec![SanType::IpAddress([192, 0, 2, 1].into())];
+            },
+        ),
     ];
-    for (doubt, change) in cases {
+    for (doubt, client_told, change) in cases {
         let directory = tempfile::tempdir().unwrap();
         put_there(directory.path(), change);
         let tls = ApiTls::open(directory.path()).unwrap();
         let doubts = tls.doubts(&["127.0.0.1".to_owned(), "localhost".to_owned()]);
         match doubt {
             "" => assert!(doubts.is_empty(), "{doubts:?}"),
-            _ => assert!(doubts.len() == 1 && doubts[0].contains(doubt), "{doubt}: {doubts:?}"),
+            _ => {
+                assert!(doubts.len() == 1 && doubts[0].text.contains(doubt), "{doubt}: {doubts:?}")
+            }
         }
         let guard = Guard { tls: Some(tls), ..Guard::default() };
         let api = Api::guarded(guard, Limits::default(), Duration::ZERO);
         let certificate = directory.path().join(CERTIFICATE_FILE);
         let client = ApiClient::trusting(&url(&api), Some(&certificate)).unwrap();
-        assert_eq!(client.list().is_ok(), doubt.is_empty(), "{doubt}");
+        match client.list() {
+            Ok(_) => assert!(doubt.is_empty(), "{doubt}"),
+            Err(error) => {
+                let told = error.to_string();
+                assert!(!doubt.is_empty() && told.contains(client_told), "{client_told}: {told}");
+            }
+        }
     }
+}
+
+/// A certificate is told of before it expires and after, by a server that goes on showing it.
+#[test]
+fn a_certificate_that_expires_while_it_is_served_is_told_of() {
+    let told = |left: Duration| {
+        let directory = tempfile::tempdir().unwrap();
+        put_there(directory.path(), |params| params.not_after = (SystemTime::now() + left).into());
+        ApiTls::open(directory.path()).unwrap()
+    };
+    let kinds = |tls: &ApiTls| {
+        let notices = tls.doubts(&["localhost".to_owned()]);
+        notices.iter().map(|notice| notice.kind).collect::<Vec<_>>()
+    };
+    let day = Duration::from_secs(86_400);
+    assert_eq!(kinds(&told(30 * day)), []);
+    let soon = told(6 * day);
+    assert_eq!(kinds(&soon), [ServerNoticeKind::CertificateExpires]);
+    assert!(soon.doubts(&["localhost".to_owned()])[0].text.contains("expires on 2"));
+    let served = told(Duration::from_secs(5));
+    assert_eq!(kinds(&served), [ServerNoticeKind::CertificateExpires]);
+    while kinds(&served) == [ServerNoticeKind::CertificateExpires] {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(kinds(&served), [ServerNoticeKind::Certificate]);
 }
 
 /// Keys that cannot be used are named. Method: as `openssl genpkey` makes them.

@@ -333,6 +333,30 @@ fn a_host_that_hangs_is_sent_no_change() {
     assert!(!sent.contains("DELETE") && !sent.contains("POST"), "{sent}");
 }
 
+/// R3 of `relay.rs`: to show a volume of a host that hangs takes no longer than to list those of all hosts. Method: one is shown, and
+/// meanwhile all are listed again and again: a list takes the bound each time, as does the host that it waits for.
+#[test]
+fn a_host_that_hangs_is_waited_for_no_longer_by_one_question_than_by_another() {
+    const LISTS: usize = 4;
+    let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = Api::start();
+    let (name, api) = ("other".to_owned(), hung.local_addr().unwrap());
+    first.service.have_elsewhere(OtherHost { id: HOST, name, api, api_certificate: None });
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(first.request("GET", "/v1/volumes/a", "").status, 503);
+            ended.store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        let _shown = hung.accept().unwrap();
+        let lists = (0..LISTS).take_while(|_| {
+            assert_eq!(first.request("GET", "/v1/volumes", "").status, 200);
+            !ended.load(std::sync::atomic::Ordering::SeqCst)
+        });
+        assert!(lists.count() < LISTS, "showing takes longer than {LISTS} lists");
+    });
+}
+
 /// The query of a change is passed on and recorded with it. Method: a volume with data, deleted by another host.
 #[test]
 fn what_may_be_lost_is_said_by_a_parameter() {

@@ -26,7 +26,8 @@ fn doubts(restrictions: &Restrictions) -> Vec<String> {
         let has_upper_case = host.strip_prefix(UUID_NQN)?.contains(|c: char| c.is_ascii_uppercase());
         has_upper_case.then(|| {
             format!(
-                "{host} has upper-case letters: it admits only a host that writes its name so, and                  most write UUIDs in lower case"
+                "{host} has upper-case letters: it admits only a host that writes its name so, and most write UUIDs in \
+                 lower case"
             )
         })
     });

@@ -37,13 +37,13 @@ impl Status {
         let missing = Missing::of(&client, &server)?;
         let report = Report { server: &server, missing: &missing };
         self.output.print(&report, |out| show(out, &server))?;
-        let refusing = server.refusing.iter().map(|condition| condition.text.clone());
-        let notices = server.notices.iter().map(|notice| notice.text.clone());
+        let wrong = || server.notices.iter().filter(|notice| notice.kind.is_wrong());
+        let notices = wrong().map(|notice| notice.text.clone());
         let complaints = server.devices.iter().filter_map(complaint);
-        let own: Vec<String> = refusing.chain(notices).chain(complaints).collect();
+        let own: Vec<String> = notices.chain(complaints).collect();
         let remedy = match own.is_empty() {
             true => MISSING_REMEDY,
-            false if server.notices.is_empty() => remedy(&server.devices),
+            false if wrong().all(|notice| notice.kind.refuses_changes()) => remedy(&server.devices),
             false => "do what is said there",
         };
         let wrong: Vec<String> = own.into_iter().chain(missing.complaint()).collect();
@@ -154,7 +154,11 @@ fn show(out: &mut dyn Write, server: &Server) -> io::Result<()> {
     let hosts = if server.authentication { "hosts need tokens" } else { "open to any host" };
     let volumes: u64 = server.cores.iter().map(|core| core.volumes).sum();
     writeln!(out, "farflash {}, up {}, {hosts}", server.version, spoken(up))?;
-    writeln!(out, "{}\n", counted(volumes, "volume"))?;
+    writeln!(out, "{}", counted(volumes, "volume"))?;
+    for notice in server.notices.iter().filter(|notice| !notice.kind.is_wrong()) {
+        writeln!(out, "note: {}", notice.text)?;
+    }
+    writeln!(out)?;
     let mut cores = Table::new(&[
         ("CORE", Align::Right),
         ("PORTAL", Align::Left),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use control::{
     Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
-    Portal, RefusalCause, Refusing, ServiceError, Serving, Volume, VolumeKey, VolumeName,
+    Portal, ServerNotice, ServerNoticeKind, ServiceError, Serving, Volume, VolumeKey, VolumeName,
     VolumeState, connect_line, nqn,
 };
 use dataplane::VolumeStatus;
@@ -333,13 +333,13 @@ impl State {
     }
 
     /// Returns the conditions for which this host refuses changes.
-    pub(super) fn refusing(&self) -> Vec<Refusing> {
+    pub(super) fn refusing(&self) -> Vec<ServerNotice> {
         let mut all = Vec::new();
-        let mut add = |cause, text| all.push(Refusing { cause, text });
+        let mut add = |kind, text| all.push(ServerNotice { kind, text });
         if self.is_fenced() {
             let after = self.membership.tenure.term().map_or(0, |term| term.ends_after().as_secs());
             add(
-                RefusalCause::Fence,
+                ServerNoticeKind::Fence,
                 format!(
                     "no volume is served until the directory confirms what is this host's (--fence-after {after}s): bring \
                      etcd back, and the way to it"
@@ -348,13 +348,13 @@ impl State {
         }
         match self.view().cut_off.as_deref() {
             Some(why) => add(
-                RefusalCause::Directory,
+                ServerNoticeKind::Directory,
                 format!(
                     "the directory is away, and nothing can be changed: {why}: bring etcd back, and the way to it"
                 ),
             ),
             None if !self.is_accounted() => add(
-                RefusalCause::Quotas,
+                ServerNoticeKind::Quotas,
                 "what tenants have on this host of their quotas is being counted, and nothing of tenants can be changed until \
                  it is: wait"
                     .to_owned(),

@@ -9,10 +9,12 @@ use std::sync::PoisonError;
 
 use control::{DeviceNotice, NoticeKind};
 use reactor::{OwnedDevice, PathState};
+use rustix::process::{Resource, getrlimit};
 use units::{BLOCK_SIZE, ByteLen};
 use volume::Superblock;
 
 use super::state::State;
+use crate::not_opened::MAKE_WRITABLE;
 use crate::shell;
 
 /// Looks at a device; may wait for its file system.
@@ -55,6 +57,16 @@ pub(super) fn look(
         }
     }
     size(path, device, superblock, &mut add);
+    if device.is_read_only_now() {
+        let shown = path.display();
+        add(
+            NoticeKind::ReadOnly,
+            format!("{shown} is read-only, so that writes fail: {MAKE_WRITABLE}"),
+        );
+    }
+    if let Some(text) = file_size_limit(path, superblock) {
+        add(NoticeKind::FileSizeLimit, text);
+    }
     notices
 }
 
@@ -87,6 +99,21 @@ fn size(
             ),
         );
     }
+}
+
+/// Says that this process may not write the file to its end, if that is so.
+fn file_size_limit(path: &Path, superblock: &Superblock) -> Option<String> {
+    let limit = getrlimit(Resource::Fsize).current?;
+    let is_file = std::fs::metadata(path).is_ok_and(|it| it.is_file());
+    (is_file && limit < superblock.blocks * BLOCK_SIZE as u64).then(|| {
+        format!(
+            "this process may write files of {}, and {} is larger: writes beyond fail; raise the limit \
+             (`prlimit --fsize=unlimited --pid {}`; ulimit -f, a unit's LimitFSIZE=)",
+            ByteLen(limit),
+            path.display(),
+            std::process::id()
+        )
+    })
 }
 
 /// Says which file system is full, if it is one.

@@ -26,7 +26,7 @@ use uuid::Uuid;
 use volume::Superblock;
 
 use super::membership::Claimed;
-use super::{ServeConfig, preflight};
+use super::{ServeConfig, preflight, remembered};
 use crate::belonging;
 use crate::contents::{self, Contents, Look};
 use crate::device_spec::{DeviceSpec, FileSpec};
@@ -351,6 +351,7 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
         match storage::to_make(spec) {
             Made::Nothing => {}
             how => {
+                remembered::refuse_blank(&spec.path)?;
                 storage::check_size(spec, size, cores)?;
                 return Ok(Looked::ToMake(how));
             }
@@ -365,6 +366,7 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
     // What may be going to be formatted is read to its end, which takes what it takes.
     let looked = look_at(spec, storage::open(spec, Voice::Log)?, cores, Look::Everywhere)?;
     if let Looked::Blank(device) = &looked {
+        remembered::refuse_blank(&spec.path)?;
         let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
         storage::check_size(spec, size, cores)?;
     }

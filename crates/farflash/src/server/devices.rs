@@ -74,9 +74,8 @@ impl State {
             authentication: self.authenticates,
             log_lines_left_out: crate::logging::lines_left_out() + lines::left_out(),
             directory: self.directory_status(),
-            notices: self.tasks.notices(),
+            notices: self.server_notices(),
             task_failures: self.tasks.panics(),
-            refusing: self.refusing(),
             cores,
             devices: (0..self.devices.len())
                 .map(|device| self.device_document(device, &all))

@@ -109,6 +109,11 @@ impl Directory {
         Ok(())
     }
 
+    /// Returns whether any volume lies on a device.
+    pub(super) fn has_volumes_on(&self, device: usize) -> bool {
+        self.volumes.values().any(|it| it.is_made && it.volume.place.device == device)
+    }
+
     /// The volume is there.
     pub(super) fn is_made(&mut self, id: Uuid) {
         if let Some(entry) = self.volumes.get_mut(&id) {

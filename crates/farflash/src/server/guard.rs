@@ -46,15 +46,7 @@ pub(super) fn quotas(users: &Users) -> Vec<BlockQuota> {
 fn tls(config: &ServeConfig) -> Result<Option<ApiTls>, Failure> {
     let Some(directory) = &config.api_tls else { return Ok(None) };
     let tls = ApiTls::open_or_make(directory, &names(config)).map_err(|error| no_tls(&error))?;
-    warn_of(&tls, config);
     Ok(Some(tls))
-}
-
-/// Warns of what clients will refuse of the API's certificate.
-pub(super) fn warn_of(tls: &ApiTls, config: &ServeConfig) {
-    for doubt in tls.doubts(&names(config)) {
-        tracing::warn!("the API's certificate will be refused: {doubt}");
-    }
 }
 
 /// Why the API has no certificate.
@@ -78,7 +70,7 @@ pub(super) fn same_tls(error: &TlsError) -> Failure {
 }
 
 /// What the API is called, for a certificate that is made here.
-fn names(config: &ServeConfig) -> Vec<String> {
+pub(super) fn names(config: &ServeConfig) -> Vec<String> {
     let mut names = vec!["localhost".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // Other names could not stand in a certificate.

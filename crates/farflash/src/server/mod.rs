@@ -34,10 +34,12 @@ mod message;
 mod nbd_tls;
 mod notify;
 mod offers;
+mod own_conditions;
 mod placement;
 mod preflight;
 mod quota;
 mod reload;
+mod remembered;
 mod replug;
 mod returns;
 mod scrub_pace;
@@ -250,7 +252,8 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
     let asides = asides.collect::<Result<Vec<_>, Failure>>()?;
     device_set::check_distinct(config)?;
     let portals = preflight::portals(config)?;
-    preflight::raise_file_limit(config.connections_max, portals.len());
+    let connections_max = preflight::raise_file_limit(config.connections_max, portals.len());
+    let config = &ServeConfig { connections_max, ..config.clone() };
     let api = preflight::bind_api(config.api)?;
     let mut cores = CoreThreads::start(config, &portals)?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
@@ -306,6 +309,7 @@ async fn serve(
         let follow = returns::follow(volumes.clone(), returns);
         volumes.state().tasks.keep_once("devices that come back", follow);
     }
+    own_conditions::start(volumes.state(), config, guard.tls.clone());
     replug::start(volumes.state(), cores.drives());
     absent::start(volumes.state(), config, absent.into_keys());
     scrub_plan::start(&volumes, config);

@@ -148,23 +148,39 @@ pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure
 /// Descriptors beside those of host connections: files, rings, the API's connections.
 const DESCRIPTORS_BESIDE: u64 = 512;
 
-/// Raises this process's limit on open files to what its connections can need, also those on their way out.
-pub(super) fn raise_file_limit(connections_max: u32, portals: usize) {
+/// Raises this process's limit on open files to what its connections can need, also those on their way out. Returns the number
+/// of connections of a portal for which there are descriptors.
+pub(super) fn raise_file_limit(connections_max: u32, portals: usize) -> u32 {
     let of_portal = u64::from(connections_max) + dataplane::CONNECTIONS_LEAVING_MAX as u64;
     let wanted = of_portal * portals as u64 + DESCRIPTORS_BESIDE;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {
-        return;
+        return connections_max;
     }
     let raised = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
     let set = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit });
-    if set.is_err() || raised < wanted {
-        tracing::warn!(
-            limit = raised,
-            wanted,
-            "the limit on open files is too low for so many connections (ulimit -n)"
-        );
+    let limit = if set.is_ok() { raised } else { limit.current.unwrap_or(raised) };
+    if limit >= wanted {
+        return connections_max;
     }
+    let fit = connections_that_fit(limit, portals).min(connections_max);
+    tracing::warn!(
+        limit,
+        wanted,
+        connections_max = fit,
+        "the limit on open files is too low for so many connections (ulimit -n): each portal takes fewer"
+    );
+    fit
+}
+
+/// Connections of a portal that leave descriptors to the rest of a process that may have `limit`.
+fn connections_that_fit(limit: u64, portals: usize) -> u32 {
+    let beside = DESCRIPTORS_BESIDE.min(limit / 2);
+    let leaving = dataplane::CONNECTIONS_LEAVING_MAX as u64;
+    let of_portal = (limit - beside) / portals.max(1) as u64;
+    // One at least: what is left is for the kernel to refuse.
+    let fit = of_portal.saturating_sub(leaving).max(of_portal / 2).max(1);
+    u32::try_from(fit).unwrap_or(u32::MAX)
 }
 
 /// There is memory for a device of `size`.
@@ -188,4 +204,20 @@ fn available_memory() -> Option<ByteLen> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     let allowed = cgroup::memory().map_or(u64::MAX, |limit| limit.value);
     Some(ByteLen((kib << 10).min(allowed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_to_the_rest() {
+        let leaving = dataplane::CONNECTIONS_LEAVING_MAX as u64;
+        for (limit, portals) in [(1, 1), (64, 2), (1024, 1), (1024, 8), (65_536, 4)] {
+            let fit = u64::from(connections_that_fit(limit, portals));
+            let taken = fit * portals as u64;
+            assert!(fit == 1 || taken <= limit - limit.min(1024) / 2, "{limit} {portals}: {fit}");
+        }
+        assert_eq!(u64::from(connections_that_fit(65_536, 4)), (65_536 - 512) / 4 - leaving);
+    }
 }

@@ -143,7 +143,6 @@ async fn certificate(
             return recorded(guard, WHAT, Value::Null, failed).await;
         }
     };
-    guard::warn_of(&new, config);
     if new.certificate() == shown.certificate() {
         shown.replace(&new);
         return Ok(());

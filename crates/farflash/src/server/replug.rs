@@ -21,6 +21,7 @@ use super::conditions;
 use super::device_set::{OpenDevice, Source};
 use super::fence::Fence;
 use super::message::{CoreMessage, NewWay};
+use super::remembered;
 use super::state::State;
 use crate::belonging;
 use crate::contents;
@@ -46,6 +47,17 @@ pub(super) struct Drive {
     fence: Fence,
     /// The mark that keeps other servers off.
     owner: Option<Owner>,
+    noted: Noted,
+}
+
+/// What became of the note that volumes lie on a drive (K2 of `remembered.rs`).
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Noted {
+    /// There are none yet.
+    NotYet,
+    /// It cannot be written so far.
+    Failed,
+    Done,
 }
 
 /// What was found of a drive that failed requests.
@@ -64,7 +76,8 @@ impl Drive {
         let OpenDevice { source, superblock, owner, .. } = device;
         match (source, spec) {
             (Source::File(opened), DeviceSpec::File(spec)) => {
-                Some(Self { spec: spec.clone(), opened, superblock, fence, owner })
+                let noted = Noted::NotYet;
+                Some(Self { spec: spec.clone(), opened, superblock, fence, owner, noted })
             }
             _ => None,
         }
@@ -73,6 +86,21 @@ impl Drive {
     /// What it carries of the last claim of its cluster; nothing if that cannot be read.
     fn mark(&self) -> Option<Mark> {
         belonging::mark(&self.spec.path, &self.opened, &self.superblock).ok().flatten()
+    }
+
+    /// Notes that volumes lie on it.
+    fn note(&mut self) {
+        let noted = remembered::note(&self.spec.path, self.superblock.uuid);
+        if let Err(error) = &noted
+            && self.noted == Noted::NotYet
+        {
+            tracing::warn!(
+                device = %self.spec.path.display(),
+                %error,
+                "it cannot be noted in $STATE_DIRECTORY that volumes lie on the device: make room there, and let this user write"
+            );
+        }
+        self.noted = noted.map_or(Noted::Failed, |()| Noted::Done);
     }
 
     fn look(&self) -> Found {
@@ -200,8 +228,13 @@ async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Dr
 }
 
 /// The drive, whose conditions are known then.
-async fn look_at_conditions(state: &State, device: usize, drive: Drive) -> Drive {
+async fn look_at_conditions(state: &State, device: usize, mut drive: Drive) -> Drive {
+    let is_to_note =
+        drive.noted != Noted::Done && state.directory(|directory| directory.has_volumes_on(device));
     let (drive, seen) = aside(state, device, move || {
+        if is_to_note {
+            drive.note();
+        }
         let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
         (drive, seen)
     })

@@ -95,6 +95,7 @@ impl Volumes {
             membership,
             asked_for: Mutex::default(),
             tasks: Tasks::default(),
+            own_notices: Mutex::default(),
         };
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
         for (place, name, access) in offered {

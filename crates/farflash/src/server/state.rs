@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use auth::Hash;
-use control::{DeviceNotice, Portal, ServiceError};
+use control::{DeviceNotice, Portal, ServerNotice, ServiceError};
 use dataplane::{VolumeFlow, VolumeStatus};
 use reactor::Sender;
 use tokio::sync::oneshot;
@@ -94,6 +94,8 @@ pub(super) struct State {
     pub(super) labels: BTreeMap<String, String>,
     /// Tasks that have to live as long as the server.
     pub(super) tasks: Tasks,
+    /// Conditions of this server that were seen a moment ago.
+    pub(super) own_notices: Mutex<Vec<ServerNotice>>,
     /// This host in the service.
     pub(super) membership: Membership,
     /// When it was last said that another host asks for a device.

@@ -3,10 +3,11 @@
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
+use crate::support::file_system::{BindMount, InMemory};
 use crate::support::host::{connect, filled, on_core};
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
-use crate::support::{Files, Server, device, refused, run, succeed};
+use crate::support::{Files, Outcome, Server, device, farflash, refused, run, succeed, until};
 use serde_json::Value;
 use units::Lba;
 
@@ -130,5 +131,112 @@ fn a_drive_that_is_read_only_is_called_so() {
     refused(&["format", "--device", &path, "--force"], 1, "is read-only", "blockdev --setrw");
     assert_eq!(run(&["fsck", "--device", &path]).code, Some(0), "it can be read");
     set("--setrw");
+    drop(Server::start(&path));
+}
+
+/// A server that had volumes does not come up empty. Method: at a mount point lie a blank file, an empty one, or nothing, as
+/// they may when its file system is not mounted, and all that formats blank devices is allowed.
+#[test]
+fn a_server_that_had_volumes_does_not_come_up_empty() {
+    let files = Files::new();
+    std::fs::create_dir(files.path("state")).unwrap();
+    std::fs::create_dir(files.path("mount")).unwrap();
+    let image = files.path("mount").join("flash.img");
+    let device = format!("{},size=128MiB", device(&image));
+    let state = format!("STATE_DIRECTORY={}", files.path("state").display());
+    let create = ["--format-if-blank", "--create"];
+    let start = || Server::start_by("env", &[&state], &device, &create);
+    let server = start();
+    let remembered = files.path("state").join("devices.json");
+    stop(server);
+    assert!(!remembered.exists(), "no volume lay there");
+    std::fs::remove_file(&image).unwrap();
+    let server = start();
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    until("the device is noted", || remembered.exists());
+    stop(server);
+    std::fs::rename(files.path("mount"), files.path("unmounted")).unwrap();
+    std::fs::create_dir(files.path("mount")).unwrap();
+    let make: [&dyn Fn(); 3] = [&|| {}, &|| std::fs::write(&image, "").unwrap(), &|| {
+        std::fs::File::create(&image).unwrap().set_len(128 << 20).unwrap()
+    }];
+    for (what, make) in ["nothing", "an empty file", "a blank file"].iter().zip(make) {
+        make();
+        let before = std::fs::metadata(&image).map(|found| found.len()).ok();
+        let words = [&serve(&device)[..], &create].concat();
+        let mut command = farflash(&words);
+        let outcome =
+            Outcome::from(command.env("STATE_DIRECTORY", files.path("state")).output().unwrap());
+        assert_eq!(outcome.code, Some(1), "{what}: {outcome:?}");
+        for part in ["flash.img is blank, and the farflash device", "mounted", "farflash format"] {
+            assert!(outcome.stderr.contains(part), "{what}: {outcome:?}");
+        }
+        assert_eq!(std::fs::metadata(&image).map(|found| found.len()).ok(), before, "{what}");
+    }
+    std::fs::remove_dir_all(files.path("mount")).unwrap();
+    std::fs::rename(files.path("unmounted"), files.path("mount")).unwrap();
+    let server = start();
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    stop(server);
+}
+
+/// A drive that takes no writes any more is called read-only by all that it fails, and is written again by itself when it can be.
+#[test]
+fn a_drive_that_becomes_read_only_is_called_so_and_written_again() {
+    let files = Files::new();
+    let Some(drive) = LoopDevice::new(&files, "image", 256 << 20) else {
+        return skipped("no loop device can be made");
+    };
+    let path = device(drive.path().as_ref());
+    succeed(&["format", "--device", &path]);
+    let server = Server::start(&path);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    host(&volume, Some(1), 1);
+    let set = |how: &str| {
+        assert!(Command::new("blockdev").args([how, drive.path()]).status().unwrap().success());
+    };
+    set("--setro");
+    let write = |value| {
+        let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+        let address = volume["address"].as_str().unwrap().parse().unwrap();
+        on_core(move |handle| async move {
+            connect(&handle, address, &nqn).await.write(Lba(3), filled(value)).await.is_ok()
+        })
+    };
+    assert!(!write(2), "it takes no writes");
+    host(&volume, None, 1);
+    until("the status says so", || {
+        let status = run(&["status", "--api", &server.api]);
+        status.code == Some(1)
+            && status.stderr.contains("read-only")
+            && status.stderr.contains("--setrw")
+    });
+    let metrics = crate::observing::metrics(&server);
+    assert!(metrics.contains("kind=\"read_only\"} 1"), "{metrics}");
+    set("--setrw");
+    until("it is written", || write(3));
+    // The health tells still that requests have failed.
+    until("it is over", || !run(&["status", "--api", &server.api]).stderr.contains("read-only"));
+    host(&volume, None, 3);
+    stop(server);
+}
+
+/// A file in a file system that is read-only is called so. Method: another mount of it, by which nothing may be written.
+#[test]
+fn a_file_in_a_read_only_file_system_is_called_so() {
+    let files = Files::new();
+    let (mount, bound) = (files.path("mount"), files.path("bound"));
+    std::fs::create_dir(&mount).unwrap();
+    std::fs::create_dir(&bound).unwrap();
+    let Some(_mounted) = InMemory::at(&mount, "200m") else {
+        return skipped("nothing can be mounted");
+    };
+    let path = device(&mount.join("image"));
+    succeed(&["format", "--device", &format!("{path},size=128MiB")]);
+    let _bound =
+        BindMount::new(&mount, &bound, "ro").expect("what can be mounted once can be again");
+    let read_only = device(&bound.join("image"));
+    refused(&serve(&read_only), 1, "is read-only", "mount its file system again");
+    assert_eq!(run(&["fsck", "--device", &read_only]).code, Some(0), "it can be read");
     drop(Server::start(&path));
 }

@@ -37,6 +37,7 @@ mod library_recovery;
 mod memory_limit;
 mod no_ring;
 mod observing;
+mod own_conditions;
 mod owner;
 mod paces;
 mod profile;

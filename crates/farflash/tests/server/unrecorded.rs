@@ -2,10 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread::JoinHandle;
 
+use crate::support::file_system::InMemory;
 use crate::support::skipped::skipped;
 use crate::support::{Files, Outcome, Server, run};
 use farflash_client::{Cluster, NewVolume};
@@ -94,7 +93,7 @@ fn a_full_file_system_below_the_log_is_in_the_status() {
     let files = Files::new();
     let mount = files.path("small");
     std::fs::create_dir(&mount).unwrap();
-    let Some(mounted) = SmallFileSystem::at(&mount) else {
+    let Some(mounted) = InMemory::at(&mount, "64k") else {
         return skipped("nothing can be mounted");
     };
     let log = mount.join("audit.jsonl");
@@ -106,27 +105,19 @@ fn a_full_file_system_below_the_log_is_in_the_status() {
     assert!(full.stderr.contains("takes no lines (No space left on device"), "{full:?}");
     assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(1));
     assert_eq!(status().code, Some(1));
+    const REFUSED: usize = 40;
+    let client = control::ApiClient::new(&server.api).unwrap();
+    let size = control::VolumeSize::try_from(64 << 20).unwrap();
+    let create = || client.create(&control::CreateVolume::new("w".parse().unwrap(), size));
+    (0..REFUSED).for_each(|_| drop(create().unwrap_err()));
     std::fs::remove_file(mount.join("other")).unwrap();
     assert_eq!(status().code, Some(0));
     assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(0));
+    let log = server.log_until(|line| line["message"] == "volume created");
+    let told = log.iter().filter(|line| line["message"] == "the audit log cannot be written");
+    // One in ten seconds.
+    assert!((1..REFUSED / 4).contains(&told.count()), "{log:?}");
     drop(mounted);
-}
-
-/// A file system of 64 KiB in memory, which takes root.
-struct SmallFileSystem(PathBuf);
-
-impl SmallFileSystem {
-    fn at(mount: &Path) -> Option<Self> {
-        let mut command = Command::new("mount");
-        let status = command.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(mount).status();
-        status.is_ok_and(|status| status.success()).then(|| Self(mount.to_owned()))
-    }
-}
-
-impl Drop for SmallFileSystem {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
-    }
 }
 
 /// Method: a server may write no file of more than 64 KiB, and what is beyond is an error, no signal. The log is filled until

@@ -178,7 +178,7 @@ impl VolumeService for MemoryService {
     }
 
     fn others(&self) -> Vec<OtherHost> {
-        Vec::new()
+        self.elsewhere.lock().unwrap().clone().into_iter().collect()
     }
 
     fn known_elsewhere(&self, _: &Caller, _: &BTreeSet<Uuid>) -> Vec<Volume> {
@@ -338,7 +338,6 @@ impl VolumeService for MemoryService {
                 log_lines_left_out: 0,
                 notices: Vec::new(),
                 task_failures: 0,
-                refusing: Vec::new(),
                 directory: DirectoryStatus::default(),
                 cores,
                 devices,

@@ -107,7 +107,8 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
                 let what = "a file is put under load as it is, without size=";
                 return Err(Failure::usage(what, "leave size= out; --range says how much to use"));
             }
-            let make = format!("make it first (`truncate -s 1GiB {}`)", spec.path.display());
+            let make =
+                format!("make it first (`truncate -s 1GiB {}`)", crate::shell::path(&spec.path));
             storage::check_is_there(&spec.path, &make)?;
             let options =
                 OpenOptions { read_only: bench.read_percent() == 100, ..OpenOptions::default() };

@@ -1,4 +1,4 @@
-//! A file system that hangs when told to, and one that is mounted in two places.
+//! A file system that hangs when told to, and one in memory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,6 +61,25 @@ impl Drop for Hanging<'_> {
 }
 
 impl Drop for FileSystem {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+    }
+}
+
+/// A file system in memory, which takes root.
+pub struct InMemory(PathBuf);
+
+impl InMemory {
+    /// Mounts one of a size, such as `64k`, at a directory; `None` where nothing can be mounted.
+    pub fn at(mount: &Path, size: &str) -> Option<Self> {
+        let options = format!("size={size}");
+        let mut command = Command::new("mount");
+        let status = command.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(mount).status();
+        status.is_ok_and(|status| status.success()).then(|| Self(mount.to_owned()))
+    }
+}
+
+impl Drop for InMemory {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
     }
