@@ -118,17 +118,21 @@ async fn memory_for(link: &Link, len_bytes: usize) -> Option<Share> {
     }
 }
 
+/// Memory for what is read only to be checked, if the request does that; `None` if the session ends first.
+async fn memory_to_verify(link: &Link, request: &Request) -> Option<Option<Share>> {
+    match request {
+        Request::Verify(range) => {
+            memory_for(link, transfer_bytes(*range, MetadataSize::None)).await.map(Some)
+        }
+        _ => Some(None),
+    }
+}
+
 async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
     let link = job.session.link();
     // Memory first: no request holds up the device while it waits for memory.
-    let _share = match &request {
-        Request::Verify(range) => {
-            match memory_for(link, transfer_bytes(*range, MetadataSize::None)).await {
-                Some(share) => Some(share),
-                None => return,
-            }
-        }
-        _ => None,
+    let Some(_share) = memory_to_verify(link, &request).await else {
+        return;
     };
     let ticket = match request.cost() {
         Some((direction, blocks)) => {

@@ -1,4 +1,4 @@
-//! What is wrong with a certificate, in words. The library has many of its errors in the form that Rust prints for debugging.
+//! Faults of a certificate, in words. The library has many of its errors in the form that Rust prints for debugging.
 
 use std::io;
 

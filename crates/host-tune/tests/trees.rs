@@ -203,7 +203,7 @@ fn refusals_and_changes_by_others_are_told_and_lose_nothing() {
     assert!(reason.contains("/sys/block/nvme0n1/queue/scheduler"), "{reason}");
     // Another program changes a setting that was applied.
     let pages = of("transparent-huge-pages");
-    assert_eq!(tuner.apply(&[pages.clone()]).expect("recorded"), [Applied::Changed]);
+    assert_eq!(tuner.apply(std::slice::from_ref(&pages)).expect("recorded"), [Applied::Changed]);
     let path = pages.path().expect("a file");
     fs::write(root.at(path), "[always] madvise never\n").expect("written");
     let status = tuner.verify();

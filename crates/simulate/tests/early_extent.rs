@@ -118,7 +118,7 @@ fn keeps(disk: &SimDevice, acknowledged: Vec<u64>) -> bool {
     kept.expect("nothing waits forever")
 }
 
-/// How often something acknowledged was lost, of power cuts at many moments.
+/// Counts power cuts, at many moments, by which something acknowledged was lost.
 fn losses() -> usize {
     let cut_short = |after| {
         let (disk, acknowledged) = cut(after);

@@ -143,7 +143,7 @@ fn a_certificate_that_expires_while_it_is_served_is_told_of() {
     let served = told(Duration::from_secs(5));
     assert_eq!(kinds(&served), [ServerNoticeKind::CertificateExpires]);
     while kinds(&served) == [ServerNoticeKind::CertificateExpires] {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::park_timeout(Duration::from_millis(50));
     }
     assert_eq!(kinds(&served), [ServerNoticeKind::Certificate]);
 }

@@ -173,7 +173,7 @@ impl Measure {
             seed: self.seed,
             stop,
         };
-        let profile = profile::run(plan).map_err(refused)?;
+        let profile = profile::run(plan).map_err(|error| refused(&error))?;
         self.results.give(&profile)
     }
 
@@ -237,8 +237,8 @@ fn not_opened(error: &DriveError) -> Failure {
     Failure::usage(error.to_string(), remedy)
 }
 
-fn refused(error: RunError) -> Failure {
-    let remedy = match &error {
+fn refused(error: &RunError) -> Failure {
+    let remedy = match error {
         RunError::Thread(_) => "raise the limit on threads (ulimit -u)",
         RunError::Pin { .. } => "name other CPUs with --cpus",
         RunError::Realtime { .. } => {

@@ -301,7 +301,6 @@ async fn serve(
     let beside = (&absent, asides);
     let volumes = Volumes::load(config, links, membership.clone(), quotas, beside).await;
     let volumes = volumes.map_err(|_| core_ended())?;
-    warn_of_risks(config, &guard, api_address);
     say_ready(config, cores.links(), &guard, (api_address, volumes.count()));
     follow::start(volumes.state());
     let recording = tenure::start(volumes.state(), guard.audit.clone());
@@ -360,13 +359,14 @@ async fn serve(
     if lost { Err(core_ended()) } else { Ok(()) }
 }
 
-/// Says where `volumes` are served, to people and to the service manager.
+/// Warns of risks, and says where `volumes` are served, to people and to the service manager.
 fn say_ready(
     config: &ServeConfig,
     links: &[CoreLink],
     guard: &Guard,
     (api, volumes): (SocketAddr, usize),
 ) {
+    warn_of_risks(config, guard, api);
     for link in links {
         tracing::info!(core = link.cpu, listens_on = %link.local, portal = %link.portal, "portal open");
         for place in &link.places {

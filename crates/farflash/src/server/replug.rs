@@ -50,7 +50,7 @@ pub(super) struct Drive {
     noted: Noted,
 }
 
-/// What became of the note that volumes lie on a drive (K2 of `remembered.rs`).
+/// The note that volumes lie on a drive (K2 of `remembered.rs`).
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Noted {
     /// There are none yet.

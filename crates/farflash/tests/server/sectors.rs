@@ -74,7 +74,7 @@ impl Model {
 
     /// Has one request done, and checks what it says.
     async fn step(&mut self, volume: &Volume<Handle>, random: &mut Random, number: u64) {
-        let len = 1 + random.below(if number % 3 == 0 { 40 } else { 12 });
+        let len = 1 + random.below(if number.is_multiple_of(3) { 40 } else { 12 });
         let start = random.below(SECTORS - len);
         let range = LbaRange::new(Lba(start), len);
         let now = slice(self.part(range));
