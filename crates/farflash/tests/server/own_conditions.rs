@@ -66,7 +66,9 @@ fn a_late_limit_on_the_size_of_files_is_told_of() {
     assert!(!write(1), "it may not be written");
     limit(&server, Resource::Fsize, None);
     until("it is written", || write(2));
-    until("it is over", || run(&["status", "--api", &server.api]).code == Some(0));
+    until("it is told of no more", || {
+        !run(&["status", "--api", &server.api]).stderr.contains("may write files of")
+    });
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
 }
