@@ -127,7 +127,7 @@ pub struct Volume {
     pub metadata_bytes: u32,
     /// Bytes of a logical block, as hosts address it.
     #[serde(default)]
-    #[schema(inline)]
+    #[schema(value_type = u32)]
     pub sector_bytes: SectorBytes,
     /// Bytes of the device that it holds.
     pub allocated_bytes: u64,
