@@ -303,7 +303,7 @@ impl Profile {
             Workload::Corrupt if rng.one_in(5) => small.fraying(rng),
             _ => small,
         };
-        let shallow = [Workload::Tall, Workload::Repair, Workload::Starts];
+        let shallow = [Workload::Tall, Workload::Repair];
         let is_deep = rng.one_in(6) && !shallow.contains(&self.workload);
         let nodes = if is_deep { Some(few_entries(rng)) } else { small.nodes };
         Self { nodes, ..small }

@@ -7,8 +7,11 @@ use volume::{CheckReport, Finding, VolumeError};
 use super::{Boot, End, Watched};
 use crate::rig::Rig;
 
-/// Time for the background to finish its work.
+/// Time for the background to finish its work, and the last part of it, in which the disk is asked nothing any more.
 const QUIET: Duration = Duration::from_millis(600);
+const SILENCE: Duration = Duration::from_millis(50);
+/// Further parts that it may take: the map of a deleted volume goes leaf by leaf. What is tried again and again goes on longer.
+const SILENCES_MAX: usize = 100;
 
 impl Boot {
     /// With nothing under way, everything fits together; and all of it ends in order.
@@ -21,7 +24,7 @@ impl Boot {
         }
         let resting = async {
             let taken = rig.checkpoint().await;
-            self.world.sleep_until(self.world.now() + QUIET).await;
+            self.background_ends().await;
             taken
         };
         match self.watch("a checkpoint", resting).await {
@@ -52,6 +55,18 @@ impl Boot {
             return self.end_in_order(rig).await;
         }
         Watched::Done(())
+    }
+
+    /// Waits until the background has nothing to do.
+    async fn background_ends(&self) {
+        self.world.sleep_until(self.world.now() + (QUIET - SILENCE)).await;
+        for _ in 0..SILENCES_MAX {
+            let before = self.disk().events();
+            self.world.sleep_until(self.world.now() + SILENCE).await;
+            if self.disk().events() == before {
+                break;
+            }
+        }
     }
 
     /// Ends in order: with a last checkpoint.
