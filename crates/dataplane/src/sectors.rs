@@ -1,7 +1,7 @@
 //! Commands for logical blocks, as requests for the blocks that these lie in.
 //!
-//! Where logical blocks have 4096 bytes, they are the blocks. Where they have 512, a command need neither begin nor end at a
-//! block: a write is one change then, too, and keeps the rest of its first block and of its last one.
+//! A logical block of 4096 bytes is a block. A command for logical blocks of 512 bytes may begin and end within a block: its
+//! write is one change all the same, and keeps the rest of its first block and of its last one.
 
 use std::ops::Range;
 

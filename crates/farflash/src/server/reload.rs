@@ -1,5 +1,5 @@
-//! What a running server reads again when it gets SIGHUP: who may ask the API, its certificate, and those of NBD. The audit log's
-//! file is opened again, since the one before may have been moved away.
+//! Reloading at SIGHUP: the list of API users, the API's certificate and those of NBD. The audit log's file is opened again,
+//! since the one before may have been moved away.
 //!
 //! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
 //! - G2: hosts notice nothing, but for quotas.

@@ -261,7 +261,7 @@ async fn answer(world: &SimWorld, uuid: Uuid) -> Status {
     asked.expect("an answer").1.status().code()
 }
 
-/// B2 of `strangers::Throttle`. Method: a host guesses, whoever shares its address connects. A guess counts at once, though the
+/// B2 of `strangers::Throttle`. Method: a host guesses, and another one of the same address connects. A guess counts at once, though the
 /// host neither fetches what came of it nor leaves.
 #[test]
 fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
