@@ -4,7 +4,7 @@
 //! in one build, and a number in the environment selects one ([`splice`]), so that most take milliseconds.
 //!
 //! - [`plan`]: the crates, and the tests that are to catch their mutants.
-//! - [`list`]: the mutants, as cargo-mutants lists them.
+//! - [`list`]: the mutants, as cargo-mutants lists them. [`code`]: a file's tokens, by which they are told apart.
 //! - [`splice`], [`tree`]: a copy of the repository, in which a crate is built with its mutants.
 //! - [`reach`]: which tests reach which functions.
 //! - [`trial`]: a run of tests with one mutant.
@@ -13,6 +13,7 @@
 //! - [`decided`]: what is known of single mutants on this machine.
 //! - [`results`], [`page`]: what is committed. [`exclusions`]: mutants that are argued away.
 
+mod code;
 mod deadline;
 mod decided;
 mod exclusions;

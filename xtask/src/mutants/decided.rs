@@ -28,7 +28,7 @@ const WORDS: [(Verdict, &str); 4] = [
     (Verdict::Unviable, "unviable"),
 ];
 
-/// The content of the files that a verdict depends on.
+/// Hashes of the code that a verdict depends on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Content {
     /// The file with the mutant.
@@ -90,7 +90,7 @@ impl Decided {
 }
 
 fn key(mutant: &Mutant, content: Content) -> String {
-    format!("{:016x} {}", content.source, mutant.name)
+    format!("{:016x} {} {}", content.source, mutant.file, mutant.place)
 }
 
 /// Hashes bytes, FNV-1a: only to tell contents apart.

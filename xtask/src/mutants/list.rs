@@ -8,6 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use super::code::Code;
 use super::exclusions;
 
 /// A place in a source file: line and column, both from 1. Columns count characters.
@@ -22,6 +23,8 @@ pub(super) struct Position {
 pub(super) struct Mutant {
     /// File, line, column and the change, as cargo-mutants prints it; unique.
     pub(super) name: String,
+    /// The number of tokens before it in its file, and the change: the same after a change of comments or layout.
+    pub(super) place: String,
     /// Relative to the repository.
     pub(super) file: String,
     pub(super) start: Position,
@@ -39,17 +42,26 @@ pub(super) fn list(root: &Path, package: &str, diff: Option<&Path>) -> io::Resul
         call(root, package, diff, &[])?.into_iter().map(|mutant| mutant.name).collect();
     let mut names = BTreeSet::new();
     all.retain(|mutant| names.insert(mutant.name.clone()));
-    let mut planted = BTreeMap::new();
+    let mut files = BTreeMap::new();
     for mutant in &mut all {
-        if !planted.contains_key(&mutant.file) {
+        if !files.contains_key(&mutant.file) {
             let text = fs::read_to_string(root.join(&mutant.file))?;
-            planted.insert(mutant.file.clone(), exclusions::planted(&text));
+            let code = Code::parse(&text)
+                .map_err(|error| io::Error::other(format!("{}: {error}", mutant.file)))?;
+            files.insert(mutant.file.clone(), (exclusions::planted(&text), code));
         }
-        let mut ranges = planted[&mutant.file].iter();
+        let (planted, code) = &files[&mutant.file];
+        mutant.place = format!("{} {}", code.before(mutant.start), change(mutant));
+        let mut ranges = planted.iter();
         mutant.argued = !counted.contains(&mutant.name)
             || ranges.any(|lines| lines.contains(&mutant.start.line));
     }
     Ok(all)
+}
+
+/// Returns the change of a mutant: its name without file, line and column.
+fn change(mutant: &Mutant) -> &str {
+    mutant.name.split_once(": ").map_or(&mutant.name, |(_, change)| change)
 }
 
 fn call(
@@ -86,6 +98,7 @@ fn parse(mutant: &Value) -> Option<Mutant> {
     let text = |name: &str| mutant[name].as_str().map(str::to_owned);
     Some(Mutant {
         name: text("name")?.replace('\n', " "),
+        place: String::new(),
         file: text("file")?,
         start: position(&mutant["span"]["start"])?,
         end: position(&mutant["span"]["end"])?,

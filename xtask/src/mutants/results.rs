@@ -12,7 +12,7 @@ use super::list::Mutant;
 /// Path of the results, relative to the repository.
 pub(super) const PATH: &str = "xtask/mutants.txt";
 
-const HEAD: &str = "# Written by `cargo xtask mutants`. A line for each file; below it the mutants that survived, or are argued away.\n";
+const HEAD: &str = "# Written by `cargo xtask mutants`. A line for each file; below it the mutants that survived, or are argued away, each behind\n# the number of tokens that stand before it in its file.\n";
 
 /// The mutants of one file.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -23,7 +23,7 @@ pub(super) struct Row {
     pub(super) caught: usize,
     pub(super) timed_out: usize,
     pub(super) not_run: usize,
-    /// Names without the file.
+    /// The places of the mutants in the file.
     pub(super) missed: Vec<String>,
     pub(super) argued: Vec<String>,
 }
@@ -33,7 +33,7 @@ impl Row {
     pub(super) fn count(verdicts: &[(&Mutant, Option<Verdict>)], content: Content) -> Self {
         let mut row = Self { source: content.source, tests: content.tests, ..Self::default() };
         for (mutant, verdict) in verdicts {
-            let name = || short_name(mutant).to_owned();
+            let name = || mutant.place.clone();
             match verdict {
                 _ if mutant.argued => row.argued.push(name()),
                 None => row.not_run += 1,
@@ -110,11 +110,6 @@ impl fmt::Display for Row {
             self.not_run
         )
     }
-}
-
-/// Returns a mutant's name without its file.
-pub(super) fn short_name(mutant: &Mutant) -> &str {
-    mutant.name.strip_prefix(&mutant.file).map_or(&mutant.name, |name| name.trim_start_matches(':'))
 }
 
 /// Everything in the file of results.
@@ -210,8 +205,8 @@ mod tests {
             caught: 2,
             timed_out: 3,
             not_run: 4,
-            missed: vec!["3:4: replace + with - in sum".to_owned()],
-            argued: vec!["5:6: delete ! in fmt".to_owned()],
+            missed: vec!["34 replace + with - in sum".to_owned()],
+            argued: vec!["56 delete ! in fmt".to_owned()],
         };
         assert_eq!((row.mutants(), row.per_mille_caught()), (12, Some(833)));
         let results = Results {

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use super::code::Code;
 use super::deadline::Deadline;
 use super::decided::{Content, Decided, Verdict, hash};
 use super::list::{self, Mutant};
@@ -16,7 +17,7 @@ use super::page;
 use super::plan::{PLANS, Plan};
 use super::pool;
 use super::reach::Reach;
-use super::results::{Results, Row, short_name};
+use super::results::{Results, Row};
 use super::simulated::Simulator;
 use super::slow;
 use super::tree::{Built, Tree};
@@ -99,19 +100,24 @@ fn contents(
     files.sort();
     let mut tests = 0;
     for file in &files {
-        let content = fs::read(file)?;
-        if content.windows(7).any(|window| window == b"#[test]") {
-            tests = hash(&content, tests);
+        let text = fs::read_to_string(file)?;
+        if text.contains("#[test]") {
+            tests = code(&text, file)?.hash(tests);
         }
     }
     let mut out = BTreeMap::new();
     for mutant in mutants {
         if !out.contains_key(&mutant.file) {
-            let source = hash(&fs::read(root.join(&mutant.file))?, 0);
+            let path = root.join(&mutant.file);
+            let source = code(&fs::read_to_string(&path)?, &path)?.hash(0);
             out.insert(mutant.file.clone(), Content { source, tests });
         }
     }
     Ok(out)
+}
+
+fn code(text: &str, path: &Path) -> io::Result<Code> {
+    Code::parse(text).map_err(|error| io::Error::other(format!("{}: {error}", path.display())))
 }
 
 fn rust_files(directory: &Path, out: &mut Vec<PathBuf>) -> io::Result<()> {
@@ -184,7 +190,7 @@ impl Crate<'_> {
         if row.source != content.source || row.not_run > 0 {
             return None;
         }
-        let missed = row.missed.iter().any(|name| name == short_name(mutant));
+        let missed = row.missed.contains(&mutant.place);
         match (missed, row.tests == content.tests) {
             (true, true) => Some(Verdict::Missed),
             // It may be one that does not compile: the results count those, and do not name them.

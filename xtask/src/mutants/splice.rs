@@ -243,6 +243,7 @@ const fn twice(a: u8) -> u8 { a * 2 }
 
     fn mutant(line: usize, column: usize, replacement: &str) -> Mutant {
         Mutant {
+            place: String::new(),
             name: format!("{line}:{column}"),
             file: String::new(),
             start: Position { line, column },
