@@ -25,8 +25,8 @@ SOAK_MINUTES ?=
 TESTED := --workspace --exclude simulate --locked
 # Each test runs in a process of its own and has a time limit: .config/nextest.toml.
 NEXTEST = $$(.ci/tool cargo-nextest) nextest run
-# Twice as many at a time as there are CPUs, since many wait for servers, timers and disks.
-export NEXTEST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
+# Four times as many at a time as there are CPUs, since most wait for servers, timers and disks for most of their time.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 # The variable by which cargo and nextest are given a command to run programs with.
 RUNNER = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
 # With a test program, since what tests depend on decides about features, too.
