@@ -12,20 +12,9 @@ impl FromStr for Interval {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no length of time; write 30m, 12h or 7d");
-        let (number, unit) =
-            text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
-        let unit = match unit {
-            "s" => 1,
-            "m" => 60,
-            "h" => 3600,
-            "d" => 86_400,
-            _ => return Err(wrong()),
-        };
-        let number: u32 = number.parse().map_err(|_| wrong())?;
-        if number == 0 {
-            return Err(wrong());
-        }
-        Ok(Self(Duration::from_secs(u64::from(number) * unit)))
+        let time = humantime::parse_duration(text).map_err(|_| wrong())?;
+        let is_whole = time.subsec_nanos() == 0 && !time.is_zero();
+        if is_whole { Ok(Self(time)) } else { Err(wrong()) }
     }
 }
 
@@ -35,10 +24,13 @@ mod tests {
 
     #[test]
     fn units_multiply_and_nonsense_is_refused() {
-        for (text, seconds) in [("90s", 90), ("30m", 1800), ("12h", 43_200), ("7d", 604_800)] {
+        for (text, seconds) in
+            [("90s", 90), ("30m", 1800), ("12h", 43_200), ("7d", 604_800), ("1h 30m", 5400)]
+        {
             assert_eq!(text.parse(), Ok(Interval(Duration::from_secs(seconds))), "{text}");
         }
-        for text in ["", "d", "7", "0d", "-1d", "1w", "7 d", "99999999999d", "7é"] {
+        for text in ["", "d", "7", "0d", "-1d", "500ms", "1s 500ms", "99999999999999999999d", "7é"]
+        {
             assert!(text.parse::<Interval>().is_err(), "{text}");
         }
     }

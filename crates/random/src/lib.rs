@@ -56,6 +56,49 @@ impl Rng {
     }
 }
 
+/// SplitMix64 (Steele, Lea, Flood): the one to fork, for simulations and tests, whose seeds are kept.
+#[derive(Clone, Debug)]
+pub struct SplitMix {
+    state: u64,
+}
+
+impl SplitMix {
+    /// Returns a generator that is a function of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Returns the next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        let drawn = mix(self.state);
+        self.state = self.state.wrapping_add(STEP);
+        drawn
+    }
+
+    /// Returns a number below `bound`, which must not be zero. The bias is below `bound` / 2^64.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        assert!(bound > 0, "no number is below zero");
+        scale(self.next_u64(), bound)
+    }
+
+    /// Returns a number from `low` to `high`, both included.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// Returns true once in `one_in` draws on average; never if `one_in` is zero.
+    pub fn one_in(&mut self, one_in: u64) -> bool {
+        one_in > 0 && self.below(one_in) == 0
+    }
+
+    /// Returns a generator for a part of the run, so that parts do not disturb each other.
+    #[must_use]
+    pub fn fork(&mut self) -> Self {
+        Self::new(self.next_u64())
+    }
+}
+
 /// Maps 64 bits that are spread evenly to a number below `bound`.
 #[inline]
 #[must_use]

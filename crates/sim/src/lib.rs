@@ -13,14 +13,14 @@
 
 mod device;
 mod network;
-mod rng;
 mod trace;
 mod windows;
 mod world;
 
 pub use device::{Damage, DamageKind, Defect, DeviceFaults, SimDevice, Survival};
 pub use network::{SimListener, SimStream};
-pub use rng::Rng;
+/// The one source of chance in a simulation.
+pub use random::SplitMix as Rng;
 pub use trace::Trace;
 pub use windows::{Excess, Judge};
 pub use world::{SimWorld, Simulation, Stalled};

@@ -2,22 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use random::SplitMix;
 use resp::encode_request;
 
 use super::support::{Client, Frame, Server};
 
 const APPEND_MAX: usize = 64;
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
+        self.0.below(bound)
     }
 
     fn key(&mut self) -> Vec<u8> {
@@ -118,7 +114,8 @@ fn agrees_with_the_model(appends: bool) {
         let directory = tempfile::tempdir().expect("a directory");
         let mode = if appends { "append" } else { "replace" };
         let arguments = ["--set", mode, "--append-max", "64", "--readers", "3", "--writers", "3"];
-        let (mut random, mut model) = (Random(seed), Model { appends, ..Model::default() });
+        let (mut random, mut model) =
+            (Random(SplitMix::new(seed)), Model { appends, ..Model::default() });
         for _ in 0..2 {
             let server = Server::start(directory.path(), &arguments);
             let mut client = server.client();

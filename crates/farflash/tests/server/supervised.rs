@@ -22,7 +22,7 @@ impl Drop for Running {
 fn heard(manager: &UnixDatagram) -> String {
     let mut bytes = [0; 64];
     let len = manager.recv(&mut bytes).expect("it is told");
-    String::from_utf8(bytes[..len].to_vec()).unwrap()
+    String::from_utf8(bytes[..len].trim_ascii_end().to_vec()).unwrap()
 }
 
 fn monotonic_micros() -> i64 {
