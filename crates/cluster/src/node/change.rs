@@ -9,7 +9,7 @@ use crate::DirectoryError;
 use crate::World;
 use crate::store::Store;
 
-/// What became of a change.
+/// The outcome of an attempt to make a change.
 enum Tried {
     Changed,
     /// A condition of the change itself does not hold.
