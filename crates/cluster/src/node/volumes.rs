@@ -168,7 +168,7 @@ fn all_the_time(volume: &VolumeRecord) -> DirectoryError {
     DirectoryError::Unreachable { reason: format!("{what} all the time") }
 }
 
-/// Additional space of a volume that no other record would count.
+/// The error for a volume whose record belongs to another device: what it gains here would not be counted.
 fn counted_elsewhere(volume: &VolumeRecord) -> DirectoryError {
     let detail = format!(
         "a volume of the id {} lies on another device, too, and what that one has is counted",
