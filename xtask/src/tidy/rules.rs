@@ -457,28 +457,16 @@ const fn debt(rule: &'static str, below: &'static str, count: usize) -> Debt {
 }
 
 pub(super) const DEBTS: &[Debt] = &[
-    debt("first-word", "crates/access", 14),
-    debt("first-word", "crates/allocator", 2),
-    debt("first-word", "crates/auth", 25),
     debt("first-word", "crates/control", 221),
     debt("first-word", "crates/dataplane", 73),
     debt("first-word", "crates/farflash", 421),
     debt("first-word", "crates/farflash-c", 27),
     debt("first-word", "crates/nvme-frontend", 95),
-    debt("first-word", "crates/nvme-initiator", 23),
-    debt("first-word", "crates/wire-oracle", 39),
-    debt("plain-word", "crates/access", 7),
-    debt("plain-word", "crates/auth", 15),
     debt("plain-word", "crates/control", 175),
     debt("plain-word", "crates/dataplane", 80),
     debt("plain-word", "crates/farflash", 319),
     debt("plain-word", "crates/farflash-c", 14),
     debt("plain-word", "crates/nvme-frontend", 99),
-    debt("plain-word", "crates/nvme-initiator", 1),
-    debt("plain-word", "crates/simulate", 1),
-    debt("plain-word", "crates/strangers", 9),
-    debt("plain-word", "crates/volume", 2),
-    debt("plain-word", "crates/wire-oracle", 1),
 ];
 
 /// Macros whose text people read.
