@@ -1,12 +1,13 @@
-//! Who may open a volume (Decibel, section 3.1, access control; figure 6: `vol_auth`, `vol_restrict`).
+//! The hosts that may open a volume (Decibel, section 3.1, access control; figure 6: `vol_auth`,
+//! `vol_restrict`).
 //!
 //! ```text
-//! Access = tokens (who proves to know one)  +  Restrictions (from where, and under which name)
+//! Access = tokens (the host proves that it knows one)  +  Restrictions (its address, interface and name)
 //! ```
-//! - A1: whoever may not open a volume is not told that it exists: a restriction that refuses looks
-//!   to its host like a volume that is not there.
-//! - A2: what cannot be read lets nobody in.
-//! - A3: a token is of use to the second that it was given until, and no longer.
+//! - A1: a host that may not open a volume is not told that it exists: a restriction that refuses
+//!   looks to its host like a volume that is not there.
+//! - A2: a record that cannot be read admits no host.
+//! - A3: a token is valid until the second at which it expires, and no longer.
 //!
 //! Absent from this crate: I/O, clocks, the exchange that proves knowledge (`auth`), connections.
 #![no_std]
@@ -42,7 +43,7 @@ pub struct UnixSeconds(pub u64);
 /// A secret that opens a volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Token {
-    /// What a host is to know.
+    /// The secret that a host must know.
     pub secret: Secret,
     /// With what the server proves itself to a host that knows it and asks.
     pub controller: Option<Secret>,
@@ -50,12 +51,12 @@ pub struct Token {
     pub until: Option<UnixSeconds>,
 }
 
-/// Who may open a volume.
+/// The conditions for opening a volume.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Access {
-    /// A host is to know one of these; the newest is first. Without any, nobody can authenticate.
+    /// A host must know one of these; the newest is first. Without any, no host can authenticate.
     pub tokens: Vec<Token>,
-    /// What else a host must be.
+    /// Further conditions for a host.
     pub restrictions: Restrictions,
     /// Clients of NBD that may open it.
     pub nbd: NbdAccess,
@@ -67,7 +68,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What opens the volume at `now` (A3).
+    /// The tokens that open the volume at `now` (A3).
     pub fn tokens_at(&self, now: UnixSeconds) -> impl Iterator<Item = &Token> {
         self.tokens.iter().filter(move |token| token.is_valid_at(now))
     }

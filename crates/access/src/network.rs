@@ -41,7 +41,7 @@ impl Network {
         }
     }
 
-    /// Whether `address` lies in it. An IPv4 address may come in the form of an IPv6 one.
+    /// Returns true if `address` lies in it. An IPv4 address may come in the form of an IPv6 one.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
@@ -72,7 +72,7 @@ impl Network {
         self.0.network()
     }
 
-    /// How many bits of the address count.
+    /// The number of bits of the address that count.
     #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.0.prefix_len()

@@ -6,11 +6,11 @@
 //! | kind | len | value |  …
 //! +------+-----+-------+
 //! ```
-//! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 what the server
-//! proves itself with to those who know the token before (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes of address), 5 interface,
-//! 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by the unix socket (nothing), 10 reservations
-//! (`crates/reservation/src/record.rs`).
-//! A server that does not know a kind lets no host in (A2).
+//! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 the secret by which the server
+//! authenticates itself to hosts that know the preceding token (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes
+//! of address), 5 interface, 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by
+//! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`). A server that does not know a kind lets no
+//! host in (A2).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -54,7 +54,7 @@ pub enum AccessError {
     /// A field is of no kind that is known, comes too often, or holds what its kind does not.
     #[error("field of kind {kind} of the access record is invalid")]
     Field {
-        /// Which kind.
+        /// The kind.
         kind: u8,
     },
 }
@@ -114,10 +114,10 @@ impl Access {
         Ok(bytes)
     }
 
-    /// What the bytes say. No bytes are an access without tokens and restrictions.
+    /// Decodes the bytes. No bytes are an access without tokens and restrictions.
     ///
     /// # Errors
-    /// They say nothing, in all or in part (A2).
+    /// All or part of the bytes cannot be understood (A2).
     pub fn decode(mut bytes: &[u8]) -> Result<Self, AccessError> {
         if bytes.len() > ACCESS_BYTES_MAX {
             return Err(AccessError::TooLong { bytes: bytes.len() });

@@ -1,4 +1,4 @@
-//! What a host must be, besides knowing a token.
+//! Conditions for a host, besides knowing a token.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -7,8 +7,8 @@ use nvme_wire::Nqn;
 
 use crate::{InterfaceName, Network};
 
-/// What a host must be. Each list that is empty restricts nothing; of one that is not, the host must
-/// match an element.
+/// Conditions for a host. Each list that is empty restricts nothing; of one that is not, the host
+/// must match an element.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Restrictions {
     /// Names under which hosts may come.
@@ -24,14 +24,14 @@ pub struct Restrictions {
 pub struct Visitor<'a> {
     /// The name that it gives.
     pub host: &'a str,
-    /// Where it comes from.
+    /// The address that it comes from.
     pub address: IpAddr,
     /// The interface that received its connection, if that is known.
     pub interface: Option<&'a str>,
 }
 
 impl Restrictions {
-    /// Whether the visitor is all that it must be.
+    /// Returns true if the visitor meets all conditions.
     #[must_use]
     pub fn admit(&self, visitor: &Visitor<'_>) -> bool {
         let host =
@@ -58,7 +58,7 @@ impl Restrictions {
                     .is_some_and(|found| self.interfaces.iter().any(|name| name.as_str() == found)))
     }
 
-    /// Whether everybody is admitted.
+    /// Returns true if every host is admitted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty() && self.networks.is_empty() && self.interfaces.is_empty()

@@ -29,7 +29,7 @@ pub fn keep_huge_pages_whole() {
     unsafe { mi_option_set_default(ALLOW_HUGE_PAGES, WHOLE) };
 }
 
-/// Whether memory is given back by whole huge pages alone.
+/// Returns true if memory is given back only by whole huge pages.
 #[must_use]
 pub fn keeps_huge_pages_whole() -> bool {
     // SAFETY: reads one of mimalloc's own variables, which is there from the start.

@@ -23,7 +23,8 @@ fn main() {
     assert_eq!(found(Some("0")), "false false", "the environment has the last word");
 }
 
-/// What a process finds before and after it asks, with `value` in its environment.
+/// The output of a process that reads the option before and after it asks, with `value` in its
+/// environment.
 fn found(value: Option<&str>) -> String {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.arg(SAY).env_remove(NAME);

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::response::{Question, Role, new_challenge};
 use crate::{Computed, Digest, Group, Hash, Job, Outcome, Parties, Secret};
 
-/// What a controller agrees to, the best first.
+/// The algorithms that a controller agrees to, the best first.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Policy {
     /// Hash functions.
@@ -18,8 +18,9 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// Everything. The null group comes first: secrets that the server makes have 256 bits and more,
-    /// so nobody guesses one, and a group would cost each connection some hundred microseconds.
+    /// All algorithms. The null group comes first: secrets that the server makes have 256 bits and
+    /// more, so they cannot be guessed, and a group would cost each connection some hundred
+    /// microseconds.
     fn default() -> Self {
         Self { hashes: Hash::ALL.into(), groups: Group::ALL.into() }
     }
@@ -28,13 +29,13 @@ impl Default for Policy {
 /// A secret that opens something.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// What a host is to know.
+    /// The secret that a host must know.
     pub host: Secret,
     /// With what the controller proves itself to a host that knows this one, if it can.
     pub controller: Option<Secret>,
 }
 
-/// What was agreed on, and the challenge.
+/// The algorithms agreed on, and the challenge.
 struct Agreed {
     hash: Hash,
     group: Group,
@@ -118,7 +119,7 @@ impl Controller {
         let message = Message::decode(bytes)?;
         let state = core::mem::replace(&mut self.state, State::Idle);
         match (message.body, state) {
-            // At any time: the host begins anew.
+            // At any time: the host begins again.
             (Body::Negotiate { secure_channel, hashes, groups }, _) => {
                 self.transaction = message.transaction;
                 let agreed = self.agree(secure_channel, hashes, groups, random)?;
@@ -186,7 +187,7 @@ impl Controller {
         if replied.response.len() != len || public.len() != agreed.group.len_bytes() {
             return Err(Explanation::IncorrectPayload);
         }
-        // Whoever sends our own challenge back wants us to answer it for him.
+        // A peer that reflects our own challenge would obtain the answer from us.
         if replied.challenge.as_ref() == Some(&agreed.challenge) {
             return Err(Explanation::Failed);
         }
@@ -209,7 +210,7 @@ impl Controller {
                 let shared = computed.shared.unwrap_or(Err(Explanation::Failed));
                 shared.and_then(|shared| self.verify(&agreed, &replied, Some(&shared), keys))
             }
-            // The host began anew meanwhile; the result is of no use.
+            // The host began again meanwhile; the result is of no use.
             other => {
                 self.state = other;
                 Ok(())
@@ -291,20 +292,20 @@ impl Controller {
         Some(bytes)
     }
 
-    /// Whether the host has shown that it knows a key, be it that it has not heard of that yet.
+    /// Returns true once the host has shown that it knows a key, also if it was not told yet.
     #[must_use]
     pub fn is_convinced(&self) -> bool {
         use State::{Over, Proven, Proving};
         matches!(self.state, Proving(..) | Proven | Over(Outcome::Authenticated))
     }
 
-    /// Whether it has failed, be it that the host has not heard of it yet.
+    /// Returns true once the host has failed, also if it was not told yet.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         matches!(self.state, State::Failing(_) | State::Over(Outcome::Failed(_)))
     }
 
-    /// How far the exchange is.
+    /// The state of the exchange.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self.state {

@@ -35,7 +35,7 @@ const E: &str = "\
 /// Ones at either end of a modulus, in bytes.
 const ONES_LEN: usize = 8;
 
-/// A group in which two parties agree on a number that nobody else knows.
+/// A group in which two parties agree on a number that no third party knows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Group {
     /// None: responses can be guessed off line, as far as secrets can be guessed at all.
@@ -120,7 +120,7 @@ impl Group {
         }
     }
 
-    /// What makes the modulus a prime of which half is one, too (RFC 7919, appendix A).
+    /// The addend that makes the modulus a safe prime (RFC 7919, appendix A).
     const fn added(self) -> u32 {
         match self {
             Self::Null => 0,
@@ -168,8 +168,8 @@ impl Group {
         self.power(self.number(&[2]), self.modulus(), private).to_be_bytes().into()
     }
 
-    /// What `private` and the public value `peer` agree on. `None` if `peer` is no value that an
-    /// honest peer sends: 0, 1, -1, or not below the modulus.
+    /// The secret that follows from `private` and the public value `peer`. `None` if `peer` is no
+    /// value that an honest peer sends: 0, 1, -1, or not below the modulus.
     pub(crate) fn shared(self, private: &[u8], peer: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if peer.len() != self.len_bytes() {
             return None;

@@ -92,7 +92,7 @@ fn mac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Digest {
     Digest::new(&mac.finalize().into_bytes())
 }
 
-/// What a hash function yields. Compared in constant time (D1), wiped when dropped (D2).
+/// The output of a hash function. Compared in constant time (D1), wiped when dropped (D2).
 #[derive(Clone)]
 pub struct Digest {
     bytes: [u8; LEN_MAX],
@@ -112,7 +112,7 @@ impl Digest {
         &self.bytes[..self.len]
     }
 
-    /// Whether these are the bytes, in a time that tells nothing about them.
+    /// Compares with `bytes` in constant time.
     #[must_use]
     pub fn equals(&self, bytes: &[u8]) -> bool {
         self.as_bytes().ct_eq(bytes).into()

@@ -38,7 +38,7 @@ enum State {
 pub struct Host {
     parties: Parties,
     secret: Secret,
-    /// What the controller is to know, if it has to prove itself.
+    /// The secret that the controller must know, if it has to prove itself.
     controller_secret: Option<Secret>,
     transaction: u16,
     state: State,
@@ -203,13 +203,14 @@ impl Host {
         Some(bytes)
     }
 
-    /// Whether it failed because the controller has not shown that it knows its secret; this host's was accepted.
+    /// Returns true if it failed because the controller has not shown that it knows its secret; this host's was
+    /// accepted.
     #[must_use]
     pub fn is_controller_unproven(&self) -> bool {
         self.is_controller_unproven
     }
 
-    /// How far the exchange is.
+    /// The state of the exchange.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self.state {

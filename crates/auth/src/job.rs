@@ -1,4 +1,4 @@
-//! Arithmetic that takes long, to be done wherever it holds up nobody.
+//! Arithmetic that takes long, to be done on a thread where it delays no I/O.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,13 +12,13 @@ use crate::Group;
 pub struct Job {
     pub(crate) group: Group,
     pub(crate) private: Zeroizing<Vec<u8>>,
-    /// Whether the public value is wanted.
+    /// True if the public value is wanted.
     pub(crate) public: bool,
     /// The other side's public value, if it is known.
     pub(crate) peer: Option<Vec<u8>>,
 }
 
-/// What a [`Job`] yields.
+/// The result of a [`Job`].
 pub struct Computed {
     pub(crate) public: Vec<u8>,
     pub(crate) shared: Option<Result<Zeroizing<Vec<u8>>, Explanation>>,

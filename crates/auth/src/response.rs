@@ -1,4 +1,4 @@
-//! What a party answers to a challenge.
+//! The response of a party to a challenge.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ pub struct Parties {
     pub subsystem: Nqn,
 }
 
-/// Who answers.
+/// The party that responds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Role {
     Host,
@@ -32,19 +32,19 @@ pub(crate) fn new_challenge(hash: Hash, random: &mut dyn FnMut(&mut [u8])) -> (V
     (challenge, u32::from_le_bytes(sequence).max(1))
 }
 
-/// What is answered, and in which exchange.
+/// The input of a response: the challenge, and the exchange that it belongs to.
 #[derive(Clone, Copy)]
 pub(crate) struct Question<'a> {
     pub(crate) hash: Hash,
     pub(crate) challenge: &'a [u8],
-    /// What the two agreed on in the group; none with the null group.
+    /// The shared secret of the two in the group; none with the null group.
     pub(crate) shared: Option<&'a [u8]>,
     pub(crate) sequence: u32,
     pub(crate) transaction: u16,
 }
 
 impl Question<'_> {
-    /// The answer of whoever knows `secret`.
+    /// The response of a party that knows `secret`.
     pub(crate) fn answer(&self, role: Role, secret: &Secret, parties: &Parties) -> Digest {
         let (host, subsystem) = (&parties.host, &parties.subsystem);
         let (own, other, label) = match role {

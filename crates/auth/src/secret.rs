@@ -19,7 +19,7 @@ const CRC_LEN: usize = 4;
 pub const KEY_LEN_MAX: usize = 64;
 /// Longest text: prefix, identifier, Base64 of a key and its CRC.
 const TEXT_LEN_MAX: usize = 128;
-/// What a key is joined with to one that works for one NQN only.
+/// The text that is joined with an NQN to derive a key that works for that NQN only.
 const TRANSFORM: &[u8] = b"NVMe-over-Fabrics";
 
 /// Why a text is no secret. Says nothing of what it holds.
@@ -61,7 +61,7 @@ impl Secret {
         Self { transform: Some(transform), key }
     }
 
-    /// The text, to be shown to whoever may know it.
+    /// The text of the secret, for a reader that may know it.
     #[must_use]
     pub fn reveal(&self) -> Zeroizing<String> {
         let id = self.transform.map_or(0, Hash::id);

@@ -1,4 +1,4 @@
-//! Both sides against each other, and each against someone who does not keep to the rules.
+//! Both sides against each other, and each against a peer that does not keep to the rules.
 
 use alloc::boxed::Box;
 use alloc::string::ToString;
@@ -41,20 +41,20 @@ fn counter() -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// What a party knows: the host's secret, and the controller's.
+/// The secrets that a party knows: the host's, and the controller's.
 type Known = (Secret, Option<Secret>);
 
-/// Where random bytes come from.
+/// A source of random bytes.
 type Source = Box<dyn FnMut(&mut [u8])>;
 
 struct Pair {
     host: Host,
     controller: Controller,
-    /// What opens the controller.
+    /// The keys that open the controller.
     keys: Vec<Key>,
     host_random: Source,
     controller_random: Source,
-    /// What the host sent.
+    /// The messages that the host sent.
     sent: Vec<Vec<u8>>,
 }
 
@@ -330,7 +330,7 @@ fn names_and_identifiers_lead_back_to_what_has_them() {
 }
 
 #[test]
-fn a_host_may_begin_anew_at_any_time() {
+fn a_host_may_begin_again_at_any_time() {
     let mut pair = Pair::new((secret(1), None), (secret(1), None));
     let _ = pair.fetch();
     let (host, first) = Host::new(parties(), secret(1), None, 8);

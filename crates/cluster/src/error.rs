@@ -52,7 +52,7 @@ pub enum DirectoryError {
     },
     /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
     #[error(
-        "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it where nobody sees that"
+        "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it unseen"
     )]
     HolderMayServe {
         /// The device's name here.

@@ -166,7 +166,7 @@ impl MemoryStore {
         Backup { revision: self.revision, keys, leases }
     }
 
-    /// Goes back to a backup (M3). Whoever watches is told nothing of that.
+    /// Goes back to a backup (M3). Watches get no event for that.
     pub fn restore(&mut self, backup: &Backup) {
         let Backup { revision, keys, leases } = backup.clone();
         (self.revision, self.keys, self.leases) = (revision, keys, leases);

@@ -63,7 +63,7 @@ struct State<S> {
     view: Arc<View>,
     /// Up to which revision the view is.
     seen: i64,
-    /// How many keys the cluster has at that revision.
+    /// The number of keys that the cluster has at that revision.
     keys: u64,
     /// Claims that this process made: what they say, and their epochs.
     claims: BTreeMap<Uuid, Held>,
@@ -200,7 +200,7 @@ impl<W: World> Node<W> {
 
     async fn seen_within(&self, patience: Duration, revision: i64) {
         let seen = self.generation.until(|| self.state(|state| state.seen >= revision));
-        // It then comes later, and only for those who read at this host.
+        // The change then shows later, and only to readers at this host.
         let _ = self.within(patience, seen).await;
     }
 

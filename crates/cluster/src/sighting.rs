@@ -1,14 +1,14 @@
-//! What is seen of a host that the directory has lost.
+//! The sighting of a host that the directory has lost.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// How the holder of a claim was seen.
+/// The way in which the holder of a claim was seen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sighting {
-    /// Where.
+    /// The address at which it was seen.
     pub address: SocketAddr,
-    /// Whether it answered; otherwise connections are taken there, and nothing is said.
+    /// True if it answered; otherwise connections are accepted there, without an answer.
     pub answers: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of the cluster: the records, as last seen, and what follows from them.
+//! The known state of the cluster: the records, as last seen, and what follows from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,18 +8,18 @@ use uuid::Uuid;
 use crate::node::decode;
 use crate::{ClaimRecord, DirectoryError, GrantsRecord, HostRecord, VolumeRecord};
 
-/// What was last seen of the cluster. A snapshot: it does not change under its reader.
+/// The records of the cluster as last seen. A snapshot: it does not change under its reader.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// Hosts whose lease lives.
     pub hosts: BTreeMap<Uuid, Arc<HostRecord>>,
-    /// Who serves which device, be the host alive or not.
+    /// The claim of each device, by device, be its host alive or not.
     pub claims: BTreeMap<Uuid, Arc<ClaimRecord>>,
     /// The volumes of all hosts.
     pub volumes: BTreeMap<Uuid, Arc<VolumeRecord>>,
-    /// Whose each name is.
+    /// The volume of each name.
     pub names: BTreeMap<String, Uuid>,
-    /// How the quota of each owner is divided, of those for whom hosts do.
+    /// The division of each owner's quota, for owners whose quota hosts divide.
     pub grants: BTreeMap<String, Arc<GrantsRecord>>,
     /// Why the directory cannot be asked now, if it cannot: this is then how things were before.
     pub cut_off: Option<Arc<str>>,
@@ -37,7 +37,7 @@ pub enum Reach {
 }
 
 impl View {
-    /// Whether the volume's host lives and serves its device.
+    /// Returns whether the volume's host lives and serves its device.
     #[must_use]
     pub fn reach(&self, volume: &VolumeRecord) -> Reach {
         let Some(host) = self.hosts.get(&volume.host) else { return Reach::HostLost };

@@ -168,7 +168,7 @@ impl<W: World, D: Device> Core<W, D> {
         if !broken(Sabotage::KeepOldAccess) {
             export.set_access(access);
         }
-        let mutation = if cut { Sabotage::CutNobody } else { Sabotage::KeepUnqualified };
+        let mutation = if cut { Sabotage::CutNoHost } else { Sabotage::KeepUnqualified };
         if !broken(mutation) {
             self.tell(&export, VolumeEvent::AccessChanged { revoked: cut });
         }

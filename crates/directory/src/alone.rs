@@ -12,8 +12,8 @@ use crate::View;
 use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regrant, Reply, Word};
 use crate::{ClaimRecord, HostRecord, VolumeRecord};
 
-/// A host that is a service by itself. Its claims keep out nobody elsewhere: what it may have is what belongs to no
-/// cluster (F6).
+/// A host that is a service by itself, without a cluster. Its claims exclude no other host: it may serve only
+/// devices that belong to no cluster (F6).
 pub struct Alone {
     state: Mutex<(HostRecord, Arc<View>)>,
     generation: watch::Sender<u64>,
@@ -64,13 +64,13 @@ fn remove(view: &mut View, id: Uuid) {
     }
 }
 
-/// Whether another device than `volume`'s has the record of its id.
+/// Returns true if the record with `volume`'s id belongs to a device other than `volume`'s.
 fn is_elsewhere(view: &View, volume: &VolumeRecord) -> bool {
     view.volumes.get(&volume.id).is_some_and(|record| record.device != volume.device)
 }
 
 fn held(view: &View, device: Uuid) -> Result<(), DirectoryError> {
-    let holder = "nobody".to_owned();
+    let holder = "(none)".to_owned();
     view.claims.contains_key(&device).then_some(()).ok_or(DirectoryError::Fenced { holder })
 }
 
@@ -93,7 +93,7 @@ impl Directory for Alone {
     }
 
     fn event(&self) -> Pin<Box<dyn Future<Output = Event> + Send + '_>> {
-        // Nobody can take anything from it.
+        // No other host can take a claim from this one.
         Box::pin(std::future::pending())
     }
 
@@ -116,7 +116,7 @@ impl Directory for Alone {
     }
 
     fn take_over(&self, claim: Claim, _word: Word) -> Reply<'_, Mark> {
-        // There is nobody else who could have it.
+        // No other host can hold the claim.
         self.claim(claim)
     }
 

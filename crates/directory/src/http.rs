@@ -27,20 +27,20 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Nobody took the request.
+    /// No server accepted the request.
     #[error("{authority} cannot be reached: {reason}")]
     Unreachable {
-        /// Whom it was for.
+        /// The address of the server.
         authority: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
     /// The request may have been taken and may have had its effect.
     #[error("{authority} did not answer: {reason}")]
     NoAnswer {
-        /// Whom it was for.
+        /// The address of the server.
         authority: String,
-        /// What is known.
+        /// The cause, as far as it is known.
         reason: String,
     },
 }
@@ -56,7 +56,7 @@ impl HttpError {
 pub struct HttpRequest {
     /// `host:port` to connect to.
     pub authority: String,
-    /// What is to be done.
+    /// The method of the request.
     pub method: Method,
     /// The path, and the query if there is one.
     pub path: String,
@@ -69,7 +69,7 @@ pub struct HttpRequest {
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
-    /// What came of it.
+    /// The status of the answer.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
@@ -85,7 +85,7 @@ pub(crate) struct HttpStream {
     _connection: Connection,
 }
 
-/// Ends the task that moves a connection's bytes with the one who uses it.
+/// Ends the task that moves a connection's bytes when its user drops it.
 struct Connection(JoinHandle<()>);
 
 impl Drop for Connection {

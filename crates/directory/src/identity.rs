@@ -1,4 +1,4 @@
-//! Which host this is.
+//! The identity of this host.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -9,32 +9,32 @@ use uuid::{Builder, Uuid};
 
 use crate::DirectoryError;
 
-/// Where a machine's id lies; see machine-id(5).
+/// The file with the machine's id; see machine-id(5).
 const MACHINE_ID: &str = "/etc/machine-id";
-/// Where the running kernel says which boot it is; see random(4).
+/// The file with the id of the running kernel's boot; see random(4).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// What tells the network namespace of a thread from all others that there are; see namespaces(7).
+/// The file that identifies a thread's network namespace among all that exist; see namespaces(7).
 const NETWORK_NAMESPACE: &str = "/proc/thread-self/ns/net";
-/// What stands there in an image that was not booted yet.
+/// The content of the file in an image that has not been booted yet.
 const UNINITIALIZED: &str = "uninitialized";
 
-/// What tells a host from all others, and one of its processes from the others.
+/// The identity of a host, and of one of its processes.
 ///
 /// - I1: the id follows from the machine (`/etc/machine-id`), the cluster and the host's name, so that a
 ///   host that was killed is the same when it is started again, and a copy of its device elsewhere is not. Without a
 ///   machine's id there is none.
-/// - I2: under one kernel, and in one network namespace, a host has one process at most: it holds a name that the kernel gives out
-///   once in each, and takes back when the process ends in whatever way. A namespace has its number for as long as a process is in
-///   it, so that who finds a former process of his in his own namespace, or in one that had its number, finds it dead.
+/// - I2: under one kernel, and in one network namespace, a host has one process at most: it holds a name that the kernel gives
+///   out once in each, and releases when the process ends in whatever way. A namespace has its number for as long as a process is
+///   in it, so that a host that finds a former process of its own in its namespace, or in one that had its number, finds it dead.
 #[derive(Debug)]
 pub struct Identity {
     /// The host's id.
     pub id: Uuid,
     /// The process's id.
     pub session: Uuid,
-    /// Within what I2 holds: the running kernel, and the network namespace. It says nothing about a process under another kernel, which may
-    /// be this machine's before it was started anew, or another machine's that has the same id; nor about one in another
-    /// namespace, which may be a container's.
+    /// Identifies the scope in which I2 holds: the running kernel, and the network namespace. It says nothing about a process
+    /// under another kernel, which may be this machine's before it was restarted, or another machine's that has the same id; nor
+    /// about one in another namespace, which may be a container's.
     pub boot: String,
     _alone: UnixListener,
 }
@@ -144,7 +144,7 @@ mod tests {
         drop(first);
         // A process that another test begins has all that this one has until it executes its program.
         let again = (0..1000).find_map(|_| {
-            // tidy: allow(thread) nobody tells when that is
+            // tidy: allow(thread) the kernel gives no notice of it
             std::thread::sleep(std::time::Duration::from_millis(10));
             Identity::take("test", "identity-test").ok()
         });

@@ -141,19 +141,20 @@ fn a_claim_says_whose_it_is_and_where_that_host_is_seen() {
     let also = SocketAddr::from(([198, 51, 100, 7], 4420));
     assert_eq!(host().addresses_of(address(4420)), [address(4420), also]);
     assert_eq!([now(alone.check(id(DEVICE))), now(alone.check(id(OTHER)))], [Ok(()), Ok(())]);
-    let fenced = Err(DirectoryError::Fenced { holder: "nobody".into() });
+    let fenced = Err(DirectoryError::Fenced { holder: "(none)".into() });
     assert_eq!(now(alone.check(id(UNCLAIMED))), fenced);
     assert_eq!(now(alone.catch_up("owner")), Ok(()));
 }
 
-/// Every change is seen by who waits for changes, and one of a device that is not held changes nothing.
+/// Every change is seen by the tasks that wait for changes, and one of a device that is not held
+/// changes nothing.
 #[test]
 fn a_device_that_is_not_claimed_refuses_every_change_of_its_volumes() {
     let alone = with_two_devices();
     let mut changes = alone.changes();
     assert!(!changes.has_changed().expect("it lives"));
     let lost = || volume(9, "lost", UNCLAIMED);
-    let fenced = DirectoryError::Fenced { holder: "nobody".into() };
+    let fenced = DirectoryError::Fenced { holder: "(none)".into() };
     assert_eq!(now(alone.reserve(lost())), Err(fenced.clone()));
     assert_eq!(now(alone.update(lost())), Err(fenced.clone()));
     assert_eq!(now(alone.update_if(lost(), None)), Err(fenced.clone()));

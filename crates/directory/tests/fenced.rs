@@ -1,4 +1,5 @@
-//! Hosts that stop by themselves when they are cut off from etcd, and who may have their devices then.
+//! Hosts that stop by themselves when they are cut off from etcd, and the hosts that may have their
+//! devices then.
 
 mod support;
 
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 /// After this a host that is gone counts as such.
 const LEASE: Duration = Duration::from_secs(3);
-/// A fence well behind that: who takes the lease's end for the host's is found out.
+/// A fence well after that: a host that takes the lease's end for the other host's is detected.
 const FENCE: Duration = Duration::from_secs(8);
 /// Longest wait for what has to come. Reached only when something is wrong.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,8 +54,8 @@ impl Fenced {
         };
         let credentials = EtcdCredentials::default();
         let options = EtcdOptions { address, credentials, lease: LEASE, tenure: tenure.clone() };
-        let nobody: Seek = Arc::new(|_, _, _| Box::pin(async { None }));
-        let directory = Etcd::join(options, record.clone(), nobody).await.expect("free");
+        let sees_none: Seek = Arc::new(|_, _, _| Box::pin(async { None }));
+        let directory = Etcd::join(options, record.clone(), sees_none).await.expect("free");
         let fenced = Self { record, directory: Arc::new(directory), tenure };
         assert_eq!(fenced.next().await, Event::Connected);
         fenced
@@ -127,7 +128,7 @@ async fn a_fenced_host_is_taken_from_when_it_has_stopped() {
     let (before, asked) = a.held().await;
     let told = Event::ClaimLost { device: DEVICE, holder: Some("b".to_owned()) };
     assert!(matches!(&before[..], [Event::CutOff { .. }, lost, Event::Connected] if *lost == told));
-    assert!(a.has_ended(), "nobody has acted upon what it lost");
+    assert!(a.has_ended(), "no task has acted upon what it lost");
     assert!(a.tenure.renew(asked, BootTime::now()));
     assert!(!a.has_ended() && !a.tenure.is_over(BootTime::now));
 }
@@ -152,10 +153,10 @@ async fn a_fenced_host_that_comes_back_in_time_is_not_taken_from() {
     a.directory.check(DEVICE).await.expect("its own");
 }
 
-/// F7, attacked: it comes back and goes again while the other waits, who does not hear of it. What it was confirmed by then
+/// F7, attacked: it comes back and goes again while the other waits and does not hear of it. What it was confirmed by then
 /// is not what the other has waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fenced_host_that_was_back_unseen_is_waited_for_anew() {
+async fn a_fenced_host_that_was_back_unseen_is_waited_for_again() {
     let etcd = EtcdProcesses::start(1);
     let (a, wire) = holder(&etcd).await;
     let to_b = Wire::new(etcd.address(0));

@@ -1,4 +1,4 @@
-//! etcd that lets in only whom it knows: TLS with certificates on both sides, and users with passwords.
+//! An etcd that requires authentication: TLS with certificates on both sides, and users with passwords.
 
 mod support;
 
@@ -113,7 +113,7 @@ fn ask(address: SocketAddr, path: &str, body: &str) -> String {
 }
 
 impl Secured {
-    /// Starts one without any of it, makes its users, and starts it anew with all of it.
+    /// Starts one without any of it, makes its users, and restarts it with all of it.
     fn start() -> Self {
         let files = tempfile::tempdir().expect("a directory");
         let host = own_host();
@@ -131,7 +131,7 @@ impl Secured {
             ("user/add", user("root").as_str()),
             ("user/grant", "{\"user\":\"root\",\"role\":\"root\"}"),
             ("user/add", user("farflash").as_str()),
-            ("user/add", user("nobody").as_str()),
+            ("user/add", user("roleless").as_str()),
             ("role/add", "{\"name\":\"f\"}"),
             ("role/grant", permission.as_str()),
             ("user/grant", "{\"user\":\"farflash\",\"role\":\"f\"}"),
@@ -153,7 +153,7 @@ impl Secured {
             format!("--key-file={}", path("etcd-key.pem")),
             format!("--trusted-ca-file={}", path("ca.pem")),
             "--client-cert-auth".to_owned(),
-            // Tokens that do not last: they are asked for anew.
+            // Tokens that expire soon: they are requested again.
             "--auth-token-ttl=2".to_owned(),
         ];
         let more = if supports_ttl() { &more[..] } else { &more[..4] };
@@ -215,23 +215,25 @@ fn claim(device: u128) -> Claim {
     Claim { device, name, ..Claim::default() }
 }
 
-/// One who looks for holders and sees none.
-fn nobody() -> Seek {
+/// A look for holders that sees none.
+fn sees_none() -> Seek {
     Arc::new(|_, _, _| Box::pin(async { None }))
 }
 
-/// Whether it is refused for as long as it was patient: it waits for an etcd that does not let it in.
+/// Returns true if the host is refused for as long as it was patient: it waits for an etcd that does
+/// not let it in.
 async fn is_not_let_in(options: EtcdOptions) {
     let joined =
-        tokio::time::timeout(Duration::from_secs(3), Etcd::join(options, host(), nobody())).await;
+        tokio::time::timeout(Duration::from_secs(3), Etcd::join(options, host(), sees_none()))
+            .await;
     assert!(!matches!(joined, Ok(Ok(_))), "it is let in");
 }
 
 #[tokio::test]
-async fn only_those_whom_etcd_knows_share_a_directory() {
+async fn only_users_that_etcd_knows_share_a_directory() {
     let secured = Secured::start();
     let good = secured.credentials();
-    let joining = Etcd::join(secured.options(good.clone()), host(), nobody());
+    let joining = Etcd::join(secured.options(good.clone()), host(), sees_none());
     let etcd = tokio::time::timeout(PATIENCE, joining).await.expect("etcd is there");
     let etcd = etcd.expect("it is let in");
     etcd.claim(claim(1)).await.expect("free");
@@ -240,7 +242,7 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
     let seen = tokio::time::timeout(PATIENCE, seen).await.expect("the claim is seen");
     seen.map(drop).expect("the watch is let in, too");
     // Another host with all three is let in: that those below are not is for what they lack.
-    let other = Etcd::join(secured.options(good.clone()), host(), nobody());
+    let other = Etcd::join(secured.options(good.clone()), host(), sees_none());
     let other = tokio::time::timeout(PATIENCE, other).await.expect("etcd is there");
     other.expect("it is let in").leave().await.expect("it leaves");
     // Without one of the three, or with a wrong one.
@@ -253,13 +255,13 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
         EtcdCredentials { authorities: None, ..good.clone() },
         EtcdCredentials { user: None, ..good.clone() },
         EtcdCredentials { user: user("farflash", "wrong"), ..good.clone() },
-        EtcdCredentials { user: user("nobody", PASSWORD), ..good.clone() },
+        EtcdCredentials { user: user("roleless", PASSWORD), ..good.clone() },
     ] {
         is_not_let_in(secured.options(credentials)).await;
     }
     let plain = format!("etcd://{}/secured", secured.address).parse().expect("an address");
     let options = EtcdOptions { address: plain, ..secured.options(good.clone()) };
-    let refused = tokio::time::timeout(PATIENCE, Etcd::join(options, host(), nobody())).await;
+    let refused = tokio::time::timeout(PATIENCE, Etcd::join(options, host(), sees_none())).await;
     let refused = refused.expect("it is told").err();
     assert!(matches!(refused, Some(DirectoryError::Foreign { .. })), "{refused:?}");
     // Longer than a token lasts, all goes on.
@@ -271,11 +273,12 @@ async fn only_those_whom_etcd_knows_share_a_directory() {
     etcd.leave().await.expect("it leaves");
 }
 
-/// Certificates end, and are replaced, also those of the authority. A host that runs has the new ones when it connects anew.
+/// Certificates end, and are replaced, also those of the authority. A host that runs uses the new ones when it connects
+/// again.
 #[tokio::test]
 async fn certificates_are_replaced_while_a_host_runs() {
     let mut secured = Secured::start();
-    let joining = Etcd::join(secured.options(secured.credentials()), host(), nobody());
+    let joining = Etcd::join(secured.options(secured.credentials()), host(), sees_none());
     let etcd = tokio::time::timeout(PATIENCE, joining).await.expect("etcd is there");
     let etcd = etcd.expect("it is let in");
     let next = async || tokio::time::timeout(PATIENCE, etcd.event()).await.expect("an event comes");

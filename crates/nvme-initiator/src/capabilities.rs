@@ -1,4 +1,4 @@
-//! What a controller and a namespace say that matters to a host.
+//! The properties of a controller and a namespace that matter to a host.
 
 use nvme_wire::identify::{
     CTRATT_LIMITS_EXCLUDE_METADATA, FLBAS_EXTENDED_LBA, IdentifyController, IdentifyNamespace,
@@ -11,7 +11,7 @@ use nvme_wire::property::{Cap, Version};
 /// Compare and Write among that, is counted in 32 bits with ease.
 pub const TRANSFER_BYTES_MAX: u64 = 1 << 30;
 
-/// What a controller can take.
+/// The limits of a controller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ControllerLimits {
     /// Version of the specification that it follows.
@@ -20,11 +20,11 @@ pub struct ControllerLimits {
     pub queue_entries_max: u32,
     /// Bytes of its largest transfer; `u64::MAX` for no limit.
     pub transfer_bytes_max: u64,
-    /// Whether metadata of blocks comes on top of that.
+    /// True if metadata of blocks comes on top of that.
     pub limits_exclude_metadata: bool,
     /// Most bytes of in-capsule data on an I/O queue.
     pub in_capsule_max: u32,
-    /// Whether completed writes may be lost with the power until a Flush.
+    /// True if completed writes may be lost with the power until a Flush.
     pub volatile_write_cache: bool,
     /// Vendor specific commands of a farflash controller, the `VENDOR_*` bits.
     pub vendor_commands: u64,
@@ -34,7 +34,7 @@ pub struct ControllerLimits {
     awupf: u16,
 }
 
-/// What a namespace is.
+/// The properties of a namespace.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NamespaceShape {
     /// Its identifier.
@@ -87,7 +87,7 @@ pub enum CapabilityError {
     Transfer {
         /// The namespace.
         nsid: u32,
-        /// What MDTS allows.
+        /// Largest transfer by MDTS.
         transfer_bytes_max: u64,
     },
 }
@@ -99,7 +99,7 @@ impl ControllerLimits {
         if cap.css() & 0x41 == 0 {
             return Err(CapabilityError::NoNvmCommandSet { css: cap.css() });
         }
-        // Data at an offset in the capsule (ICDOFF) is in nobody's use: such a controller gets
+        // Data at an offset in the capsule (ICDOFF) is not used in practice: such a controller gets
         // its data by R2T.
         let in_capsule_max = match identify.icdoff.get() {
             0 => u32::try_from(identify.in_capsule_bytes_max()).unwrap_or(u32::MAX),
@@ -212,7 +212,7 @@ mod tests {
         }
     }
 
-    /// Of a controller that knows no limit, and of one whose limit is beyond all bounds.
+    /// Covers a controller without a limit, and one whose limit is out of all bounds.
     #[test]
     fn a_transfer_is_bounded_whatever_the_controller_says() {
         for mdts in [0, 40, 64, 255] {

@@ -21,14 +21,14 @@ pub(crate) const R2TS_MAX: u32 = 16;
 /// Least that an R2T may ask for, but for the end of a command's data: each costs a PDU.
 pub(crate) const R2T_BYTES_MIN: u32 = 512;
 
-/// What a host wants of a connection.
+/// The configuration of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Digests to offer; the controller may agree to fewer.
     pub digests: Digests,
     /// Commands outstanding at once, 1 to [`DEPTH_MAX`].
     pub depth: u16,
-    /// How long a command may take.
+    /// Longest time that a command may take.
     pub command_timeout: Duration,
     /// Most data bytes that go with a command in its capsule; 0 for none. A Connect is exempt.
     pub in_capsule_max: u32,
@@ -102,7 +102,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether commands may be submitted.
+    /// Returns true if commands may be submitted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Ready
@@ -132,8 +132,8 @@ impl Connection {
         self.in_capsule_max = bytes;
     }
 
-    /// Whether a command that sends `len` bytes takes them along in its capsule. The driver then
-    /// sends them, and with data digests their CRC-32C, right behind the header.
+    /// Returns true if a command that sends `len` bytes takes them along in its capsule. The driver
+    /// then sends them, and with data digests their CRC-32C, right behind the header.
     #[must_use]
     pub fn sends_in_capsule(&self, sqe: &Sqe, len: u32) -> bool {
         len <= self.in_capsule_max || sqe.opcode == fabrics::OPCODE && len <= CONNECT_DATA_LEN

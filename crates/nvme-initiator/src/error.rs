@@ -36,7 +36,7 @@ pub enum ConnectionError {
     Terminated {
         /// Its reason.
         fes: FatalErrorStatus,
-        /// What the reason refers to.
+        /// The place that the reason refers to.
         fei: u32,
     },
 }
@@ -48,7 +48,7 @@ impl From<PduError> for ConnectionError {
 }
 
 impl ConnectionError {
-    /// What to tell the peer, unless it was the one that ended the connection.
+    /// The error to report to the peer, unless the peer ended the connection.
     #[must_use]
     pub fn pdu_error(&self) -> Option<PduError> {
         match *self {

@@ -43,7 +43,7 @@ impl HeaderBytes {
 /// data digests, their CRC-32C.
 #[derive(Clone, Copy, Debug)]
 pub struct H2cPdu {
-    /// What comes before the data.
+    /// The bytes before the data.
     pub header: HeaderBytes,
     /// First byte of the command's data.
     pub offset: u32,

@@ -18,7 +18,7 @@ const HEADER_MAX: usize = 256;
 /// Bytes of the header that say how long it is.
 const COMMON_LEN: usize = size_of::<CommonHeader>();
 
-/// What the bytes meant.
+/// The meaning of received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Event {
     /// The connection is ready for commands.
@@ -38,7 +38,7 @@ pub enum Event {
     Completed {
         /// The command's slot.
         slot: u16,
-        /// How it ended.
+        /// The completion.
         cqe: Cqe,
         /// Bytes that it moved.
         transferred: u32,
@@ -50,13 +50,13 @@ pub enum Event {
 pub struct Payload {
     /// The command's slot.
     pub slot: u16,
-    /// Where the next byte belongs, from the start of the command's data.
+    /// Offset of the next byte from the start of the command's data.
     pub offset: u32,
     /// Bytes that are left of the run.
     pub len: u32,
 }
 
-/// What an R2T asks for.
+/// The request of an R2T.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct R2tRequest {
     /// The command's slot.
@@ -69,7 +69,7 @@ pub struct R2tRequest {
     pub len: u32,
 }
 
-/// What the next bytes are.
+/// The next bytes that are expected.
 #[derive(Clone, Copy, Debug)]
 enum Expect {
     /// The rest of a header.
@@ -82,7 +82,7 @@ enum Expect {
     Success { slot: u16 },
 }
 
-/// Where in the stream of PDUs the connection is.
+/// The position of the connection in the stream of PDUs.
 pub(crate) struct Receive {
     expect: Expect,
     /// The header (or digest) as far as it has come, if it did not come in one piece.

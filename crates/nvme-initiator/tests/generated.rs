@@ -27,7 +27,7 @@ struct Flying {
     range: Range<usize>,
     opcode: IoOpcode,
     data: Vec<u8>,
-    /// What a read has brought, and where in it the last data PDU began.
+    /// The data that a read has brought, and the offset at which the last data PDU began.
     received: Vec<u8>,
     pdu_start: usize,
     is_damaged: bool,
@@ -41,7 +41,7 @@ struct Exchange {
     out: Vec<u8>,
     target: Target,
     each: usize,
-    /// What the target holds, as the host knows.
+    /// The content of the target, as the host knows.
     memory: Vec<u8>,
     flying: BTreeMap<u16, Flying>,
     left: usize,
@@ -297,7 +297,7 @@ fn what_is_written_at_any_r2ts_is_what_is_read_in_any_pdus() {
     }
 }
 
-/// Of a damaged data PDU the digest that is reported is not that of the data.
+/// The digest that is reported for a damaged data PDU is not that of the data.
 #[test]
 fn damaged_data_is_reported() {
     let reached = run_all(seeds(400), |setup| setup.damaged_one_in = 6);

@@ -18,15 +18,15 @@ pub struct ConnectRequest {
     pub qid: u16,
     /// Entries of the submission queue, at least 2.
     pub entries: u16,
-    /// Whether the queue uses submission queue flow control.
+    /// True if the queue uses submission queue flow control.
     pub sq_flow_control: bool,
     /// Keep Alive Timeout in milliseconds, 0 for none (admin queue only).
     pub kato_ms: u32,
     /// The controller to join (I/O queues only).
     pub cntlid: u16,
-    /// Who asks. Zero on an I/O queue: whoever its controller belongs to.
+    /// The host's identifier. On an I/O queue it may be zero: the host of its controller.
     pub host_id: HostId,
-    /// Who asks, by name.
+    /// The host's NQN.
     pub host_nqn: Nqn,
     /// The subsystem.
     pub subsystem: Nqn,
@@ -41,16 +41,16 @@ pub struct ConnectRefusal {
     pub result: u64,
 }
 
-/// What a successful Connect agreed on; see [`crate::Connection::accept`].
+/// The terms of a successful Connect; see [`crate::Connection::accept`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Negotiated {
     /// The queue.
     pub qid: u16,
     /// Entries of the queue.
     pub entries: u16,
-    /// Whether it uses submission queue flow control.
+    /// True if it uses submission queue flow control.
     pub sq_flow_control: bool,
-    /// What the completion returns.
+    /// The result in the completion.
     pub result: ConnectResult,
 }
 
@@ -163,7 +163,7 @@ impl ConnectRequest {
         })
     }
 
-    /// What the host gets from controller `cntlid`.
+    /// The terms for the host with controller `cntlid`.
     pub(crate) fn negotiated(&self, cntlid: u16) -> Negotiated {
         Negotiated {
             qid: self.qid,

@@ -12,12 +12,12 @@ use crate::reservation::{ReservationChange, decode_reservation};
 pub const NSID: u32 = 1;
 /// Reserved flags of a command.
 const FLAGS_RESERVED: u8 = 0b0011_1100;
-/// What a Fabrics command has reserved: fused operations are not for it.
+/// The reserved flags of a Fabrics command: fused operations are not for it.
 const FABRICS_FLAGS_RESERVED: u8 = 0b0011_1111;
 /// The Linux host sends room for 256 ranges, however many it uses.
 const DSM_DATA_BYTES_MAX: u32 = 4096;
 
-/// What the checks need to know of the namespace.
+/// The properties of the namespace that the checks need.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NamespaceView {
     /// Size in logical blocks (NSZE).
@@ -28,7 +28,7 @@ pub struct NamespaceView {
     pub metadata: MetadataSize,
     /// Most blocks that one command moves or verifies (MDTS, VSL).
     pub transfer_blocks_max: u32,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
 }
 

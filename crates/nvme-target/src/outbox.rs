@@ -1,4 +1,4 @@
-//! Where bytes for the host go.
+//! The queue of bytes for the host.
 
 use alloc::vec::Vec;
 

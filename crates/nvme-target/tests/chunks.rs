@@ -12,8 +12,8 @@ use proptest::prelude::*;
 /// The slot of a queue's only command in flight: that of the Connect, which is free again.
 const FIRST_TTAG: u16 = 0;
 
-/// What a host sends: for writes without in-capsule data the answer to the R2T too, which is known
-/// beforehand, for the target always uses the same slot.
+/// The bytes that a host sends: for writes without in-capsule data the answer to the R2T too, which
+/// is known beforehand, for the target always uses the same slot.
 fn stream(commands: &[(u8, u8, bool)], digests: Digests) -> Vec<u8> {
     let mut bytes = ic_req(digests);
     bytes.extend(connect_capsule(ControllerKind::Io, 1, 0, digests));

@@ -1,4 +1,4 @@
-//! What passes between a host and the target, PDU by PDU: good exchanges as the Linux host makes
+//! Exchanges between a host and the target, PDU by PDU: good exchanges as the Linux host makes
 //! them, and the answer to each way of breaking the rules.
 
 mod driver;
@@ -512,7 +512,7 @@ fn faults_in_solicited_data_get_the_term_req_that_names_them() {
 }
 
 #[test]
-fn data_that_nobody_asked_for_is_refused() {
+fn unsolicited_data_is_refused() {
     let mut driver = io(0, NONE);
     let header = H2cData::new((1, 0), (0, 4096), true, NONE, 4);
     driver.feed(&pdu(header.as_bytes(), &pattern(4096), NONE));

@@ -1,5 +1,5 @@
-//! What a host may try that means harm, or is broken: data that was not asked for in that way, digests that do not
-//! match in each PDU that has one, the smallest queues, and the extremes of what may be asked for.
+//! Malicious or broken hosts: data that was not asked for in that way, digests that do not match in each PDU that
+//! has one, the smallest queues, and the extremes of sizes and numbers.
 
 mod driver;
 
@@ -86,7 +86,7 @@ fn data_comes_once_and_in_order_and_for_its_own_command() {
     }
 }
 
-/// The last byte was the end of it: an R2T is answered once, and its tag is nobody's then.
+/// The last byte ended it: an R2T is answered once, and its tag is free then.
 #[test]
 fn data_for_an_r2t_that_was_answered_is_refused() {
     let (mut driver, [a, _]) = asking(NONE);
@@ -126,7 +126,8 @@ fn data_of_an_earlier_r2t_is_told_from_data_of_none() {
     }
 }
 
-/// Of several fields at fault the TermReq names the first (TCP, figure 23). Method: two at a time.
+/// If several fields are at fault the TermReq names the first (TCP, figure 23). Method: two at a
+/// time.
 #[test]
 fn of_several_faults_the_first_field_is_named() {
     let mut greeting = ic_req(NONE);

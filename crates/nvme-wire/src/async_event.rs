@@ -1,4 +1,4 @@
-//! What an Asynchronous Event Request returns in dword 0 (Base, clause 5.1.2.1).
+//! Dword 0 of the completion of an Asynchronous Event Request (Base, clause 5.1.2.1).
 
 use crate::log::Lid;
 

@@ -161,11 +161,11 @@ impl Explanation {
 pub struct Message<'a> {
     /// T_ID: the transaction, chosen by the host.
     pub transaction: u16,
-    /// What it says.
+    /// The body, by kind of message.
     pub body: Body<'a>,
 }
 
-/// What a [`Message`] says.
+/// The body of a [`Message`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Body<'a> {
     /// The host offers protocols.
@@ -201,12 +201,12 @@ pub enum Body<'a> {
         /// The host's public value; empty with the null group.
         public: &'a [u8],
     },
-    /// The host is who it says. R2, if the host asked for it.
+    /// The host is authenticated. R2, if the host asked for it.
     Success1 {
         /// R2.
         response: Option<&'a [u8]>,
     },
-    /// The controller is who it says, too.
+    /// The controller is authenticated, too.
     Success2,
     /// The controller gives up.
     Failure1(u8),
@@ -345,7 +345,7 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Result<&'a [u8], Explanation> {
     Ok(value)
 }
 
-/// Of several protocols, the first that is DH-HMAC-CHAP counts.
+/// Takes the first of several protocols that is DH-HMAC-CHAP.
 fn decode_negotiate(bytes: &[u8]) -> Result<Body<'_>, Explanation> {
     let header = fixed::<NEGOTIATE_LEN>(bytes)?;
     let (secure_channel, count) = (header[6], usize::from(header[7]));

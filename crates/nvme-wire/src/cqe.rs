@@ -46,7 +46,7 @@ impl Cqe {
         }
     }
 
-    /// How the command ended.
+    /// The status of the command.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())

@@ -3,7 +3,7 @@
 
 use crate::{AdminOpcode, Sqe};
 
-/// One life of a controller. Its number is another's after it; these three together are nobody else's.
+/// One life of a controller. Its ID is used again after it; these three fields together are unique.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ControllerInstance {
     /// Controller ID.

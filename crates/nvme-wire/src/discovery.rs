@@ -129,7 +129,7 @@ impl DiscoveryLogEntry {
         Nqn::from_field(&self.subnqn)
     }
 
-    /// Where it is, if the entry is for TCP and holds a numeric address and port.
+    /// The entry's address, if it is for TCP and holds a numeric address and port.
     #[must_use]
     pub fn address(&self) -> Option<core::net::SocketAddr> {
         if self.trtype != TRTYPE_TCP {

@@ -34,7 +34,7 @@ pub fn fctype(sqe: &Sqe) -> FabricsType {
     FabricsType(fctype)
 }
 
-/// Whether it is a Connect.
+/// Returns true if the command is a Connect.
 #[must_use]
 pub fn is_connect(sqe: &Sqe) -> bool {
     sqe.opcode == OPCODE && fctype(sqe) == FabricsType::CONNECT
@@ -136,7 +136,7 @@ impl Connect {
 /// Length of [`ConnectData`].
 pub const CONNECT_DATA_LEN: u32 = 1024;
 
-/// Data of a Connect: who connects to what.
+/// Data of a Connect: the host and the subsystem.
 #[derive(
     Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -202,7 +202,7 @@ impl ConnectData {
     }
 }
 
-/// What a Connect returns when it succeeds: dword 0 of the completion.
+/// Dword 0 of the completion of a successful Connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectResult(pub u32);
 
@@ -230,19 +230,19 @@ impl ConnectResult {
         (self.0 & 0xFFFF) as u16
     }
 
-    /// Whether the host has to authenticate.
+    /// Returns true if the host has to authenticate.
     #[must_use]
     pub const fn authentication_required(self) -> bool {
         self.0 & (Self::ATR | Self::ASCR) != 0
     }
 }
 
-/// What a Connect returns with status Connect Invalid Parameters: dword 0 of the completion.
+/// Dword 0 of the completion of a Connect with status Connect Invalid Parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ConnectInvalid {
     /// Invalid Parameter Offset: first byte of the wrong field.
     pub ipo: u16,
-    /// Whether the field is in the data (IATTR bit 0), not in the command.
+    /// True if the field is in the data (IATTR bit 0), not in the command.
     pub in_data: bool,
 }
 

@@ -62,13 +62,13 @@ pub enum Select {
     Default,
     /// The value saved last.
     Saved,
-    /// What the feature supports.
+    /// The capabilities of the feature.
     SupportedCapabilities,
     /// A value that is reserved.
     Reserved,
 }
 
-/// What Get Features with Select "supported capabilities" returns in dword 0: it can be saved.
+/// Bit of dword 0 of Get Features with Select "supported capabilities": the feature can be saved.
 pub const CAPABILITY_SAVEABLE: u32 = 1 << 0;
 /// Likewise: it is specific to a namespace.
 pub const CAPABILITY_NAMESPACE: u32 = 1 << 1;
@@ -96,7 +96,7 @@ pub const HOST_IDENTIFIER_EXTENDED: u32 = 1 << 0;
 /// A Set Features command's fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SetFeatures {
-    /// Which feature.
+    /// The feature.
     pub fid: Fid,
     /// Save: keep it across resets.
     pub save: bool,
@@ -128,9 +128,9 @@ impl SetFeatures {
 /// A Get Features command's fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GetFeatures {
-    /// Which feature.
+    /// The feature.
     pub fid: Fid,
-    /// Which of its values.
+    /// Selects one of its values.
     pub select: Select,
     /// Dword 11, a parameter of some features.
     pub parameter: u32,

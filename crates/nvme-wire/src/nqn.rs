@@ -122,7 +122,7 @@ impl Nqn {
     }
 }
 
-/// Whether `name` is `nqn.yyyy-mm.` followed by something.
+/// Returns true if `name` is `nqn.yyyy-mm.` followed by something.
 fn has_date_and_domain(name: &[u8]) -> bool {
     let Some([y0, y1, y2, y3, b'-', m0, m1, b'.', first, ..]) = name.strip_prefix(b"nqn.") else {
         return false;
@@ -175,7 +175,8 @@ impl fmt::Debug for Nqn {
 pub struct HostId(pub [u8; 16]);
 
 impl HostId {
-    /// Whether it is all zeroes, with which a Connect is refused: it is nobody's.
+    /// Returns true if it is all zeroes: no host has that identifier, and a Connect with it is
+    /// refused.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         self.0 == [0; 16]

@@ -97,8 +97,8 @@ opcodes! {
     }
 }
 
-/// Where a command's data goes: the low two bits of every opcode but the Fabrics one, whose
-/// FCTYPE says it.
+/// The direction of a command's data: the low two bits of every opcode but the Fabrics one, for
+/// which FCTYPE gives it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum DataDirection {
     /// No data.

@@ -24,7 +24,7 @@ pub struct SglDescriptor {
 
 const _: () = assert!(size_of::<SglDescriptor>() == 16);
 
-/// What an SGL descriptor says.
+/// The meaning of an SGL descriptor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SglForm {
     /// Data Block with subtype Offset (01h): data inside the capsule.
@@ -74,7 +74,7 @@ impl SglDescriptor {
         Self { length: length.into(), identifier: Self::TRANSPORT_DATA_BLOCK, ..Self::NONE }
     }
 
-    /// What the descriptor says.
+    /// The meaning of the descriptor.
     #[must_use]
     pub fn form(&self) -> SglForm {
         let length = self.length.get();

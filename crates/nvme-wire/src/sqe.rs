@@ -79,7 +79,7 @@ impl Sqe {
         Self { opcode, flags: Self::PSDT_SGL, nsid: nsid.into(), ..Self::new_zeroed() }
     }
 
-    /// Whether the command is half of a fused operation.
+    /// The part of a fused operation that the command is, if any.
     #[must_use]
     pub const fn fuse(&self) -> Fuse {
         match self.flags & 0x03 {

@@ -96,13 +96,13 @@ impl Status {
         Self(self.0 & CODE_MASK)
     }
 
-    /// Whether the command did what was asked.
+    /// Returns true if the command succeeded.
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 & CODE_MASK == 0
     }
 
-    /// Which table the code is from.
+    /// The table that the code is from.
     #[must_use]
     pub const fn code_type(self) -> StatusCodeType {
         match self.sct() {

@@ -118,7 +118,7 @@ fn headers_are_those_of_the_oracle() {
     }
 }
 
-/// Where each part of a PDU lies, or that it is refused, as a plain reading of the common header has it.
+/// The positions of the parts of a PDU, or its refusal, by a plain reading of the common header.
 fn expected_layout(
     header: &CommonHeader,
     digests: Digests,

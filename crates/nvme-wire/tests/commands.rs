@@ -110,7 +110,7 @@ fn flags_of_admin_commands_do_not_spill_into_their_neighbours() {
     }
 }
 
-/// What every command of the fabrics set begins with: 7Fh, an SGL, and FCTYPE where others have a namespace.
+/// First bytes of every command of the fabrics set: 7Fh, an SGL, and FCTYPE in the place of the namespace.
 #[test]
 fn commands_of_the_fabrics_set_begin_as_such() {
     let room = SglDescriptor::transport(512);

@@ -11,17 +11,17 @@ const BATCH_NS: u64 = 20_000;
 /// must find room while one of the other kind waits.
 const BLOCKS_CARRIED: f64 = 32.0;
 
-/// How long what is not used is kept.
+/// The time for which unused quota is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
-    /// Of high rates.
+    /// For high rates.
     pub(crate) least: Duration,
-    /// Of low rates.
+    /// For low rates.
     pub(crate) most: Duration,
 }
 
 impl Carried {
-    /// What is kept of `rate` units a nanosecond, in units.
+    /// The units that are kept of a rate of `rate` units a nanosecond.
     pub(crate) fn units(self, rate: f64) -> f64 {
         let [least, most] = [self.least, self.most].map(|time| rate * time.as_nanos() as f64);
         least.max(most.min(BLOCKS_CARRIED * UNITS_PER_BLOCK as f64))
@@ -81,7 +81,7 @@ impl Bucket {
         self.level = self.level.saturating_add(came).min(self.capacity);
     }
 
-    /// Whether a request may leave now.
+    /// Returns true if a request may leave now.
     pub(crate) fn is_open(&mut self, now: Instant) -> bool {
         self.fill(now);
         self.level > 0

@@ -1,4 +1,4 @@
-//! What a request costs.
+//! The cost of a request.
 
 /// Fine enough for shares of a millionth, and far from overflow in 64 bits.
 pub const UNITS_PER_BLOCK: u64 = 1 << 16;
@@ -6,7 +6,7 @@ pub const UNITS_PER_BLOCK: u64 = 1 << 16;
 /// Kinds of cost that are accounted apart.
 pub const CLASSES: usize = 2;
 
-/// Which way data goes.
+/// The direction of data.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Direction {
     /// From the device.
@@ -18,7 +18,7 @@ pub enum Direction {
 /// A request as the scheduler sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// Which way.
+    /// The direction of its data.
     pub direction: Direction,
     /// Length in blocks; at least one is accounted.
     pub blocks: u32,
@@ -33,7 +33,7 @@ pub struct Cost {
     pub units: u64,
 }
 
-/// How requests are accounted.
+/// The accounting of requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CostModel {
     /// Reads and writes have quotas of their own, a block each (Decibel, section 3.2).
@@ -57,7 +57,7 @@ impl CostModel {
         }
     }
 
-    /// What `request` costs.
+    /// The cost of `request`.
     #[must_use]
     pub fn cost(self, request: Request) -> Cost {
         let class = self.class(request.direction);

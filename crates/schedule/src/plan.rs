@@ -1,4 +1,4 @@
-//! Who gets how much: from the ceiling and the promises to quotas and windows.
+//! The division of a device: from the ceiling and the promises to quotas and windows.
 
 use alloc::vec::Vec;
 
@@ -18,7 +18,7 @@ const WINDOW_BLOCKS_MIN: u32 = 32;
 pub struct Promise {
     /// The core that serves it.
     pub core: usize,
-    /// What it is promised.
+    /// The service level that it is promised.
     pub slo: Slo,
 }
 
@@ -48,7 +48,7 @@ pub enum AdmissionError {
     NoRate,
 }
 
-/// What follows from all promises.
+/// The quotas and windows that follow from all promises.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// A quota for each volume, in the order of the promises.
@@ -57,10 +57,10 @@ pub struct Plan {
     pub cores: Vec<Option<CorePart>>,
 }
 
-/// What a core may do of what a device can.
+/// A core's part of a device's capacity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CorePart {
-    /// How much, a second.
+    /// Blocks a second of each class.
     pub ceiling: Quota,
     /// Blocks of each class that it may have under way.
     pub window_blocks: [u32; CLASSES],
@@ -187,7 +187,7 @@ fn weight(slo: Slo) -> f64 {
     }
 }
 
-/// How much of `all` is `sum`, both classes together, so that the parts add up to 1.
+/// The part of `all` that `sum` is, both classes together, so that the parts add up to 1.
 fn part_of(sum: Quota, all: Quota) -> f64 {
     let total = |quota: Quota| quota.per_second.into_iter().sum::<f64>();
     if total(all) > 0.0 { total(sum) / total(all) } else { 0.0 }

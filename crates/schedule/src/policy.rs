@@ -16,7 +16,7 @@ use units::Instant;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FlowId(pub u32);
 
-/// What a policy decided.
+/// The decision of a policy.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Next {
     /// The request that this flow offered leaves now.
@@ -27,8 +27,8 @@ pub enum Next {
     Nothing,
 }
 
-/// Decides whose request leaves next, of one class of requests. Rates are in blocks a second, costs in
-/// 1/[`UNITS_PER_BLOCK`](crate::UNITS_PER_BLOCK) of a block.
+/// Decides which flow's request leaves next, of one class of requests. Rates are in blocks a second,
+/// costs in 1/[`UNITS_PER_BLOCK`](crate::UNITS_PER_BLOCK) of a block.
 ///
 /// The caller promises:
 /// - a flow is set before it offers, and offers one request at a time: its oldest. It offers the next
@@ -37,8 +37,8 @@ pub enum Next {
 ///
 /// The policy promises:
 /// - P1: [`Policy::next`] names a flow once for each request that it offered, and no other flow;
-/// - P2: while requests are offered it names a flow, or an instant in the future at which it will
-///   name one: nothing waits for ever, and nobody is asked in vain again and again;
+/// - P2: while requests are offered it names a flow, or an instant in the future at which it will name
+///   one: nothing waits for ever, and no flow is asked in vain again and again;
 /// - P3: a call costs the same however many flows there are, but for a logarithm.
 pub trait Policy {
     /// Makes a flow known, or changes its quota. What it has offered stays offered.
@@ -69,7 +69,7 @@ pub struct PolicyKind {
     pub name: &'static str,
     /// In one line, what it does.
     pub about: &'static str,
-    /// Whether a flow gets its quota whatever others ask for. The tests of the contract hold it to that.
+    /// True if a flow gets its quota whatever others ask for. The tests of the contract hold it to that.
     pub isolates: bool,
     /// Makes one without flows, for requests of one class that together may have this rate.
     pub make: fn(f64, Instant) -> Box<dyn Policy>,
@@ -131,7 +131,7 @@ pub fn policy_names() -> String {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("there is no policy \"{name}\"; choose one of {}", policy_names())]
 pub struct UnknownPolicy {
-    /// What was asked for.
+    /// The name that was asked for.
     pub name: String,
 }
 

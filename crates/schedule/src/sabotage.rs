@@ -11,7 +11,7 @@ mutation_points::mutations! {
         UnchargedAtOnce,
         /// A request that leaves at once does not come off its flow's quota.
         FreeAtOnce,
-        /// What a flow has overdrawn is forgotten when its queue is empty.
+        /// The overdraft of a flow is forgotten when its queue is empty.
         ForgetDebt,
         /// D4: what a flow takes beyond its quota comes off the quota.
         BeyondIsHeldAgainst,
@@ -25,9 +25,9 @@ mutation_points::mutations! {
         KeepUnused,
         /// A core's parts of reads and of writes are both its part of all.
         PartsByPart,
-        /// What volumes with a rate leave is given to each with a share, whole.
+        /// The capacity that volumes with a rate leave is given to each with a share, whole.
         RestForEach,
-        /// What was under way for a flow that is removed stays in the window.
+        /// The requests under way for a flow that is removed stay in the window.
         WindowOfGone,
     }
 

@@ -12,28 +12,28 @@ use crate::{
     CLASSES, Cost, CostModel, Direction, FlowId, Next, Policy, PolicyKind, Quota, Request,
 };
 
-/// How a scheduler works.
+/// The configuration of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulerConfig {
-    /// Whose request leaves next.
+    /// The policy that selects the next request.
     pub policy: PolicyKind,
-    /// How requests are accounted.
+    /// The accounting of requests.
     pub cost_model: CostModel,
-    /// What the device may be asked for by this core.
+    /// The rate that this core may ask of the device.
     pub ceiling: Quota,
     /// Blocks of each class that may be under way at the device, and more of one as long as there are
     /// fewer of the other. The last request to come in may reach beyond.
     pub window_blocks: [u32; CLASSES],
 }
 
-/// What to do next.
+/// The next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Dispatch<T> {
     /// This request leaves; [`Scheduler::complete`] follows when it is done.
     Issue {
-        /// Whose.
+        /// The flow of the request.
         flow: FlowId,
-        /// What it is.
+        /// The request.
         request: Request,
         /// The caller's mark.
         token: T,
@@ -114,7 +114,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// How it works.
+    /// The configuration.
     #[must_use]
     pub fn config(&self) -> SchedulerConfig {
         self.config
@@ -239,7 +239,7 @@ impl<T> Scheduler<T> {
         queue.push_back(waiting);
     }
 
-    /// Issues a request that has just come, if nobody of its class waits and it may leave now. `false`:
+    /// Issues a request that has just come, if none of its class waits and it may leave now. `false`:
     /// it is for [`Scheduler::enqueue`], and nothing was done.
     pub fn issue_at_once(&mut self, flow: FlowId, request: Request, now: Instant) -> bool {
         let Cost { class, units } = self.config.cost_model.cost(request);

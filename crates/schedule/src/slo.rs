@@ -1,9 +1,9 @@
-//! What a device can do, and rates in the currency of a policy.
+//! The ceiling of a device, and rates in the currency of a policy.
 
 use crate::{CLASSES, CostModel, Direction};
 
-/// What a device does within the latency that its operator wants, in blocks of 4 KiB a second: the
-/// device ceiling of Decibel, section 3.2.
+/// The throughput of a device within the latency that its operator wants, in blocks of 4 KiB a
+/// second: the device ceiling of Decibel, section 3.2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ceiling {
     /// Blocks read a second.

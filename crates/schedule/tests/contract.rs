@@ -1,4 +1,4 @@
-//! What every policy promises, for any course of events.
+//! The promises of every policy, for any course of events.
 
 use std::collections::VecDeque;
 
@@ -189,7 +189,7 @@ impl Checked {
     fn sleep(&mut self, at: Instant) {
         let asked = self.scheduler.dispatch(self.now);
         assert_eq!(asked, Dispatch::WaitUntil(at), "Q3: nothing has changed");
-        // P2. Who waits for several things may be woken once for each of them.
+        // P2. A task that waits for several things may be woken once for each of them.
         let mut at = at;
         for _ in 0..2 * FLOWS + 2 {
             self.now = at;
@@ -324,7 +324,7 @@ proptest! {
     /// No starvation: a request leaves while others come without end, however small its quota and however
     /// large it is, before its quota has paid for it twice.
     #[test]
-    fn nobody_starves_while_others_never_stop(
+    fn no_flow_starves_while_others_never_stop(
         policy in 0..POLICIES.len(),
         direction in prop::sample::select(vec![Direction::Read, Direction::Write]),
         rate in 1_u32..2_000,

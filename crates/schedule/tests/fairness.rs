@@ -1,4 +1,4 @@
-//! What each policy gives to whom.
+//! The share that each policy gives to each flow.
 
 mod common;
 
@@ -144,7 +144,7 @@ fn burst(policy: &str) -> [[u64; 3]; 2] {
 }
 
 #[test]
-fn a_burst_costs_the_neighbours_only_where_nobody_looks_after_them() {
+fn a_burst_costs_the_neighbours_only_without_isolation() {
     let [before, during] = burst("fcfs");
     assert!(during[0] < before[0] * 85 / 100, "{before:?} {during:?}");
     for policy in ["drr", "sts"] {
@@ -174,7 +174,7 @@ fn deficit_round_robin_gives_what_others_leave_up_to_the_ceiling() {
     assert!(bench.blocks[1] > 9_000, "one at a time takes what it can: {:?}", bench.blocks);
 }
 
-/// Of each tenant a few large writes fill the window of the writes, on a device that takes its time over
+/// A few large writes of each tenant fill the window of the writes, on a device that takes its time over
 /// them. Reads have a window of their own and do not stand behind them.
 #[test]
 fn reads_do_not_wait_for_the_writes_window() {

@@ -11,7 +11,7 @@ mod repeats;
 mod source;
 mod throttle;
 
-pub use quiet::{LeftOut, Quiet, Whom};
+pub use quiet::{LeftOut, PeerSource, Quiet};
 pub use repeats::Repeats;
 pub use source::source;
 pub use throttle::Throttle;

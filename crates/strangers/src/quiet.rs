@@ -28,14 +28,14 @@ struct Lines {
 
 /// The source that lines are about.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Whom {
+pub enum PeerSource {
     /// One source.
     One(IpAddr),
     /// Sources that were too many to be told apart (Q2).
     Many,
 }
 
-impl fmt::Display for Whom {
+impl fmt::Display for PeerSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(source) => source.fmt(f),
@@ -48,7 +48,7 @@ impl fmt::Display for Whom {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeftOut {
     /// The source that they were about.
-    pub source: Whom,
+    pub source: PeerSource,
     /// Number of lines.
     pub lines: u64,
 }
@@ -56,16 +56,16 @@ pub struct LeftOut {
 /// Lines about unauthenticated peers, by source.
 #[derive(Default)]
 pub struct Quiet {
-    sources: BTreeMap<Whom, Lines>,
+    sources: BTreeMap<PeerSource, Lines>,
 }
 
 impl Quiet {
     /// Returns true if a line about `address` may be written now; counts it.
     #[must_use]
     pub fn allows(&mut self, address: IpAddr, now: Instant) -> bool {
-        let mut key = Whom::One(source(address));
+        let mut key = PeerSource::One(source(address));
         if self.sources.len() >= SOURCES_MAX && !self.sources.contains_key(&key) {
-            key = Whom::Many;
+            key = PeerSource::Many;
         }
         let fresh = Lines { since: now, written: 0, left_out: 0 };
         let lines = self.sources.entry(key).or_insert(fresh);
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(quiet.over(NOW), [], "the period goes on");
         let later = NOW + PERIOD;
         let lines = 100 - u64::from(LINES_MAX);
-        assert_eq!(quiet.over(later), [LeftOut { source: Whom::One(v4(1)), lines }]);
+        assert_eq!(quiet.over(later), [LeftOut { source: PeerSource::One(v4(1)), lines }]);
         assert!(quiet.allows(v4(1), later), "a new period");
         assert_eq!(quiet.over(later + PERIOD), [], "nothing was left out");
         assert!(quiet.is_empty());
@@ -133,7 +133,7 @@ mod tests {
         let written = (0..100_000).filter(|n| quiet.allows(network(*n), NOW)).count();
         assert_eq!(written, SOURCES_MAX + LINES_MAX as usize);
         let lines = 100_000 - written as u64;
-        assert_eq!(quiet.over(NOW + PERIOD), [LeftOut { source: Whom::Many, lines }]);
+        assert_eq!(quiet.over(NOW + PERIOD), [LeftOut { source: PeerSource::Many, lines }]);
         // Addresses of one network are one source.
         let hosts = (0..100_u128).map(|n| IpAddr::V6(Ipv6Addr::from_bits((7 << 64) | n)));
         assert_eq!(hosts.filter(|host| quiet.allows(*host, NOW)).count(), LINES_MAX as usize);

@@ -2,7 +2,8 @@
 //!
 //! - C1: a chunk is taken when there are bytes to be received, and is free again when it is dropped. The one that came back last is
 //!   taken first, so that a core receives into the same hot memory.
-//! - C2: there are at most [`CHUNKS`] of them, made when they are needed first. Whoever finds none waits until one is free.
+//! - C2: there are at most [`CHUNKS`] of them, made when they are needed first. A receiver that finds none waits until one is
+//!   free.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -19,7 +20,7 @@ pub const CHUNK_LEN: usize = 64 << 10;
 /// Chunks of a ring.
 pub const CHUNKS: usize = 64;
 
-/// Those that are free, and who waits for one.
+/// The free chunks, and the receivers that wait for one.
 #[derive(Default)]
 pub(crate) struct ChunkPool {
     free: RefCell<Vec<Box<[u8]>>>,
@@ -27,7 +28,7 @@ pub(crate) struct ChunkPool {
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// What asking a socket for bytes has brought.
+/// The outcome of asking a socket for bytes.
 #[derive(Debug)]
 pub enum Received {
     /// Bytes.

@@ -1,4 +1,4 @@
-//! Which interface a connection came in by.
+//! The interface by which a connection came in.
 
 use std::mem::{offset_of, size_of};
 use std::net::Ipv4Addr;
@@ -33,7 +33,7 @@ pub fn receiving_interface(fd: &impl AsFd) -> Option<u32> {
     set(fd, level, enable, 1)?;
     let mut bytes = [0_u8; OPTIONS_LEN];
     let len = get(fd, level, query, &mut bytes)?;
-    // Nobody else on this socket wants the information, and it costs a little with each segment.
+    // Nothing else on this socket uses the information, and it costs a little with each segment.
     set(fd, level, enable, 0)?;
     let index = index_in(&bytes[..len], level)?;
     (index != 0).then_some(index)
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel has for the interface of this name.
+    /// The kernel's index of the interface of this name.
     fn index_of(name: &str) -> u32 {
         let path = format!("/sys/class/net/{name}/ifindex");
         std::fs::read_to_string(path).expect("an interface").trim().parse().expect("a number")

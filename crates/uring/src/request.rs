@@ -1,4 +1,4 @@
-//! What the kernel can be asked for, and what its answers mean.
+//! The requests to the kernel, and the meaning of its answers.
 
 use std::net::SocketAddr;
 use std::ptr;
@@ -14,7 +14,7 @@ use crate::window::ReadWindow;
 
 /// A request, with all memory that the kernel touches for it (U1).
 pub(crate) enum Request {
-    /// With what has come since somebody asked, as `poll` says it; see `watch.rs`.
+    /// Completes with the events since the last request, as the flags of `poll`; see `watch.rs`.
     Watch {
         events: u32,
     },
@@ -49,7 +49,7 @@ pub(crate) enum SockAddr {
     V6(libc::sockaddr_in6),
 }
 
-/// What a completion means for its request.
+/// The meaning of a completion for its request.
 pub(crate) enum Step {
     /// Ask again, for the rest or because of an interruption.
     Again,
@@ -61,23 +61,23 @@ pub(crate) enum Step {
 }
 
 impl Request {
-    /// Whether it ends when nobody waits for it any more (U4).
+    /// Returns true if it ends when no task waits for it any more (U4).
     pub(crate) fn is_cancelled_by_drop(&self) -> bool {
         matches!(self, Self::Watch { .. } | Self::Connect(_) | Self::Wake(_))
     }
 
-    /// Whether what a file holds, or holds durably, may be another thing when it is done.
+    /// Returns true if the content of a file, or its durable content, may differ when it is done.
     pub(crate) fn changes_file(&self) -> bool {
         matches!(self, Self::Write { .. } | Self::Sync | Self::Punch { .. } | Self::Allocate { .. })
     }
 
-    /// Whether a thread of the kernel may do it: one that has this thread's CPU and has to get hold of it. Flushes and
-    /// holes always; writes for which a file system has to find room. Reads hardly ever have to wait.
+    /// Returns true if a kernel thread may do it: one that has this thread's CPU and has to get hold of it. Flushes
+    /// and holes always; writes for which a file system has to find room. Reads hardly ever have to wait.
     pub(crate) fn may_need_kernel_thread(&self) -> bool {
         self.changes_file()
     }
 
-    /// What says when a read goes to its drive.
+    /// The window that decides when a read goes to its drive.
     pub(crate) fn window(&self) -> Option<&ReadWindow> {
         match self {
             Self::Read { window, .. } => Some(window),

@@ -18,7 +18,8 @@ use crate::setup::{self, Options, SetupError, errno_of};
 use crate::table::{Key, Table};
 use crate::wake::RemoteWake;
 
-/// How long a ring that goes away waits for the kernel to let go of its memory (U5), and of files.
+/// Longest time that a ring that goes away waits for the kernel to let go of its memory (U5), and
+/// of files.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Longest sleep meanwhile.
 const DRAIN_STEP: Duration = Duration::from_millis(100);
@@ -34,7 +35,7 @@ const ENTER_EXT_ARG: u32 = 1 << 3;
 /// A sleeping server is idle, not waiting for a disk. Since 6.15.
 const ENTER_NO_IOWAIT: u32 = 1 << 7;
 
-/// What a ring has done so far.
+/// Counters of a ring since it was made.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RingCounters {
     /// System calls.
@@ -106,27 +107,27 @@ impl Ring {
         self.shared.wake.clone()
     }
 
-    /// What it has done so far.
+    /// Its counters since it was made.
     #[must_use]
     pub fn counters(&self) -> RingCounters {
         self.shared.counters.get()
     }
 
-    /// Whether the next [`Ring::poll`] has something to do. Makes no system call.
+    /// Returns true if the next [`Ring::poll`] has something to do. Makes no system call.
     #[must_use]
     pub fn has_work(&self) -> bool {
         let state = &mut *self.shared.state.borrow_mut();
         state.table.has_pending() || state.has_events()
     }
 
-    /// Whether threads of the kernel may be busy with something that was asked for. They run on this thread's CPU.
+    /// Returns true if kernel threads may be busy with requests of this ring. They run on this thread's CPU.
     #[must_use]
     pub fn waits_for_kernel_threads(&self) -> bool {
         self.shared.state.borrow().table.with_kernel_threads() > 0
     }
 
-    /// Waits until no file can change any more by what was asked for, if that is within [`DRAIN_MAX`]; whether it is so. For
-    /// whoever is about to drop the last handle: what is waited for here is not waited for then.
+    /// Waits until no request of this ring can change a file any more, at most for [`DRAIN_MAX`]. Returns true if that is
+    /// so. For a caller that is about to drop the last handle: the drop then need not wait for the same again.
     pub fn settle(&self) -> bool {
         self.settle_until(self.shared.drain_until())
     }
@@ -207,9 +208,9 @@ impl Shared {
     /// Makes sure that a read of the wake event is in flight.
     fn arm_wake(&self) {
         let table = &mut self.state.borrow_mut().table;
-        let mut nobody = Context::from_waker(std::task::Waker::noop());
+        let mut unwoken = Context::from_waker(std::task::Waker::noop());
         if let Some(key) = self.wake_read.get()
-            && table.poll(key, &mut nobody).is_pending()
+            && table.poll(key, &mut unwoken).is_pending()
         {
             return;
         }
@@ -219,12 +220,13 @@ impl Shared {
 }
 
 impl State {
-    /// Whether the kernel has completions, or is to be entered.
+    /// Returns true if the kernel has completions, or is to be entered.
     fn has_events(&mut self) -> bool {
         !self.ring.completion().is_empty() || self.needs_enter()
     }
 
-    /// Whether the kernel wants to be entered to make completions, or left submissions in its queue.
+    /// Returns true if the kernel must be entered to make completions, or left submissions in its
+    /// queue.
     fn needs_enter(&mut self) -> bool {
         let submission = self.ring.submission();
         submission.taskrun() || submission.cq_overflow() || !submission.is_empty()

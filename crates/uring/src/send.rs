@@ -1,4 +1,4 @@
-//! What a send system call needs beside the batch: I/O vectors and a message header.
+//! The memory that a send system call needs beside the batch: I/O vectors and a message header.
 
 use std::io::IoSlice;
 use std::ptr;

@@ -8,7 +8,7 @@ use rustix::process::{getegid, geteuid, getgroups};
 use rustix::system::uname;
 
 use crate::ring::Ring;
-use crate::table::NOBODY;
+use crate::table::UNOWNED;
 
 const SETUP: &str = "io_uring_setup";
 const ENTER: &str = "io_uring_enter";
@@ -44,9 +44,9 @@ pub enum SetupError {
     /// Too old, or built without it.
     #[error("this kernel ({release}) lacks {what}")]
     TooOld {
-        /// What `uname -r` says.
+        /// The output of `uname -r`.
         release: String,
-        /// What is missing.
+        /// The missing feature.
         what: &'static str,
     },
     /// No memory may be had for the rings.
@@ -197,7 +197,7 @@ pub(crate) enum Mode {
 /// another drive, needs one more. By default there are four for each CPU.
 const KERNEL_WORKERS_MAX: u32 = 4096;
 
-/// How to make a ring.
+/// The options for making a ring.
 pub(crate) struct Options {
     /// In order of preference.
     pub(crate) modes: &'static [Mode],
@@ -250,7 +250,7 @@ pub(crate) fn start_kernel_worker(ring: &mut IoUring) -> Result<(), SetupError> 
 
 /// Asks a ring in which nothing is under way for nothing; the result.
 fn do_nothing(ring: &mut IoUring, flags: squeue::Flags) -> Result<i32, SetupError> {
-    let nothing = opcode::Nop::new().build().flags(flags).user_data(NOBODY);
+    let nothing = opcode::Nop::new().build().flags(flags).user_data(UNOWNED);
     // SAFETY: the entry points to nothing.
     let pushed = unsafe { ring.submission().push(&nothing) };
     pushed.map_err(|_| SetupError::new(Errno::BUSY, ENTER, ""))?;

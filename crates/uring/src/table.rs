@@ -13,7 +13,7 @@ use crate::send::SendState;
 use crate::window::ReadWindow;
 
 /// Belongs to no operation; the completion says nothing of interest.
-pub(crate) const NOBODY: u64 = u64::MAX;
+pub(crate) const UNOWNED: u64 = u64::MAX;
 /// Send states kept for reuse.
 const SPARE_SENDS_MAX: usize = 64;
 
@@ -50,16 +50,16 @@ pub(crate) struct Table {
     free: Vec<u32>,
     /// Submissions that are not in the kernel's queue yet. They point into `slots`.
     pub(crate) pending: VecDeque<squeue::Entry>,
-    /// Whom to wake once nothing is borrowed.
+    /// Tasks to wake once nothing is borrowed.
     pub(crate) woken: Vec<Waker>,
     #[expect(clippy::vec_box, reason = "they move between here and the requests")]
     spare_sends: Vec<Box<SendState>>,
     in_flight: usize,
-    /// When completions were fetched last, if somebody asked.
+    /// Time at which completions were last fetched, if it is recorded.
     pub(crate) reaped_at: Option<Instant>,
     /// Reads that were held are pending, and their drive has nothing else to do.
     pub(crate) has_more: bool,
-    /// Of those in flight the ones that a thread of the kernel may be busy with.
+    /// The operations in flight that a kernel thread may be busy with.
     with_kernel_threads: usize,
 }
 
@@ -88,7 +88,7 @@ impl Table {
         self.in_flight
     }
 
-    /// Whether one may still change a file, or make changes durable.
+    /// Returns true if an operation may still change a file, or make changes durable.
     pub(crate) fn changes_files(&self) -> bool {
         let operations = self.slots.iter().filter_map(|slot| slot.operation.as_ref());
         let mut in_flight = operations.filter(|it| matches!(it.phase, Phase::InFlight));
@@ -136,7 +136,7 @@ impl Table {
         }
     }
 
-    /// Whether a turn has something to tell the kernel.
+    /// Returns true if a turn has something to tell the kernel.
     pub(crate) fn has_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -243,7 +243,7 @@ impl Table {
         }
     }
 
-    /// Nobody waits for the operation any more.
+    /// Handles that no task waits for the operation any more.
     pub(crate) fn abandon(&mut self, key: Key) {
         let Some(operation) = find(&mut self.slots, key) else { return };
         match operation.phase {
@@ -253,7 +253,7 @@ impl Table {
                 operation.waker = None;
                 if operation.request.is_cancelled_by_drop() {
                     self.pending
-                        .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(NOBODY));
+                        .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(UNOWNED));
                 }
             }
         }
@@ -266,14 +266,14 @@ impl Table {
             if let Some(Operation { request: Request::Send(_), .. }) = slot.operation {
                 let key = Key { index: index as u32, generation: slot.generation };
                 self.pending
-                    .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(NOBODY));
+                    .push_back(opcode::AsyncCancel::new(key.pack()).build().user_data(UNOWNED));
             }
         }
     }
 
     fn take(&mut self, key: Key) -> Operation {
         let slot = &mut self.slots[key.index as usize];
-        // Generation u32::MAX is NOBODY's.
+        // Generation u32::MAX is that of `UNOWNED`.
         slot.generation = (slot.generation + 1) % u32::MAX;
         self.free.push(key.index);
         slot.operation.take().expect("the key was looked up")

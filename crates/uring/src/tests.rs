@@ -48,7 +48,7 @@ fn bytes(bytes: &[u8]) -> SendBatch {
     batch
 }
 
-/// What comes next, if it is bytes.
+/// The next chunk, if the socket has bytes.
 fn receive(ring: &Ring, fd: &Fd) -> Option<Chunk> {
     loop {
         match ring.try_recv(fd).expect("receives") {
@@ -67,7 +67,7 @@ fn next(ring: &Ring, watch: &mut Watch) -> Arrival {
     block_on(ring, poll_fn(|context| watch.poll(context))).expect("a socket can be watched")
 }
 
-/// What has been told so far.
+/// The event of the watch so far.
 fn told(ring: &Ring, watch: &mut Watch) -> Option<Arrival> {
     ring.poll();
     match watch.poll(&mut Context::from_waker(Waker::noop())) {
@@ -151,7 +151,8 @@ fn another_thread_wakes_a_ring_that_sleeps() {
     }
 }
 
-/// Method: more than the socket takes, pinned; nobody reads before the send has begun to wait.
+/// Method: more than the socket takes, pinned; the peer does not read before the send has begun to
+/// wait.
 #[test]
 fn what_waits_for_the_peer_is_not_pinned_and_arrives_whole() {
     const LEN: usize = 8 << 20;
@@ -180,7 +181,7 @@ fn numbered_blocks() -> Fd {
     Fd::new(file)
 }
 
-/// Method: a window that holds nearly all of the reads, whether or not somebody waits for them, and a ring that goes
+/// Method: a window that holds nearly all of the reads, whether or not a task waits for them, and a ring that goes
 /// away while it does.
 #[test]
 fn what_a_window_holds_is_read_in_the_end() {
@@ -358,7 +359,7 @@ fn watches_that_are_dropped_give_their_place_back_and_cost_no_bytes() {
 }
 
 #[test]
-fn whoever_finds_no_chunk_is_told_when_one_is_free() {
+fn a_receiver_without_a_chunk_is_told_when_one_is_free() {
     let ring = Ring::new().expect("a ring");
     let (a, b) = socket_pair();
     let mut kept: Vec<_> = (0..CHUNKS)
@@ -440,7 +441,7 @@ fn files_are_settled_when_no_write_is_under_way() {
     let full = Fd::new(OwnedFd::from(write));
     drop(ring.write(&full, 0, Buffer::new(1).into_slice()));
     ring.poll();
-    assert!(!ring.settle_until(Instant::now()), "it is under way, though nobody waits for it");
+    assert!(!ring.settle_until(Instant::now()), "it is under way, though no task waits for it");
     read.read_exact(&mut [0; 4096]).expect("reads");
     assert!(ring.settle(), "it has found room");
     assert!(!ring.with_table(|table| table.changes_files()), "it has ended");

@@ -1,11 +1,11 @@
-//! Telling when something has come to a socket.
+//! Events of arrivals at a socket.
 //!
 //! A watch is handed to the kernel once and tells again and again, unless the kernel ends it for want of room for completions. To receive is then a system call of its own: one that
 //! is handed over for each message costs a place in the kernel's tables, a wait-queue entry and two trips.
 //!
-//! - W1: what was there when the watch began, and whatever comes behind that, is told. Several arrivals may be told as one.
-//! - W2: so whoever was told receives until nothing is left, be it that what is received is less than there was room for: then
-//!   nothing was left. The end is told together with bytes before it, and as what it is.
+//! - W1: data that was there when the watch began, and data that comes after it, is told. Several arrivals may be told as one.
+//! - W2: so a receiver that was told receives until nothing is left. If it receives less than there was room for, nothing was
+//!   left. The end is told together with bytes before it, and as what it is.
 //! - W3: a watch that the kernel has ended is armed again when its owner asks for more than was told. At once would be too early:
 //!   with the bytes still unread it would complete and be ended again, and keep a full queue full.
 
@@ -18,7 +18,7 @@ use crate::request::Request;
 use crate::ring::Ring;
 use crate::table::Key;
 
-/// What has come to a socket.
+/// An arrival at a socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// Something to be received, or a connection to be accepted.
@@ -65,7 +65,7 @@ impl Drop for Watch {
     }
 }
 
-/// What is watched for; the kernel tells of the other two anyway.
+/// The events that are watched for; the kernel reports the other two anyway.
 pub(crate) const WATCHED: u32 = (libc::POLLIN | libc::POLLRDHUP) as u32;
-/// What means that nothing more will come.
+/// The events after which nothing more will come.
 const LAST: u32 = (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) as u32;

@@ -1,8 +1,8 @@
-//! How many reads a drive is given at a time.
+//! The number of reads that a drive is given at a time.
 //!
 //! A virtual drive often serves its queue one by one and says so once, when the queue is empty. Given all that there is,
-//! it then has nothing to do until those who ask have what they asked for, and ask again: drive and askers take turns.
-//! So a part is held back from such a drive, and goes out as soon as the others are done, before anything is made of them.
+//! it then has nothing to do until the askers have what they asked for, and ask again: drive and askers take turns. So a
+//! part is held back from such a drive, and goes out as soon as the others are done, before anything is made of them.
 //!
 //! - W1: in order, and held only while the drive has others: their completion brings the next ones out.
 //! - W2: from a drive that completes its reads as each is done, nothing is held. It may well serve all of them at a time.
@@ -25,7 +25,7 @@ mod trial;
 use bursts::Bursts;
 use trial::Trial;
 
-/// Of fewer reads than this none are held.
+/// Smallest number of reads of which some are held.
 const READS_MIN: usize = 6;
 
 /// The reads of one drive on one core. Cheap to clone; all clones are the same window.
@@ -82,7 +82,7 @@ impl<T> Default for Window<T> {
 }
 
 impl<T> Window<T> {
-    /// Whether the drive is to have `read` at once; it is held if not.
+    /// Returns true if the drive is to have `read` at once; it is held if not.
     fn admit(&mut self, now: impl FnOnce() -> Instant, read: T) -> bool {
         if self.given >= self.limit() {
             self.held.push_back(read);
@@ -114,7 +114,7 @@ impl<T> Window<T> {
 
     /// Reads that the drive is to have at most: three quarters of those that are wanted.
     ///
-    /// The rest is to keep it busy until the others have been answered and asked for anew, and yet each of its bursts,
+    /// The rest is to keep it busy until the others have been answered and asked for again, and yet each of its bursts,
     /// which cost something by themselves, is to be large. 20 to 24 of 32 are equally good where this was measured, 28 and
     /// 16 are worse; 5 and 6 of 8 are equally good.
     fn limit(&self) -> usize {

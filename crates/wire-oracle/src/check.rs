@@ -1,4 +1,4 @@
-//! What a host receives, checked.
+//! Checks of the PDUs that a host receives.
 
 use crate::command::{
     Asked, COMPARE_FAILURE, Command, FAILED_FUSED, Kind, SUCCESS, Status, TRANSIENT_TRANSPORT_ERROR,

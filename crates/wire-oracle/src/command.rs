@@ -35,7 +35,7 @@ pub(crate) const FAILED_FUSED: Status = 0x009;
 pub(crate) const TRANSIENT_TRANSPORT_ERROR: Status = 0x022;
 pub(crate) const COMPARE_FAILURE: Status = 0x285;
 
-/// What a command does.
+/// The operation of a command.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
     Connect,
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     Zeroes,
-    /// Of these blocks, each run by its start and length.
+    /// The blocks of each run, by its start and length.
     Deallocate(Vec<(usize, usize)>),
     Flush,
     Compare,
@@ -55,7 +55,7 @@ pub(crate) enum Kind {
     FusedWrite,
 }
 
-/// What a controller has asked for.
+/// An R2T of the controller that is not fully answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) ttag: u16,
@@ -84,11 +84,11 @@ pub(crate) struct Command {
     pub(crate) asked: VecDeque<Asked>,
     /// A digest of its data was damaged on purpose.
     pub(crate) is_damaged: bool,
-    /// What is compared differs from what is there.
+    /// The compared data differs from the data in the volume.
     pub(crate) must_differ: bool,
     /// The other half of a fused operation.
     pub(crate) partner: Option<u16>,
-    /// How it ended; a half is kept until the other one has ended, too.
+    /// The status of its completion; a half is kept until the other one has ended, too.
     pub(crate) ended: Option<Status>,
 }
 
@@ -112,7 +112,7 @@ impl Command {
         }
     }
 
-    /// What the blocks hold behind it, if it succeeds and changes any.
+    /// The content of the blocks after it, if it succeeds and changes any.
     pub(crate) fn writes(&self, each: usize) -> Vec<(usize, Vec<u8>)> {
         let start = self.blocks.start;
         match &self.kind {

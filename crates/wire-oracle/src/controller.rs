@@ -1,6 +1,7 @@
-//! What a controller answers before I/O flows: properties, Identify, features (Base, clauses 3.1.4, 5.1 and 5.2).
+//! The answers of a controller before I/O flows: properties, Identify, features (Base, clauses 3.1.4, 5.1 and
+//! 5.2).
 
-/// What a command on the admin queue, or a Fabrics command, is answered with.
+/// The answer to a command on the admin queue, or to a Fabrics command.
 pub(crate) struct Answer {
     /// Dwords 0 and 1 of the completion.
     pub(crate) result: u64,

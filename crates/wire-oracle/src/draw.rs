@@ -1,4 +1,4 @@
-//! Which command a host sends next.
+//! Draws the next command of a host.
 
 use std::ops::Range;
 

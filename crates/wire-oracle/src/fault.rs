@@ -45,14 +45,14 @@ impl Fault {
         Self::BeyondR2t,
     ];
 
-    /// Whether it needs header digests, and can be in a capsule, too.
+    /// Returns true if it needs header digests, and can be in a capsule, too.
     #[must_use]
     pub const fn is_in_digested_header(self) -> bool {
         matches!(self, Self::HeaderBit | Self::CommonBit)
     }
 }
 
-/// How a controller must end the connection.
+/// The TermReq with which a controller must end the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal {
     /// FES, one of these.
@@ -74,9 +74,9 @@ pub(crate) struct H2cFields {
     pub(crate) ttag: u16,
     pub(crate) datao: usize,
     pub(crate) datal: usize,
-    /// Where the data begins.
+    /// The offset of the data in the PDU.
     pub(crate) pdo: usize,
-    /// Where the PDU says that it begins.
+    /// The offset of the data in the PDU's header.
     pub(crate) pdo_said: usize,
 }
 

@@ -124,7 +124,7 @@ impl Host {
         Some(self.pending.drain(..len).collect())
     }
 
-    /// Whether all that was to be done is done, or the controller has ended the connection as it had to.
+    /// Returns true if all commands are done, or the controller has ended the connection as it had to.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let is_idle = self.phase == Phase::Live
@@ -138,13 +138,13 @@ impl Host {
         is_idle || self.phase == Phase::Ended
     }
 
-    /// Whether a rule was broken, so that the controller has to end the connection.
+    /// Returns true if a rule was broken, so that the controller has to end the connection.
     #[must_use]
     pub fn has_broken_a_rule(&self) -> bool {
         self.refusal.is_some()
     }
 
-    /// What the volume holds now, as far as this host knows.
+    /// The content of the volume now, as far as this host knows.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
@@ -326,7 +326,7 @@ impl Host {
         bytes
     }
 
-    /// How much of the `max` bytes from `at` goes into the next PDU.
+    /// The number of bytes, of the `max` from `at`, that go into the next PDU.
     fn draw_len(&mut self, at: usize, max: usize) -> usize {
         let to_boundary = BLOCK - at % BLOCK;
         let len = match self.rng.between(0, 9) {

@@ -1,4 +1,4 @@
-//! What a volume may hold.
+//! The contents that a volume may have.
 
 /// The contents of all blocks, each with its metadata behind its data.
 #[derive(Clone, Debug)]
@@ -9,9 +9,9 @@ pub struct Image {
 
 #[derive(Clone, Debug)]
 struct Block {
-    /// What the block holds if no command is unanswered.
+    /// The content of the block if no command is unanswered.
     now: Vec<u8>,
-    /// What a command that was never answered may have made of it.
+    /// The contents that commands which were never answered may have given it.
     maybe: Vec<Vec<u8>>,
 }
 

@@ -34,5 +34,5 @@ pub use rng::Rng;
 pub use setup::{Cut, Identity, Namespace, Queue, Setup};
 pub use target::{Target, TargetFault, TargetSetup};
 
-/// What a peer did wrong, in one line.
+/// A violation by a peer, in one line.
 pub type Finding = String;

@@ -65,7 +65,7 @@ pub struct Draft<'a> {
     pub data: &'a [u8],
     /// PDO. Meaningless without data.
     pub pdo: usize,
-    /// What the padding is filled with.
+    /// The byte that fills the padding.
     pub padding: u8,
 }
 
@@ -118,14 +118,14 @@ impl Draft<'_> {
     }
 }
 
-/// Where the data of a PDU with so long a header may begin at the earliest: a multiple of `alignment`.
+/// The least offset of the data of a PDU with a header of this length: a multiple of `alignment`.
 #[must_use]
 pub fn data_offset(hlen: usize, digests: Digests, alignment: usize) -> usize {
     let end = hlen + if digests.header { DIGEST } else { 0 };
     end.div_ceil(alignment) * alignment
 }
 
-/// Whether digests that were agreed on apply to this type.
+/// Returns true if digests that were agreed on apply to this type.
 fn has_digests(kind: u8) -> bool {
     kind >= CAPSULE_CMD
 }

@@ -1,4 +1,4 @@
-//! What a host is told before it starts, and what it draws for its connection.
+//! The configuration of a host, and its draws for a connection.
 
 use crate::pdu::Digests;
 use crate::{Fault, Rng};
@@ -14,7 +14,7 @@ pub struct Identity {
     pub subnqn: String,
 }
 
-/// Which queue a connection becomes.
+/// The queue that a connection becomes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Queue {
     /// The admin queue of a new controller: enables it and identifies it and its namespace.
@@ -28,7 +28,7 @@ pub enum Queue {
     },
 }
 
-/// What is known of the namespace, and what of it may be used.
+/// The known properties of the namespace, and the part of it that may be used.
 #[derive(Clone, Copy, Debug)]
 pub struct Namespace {
     /// Bytes of metadata behind the data of each block of 4096 bytes.
@@ -47,7 +47,7 @@ impl Namespace {
     }
 }
 
-/// How a stream is cut into chunks.
+/// The division of a stream into chunks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cut {
     /// Chunks of 1 to 7 bytes.
@@ -63,7 +63,7 @@ pub enum Cut {
 /// A connection of a host.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Who connects to what.
+    /// The host and the subsystem.
     pub identity: Identity,
     /// As which queue.
     pub queue: Queue,
@@ -73,7 +73,7 @@ pub struct Setup {
     pub hpda: u8,
     /// MAXR2T of the ICReq, 0's based.
     pub maxr2t: u32,
-    /// Whether the Connect leaves the flow control of the submission queue on.
+    /// True if the Connect leaves the flow control of the submission queue on.
     pub flow_control: bool,
     /// SQSIZE of the Connect, 0's based: the most commands that are outstanding at once.
     pub sqsize: u16,
@@ -81,13 +81,13 @@ pub struct Setup {
     pub namespace: Namespace,
     /// Commands to draw.
     pub commands: usize,
-    /// Whether all blocks are read at the end.
+    /// True if all blocks are read at the end.
     pub sweep: bool,
-    /// Of how many data PDUs one is damaged; 0 for none. Takes data digests.
+    /// One in this many data PDUs is damaged; 0 for none. Takes data digests.
     pub damaged_one_in: u64,
     /// A rule that is broken once.
     pub fault: Option<Fault>,
-    /// How the stream is cut.
+    /// The division of the stream.
     pub cut: Cut,
 }
 

@@ -41,7 +41,7 @@ impl TargetFault {
     ];
 }
 
-/// What a target agrees to, and what it does wrong.
+/// The terms that a target agrees to, and the faults that it injects.
 #[derive(Clone, Debug)]
 pub struct TargetSetup {
     /// Digests that it agrees to, if the host asks for them.
@@ -50,9 +50,9 @@ pub struct TargetSetup {
     pub cpda: u8,
     /// MAXH2CDATA.
     pub maxh2cdata: usize,
-    /// Whether SUCCESS may stand for a completion.
+    /// True if SUCCESS may stand for a completion.
     pub may_succeed: bool,
-    /// Of how many data PDUs one is damaged; 0 for none.
+    /// One in this many data PDUs is damaged; 0 for none.
     pub damaged_one_in: u64,
     /// A rule that is broken once.
     pub fault: Option<TargetFault>,
@@ -79,7 +79,7 @@ struct Job {
     is_read: bool,
     /// First byte in the memory.
     at: usize,
-    /// What comes, or what goes.
+    /// The data that is received or sent.
     data: Vec<u8>,
     /// Bytes that went, or that came.
     done: usize,
@@ -156,7 +156,7 @@ impl Target {
         self
     }
 
-    /// Whether the connection is an I/O queue.
+    /// Returns true if the connection is an I/O queue.
     #[must_use]
     pub fn is_io(&self) -> bool {
         self.is_io

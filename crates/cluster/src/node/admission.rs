@@ -1,8 +1,8 @@
 //! Changes that are admitted by what a tenant has on all hosts.
 //!
-//! - D1: each change to what a tenant's volumes count writes the key `tenants/NAME` in its transaction, whoever
-//!   makes it: an operator's, too, and what a device turns out to hold. One that is judged compares the key,
-//!   too. So it has all others before it or behind it, on whichever hosts they are made.
+//! - D1: each change to what a tenant's volumes count writes the key `tenants/NAME` in its transaction: an
+//!   operator's, too, and one that records what a device turns out to hold. One that is judged compares the
+//!   key, too. So each other change is before it or after it, whichever host makes it.
 //! - D2: it is judged by a view that shows all changes up to the one that wrote the key last. If another
 //!   comes between, it is judged again.
 
@@ -18,8 +18,8 @@ use crate::{Admit, DirectoryError};
 
 /// Longest wait for the view before a change.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for it while the change is judged, when others wait for whoever makes it: less than for an
-/// answer of etcd. What came since the change was prepared is about to be seen.
+/// Longest wait for it while the change is judged, when others wait for the host that makes it: less than
+/// for an answer of etcd. What came since the change was prepared is about to be seen.
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl<W: World> Node<W> {

@@ -9,7 +9,7 @@ use crate::DirectoryError;
 use crate::World;
 use crate::store::Store;
 
-/// What became of a change.
+/// The outcome of an attempt to make a change.
 enum Tried {
     Changed,
     /// A condition of the change itself does not hold.
@@ -87,7 +87,7 @@ impl<W: World> Node<W> {
         self.state(|state| state.doubted.insert(device));
         self.trouble.notify();
         let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
-        let holder = holder.map_or_else(|| "nobody".to_owned(), |claim| claim.host_name);
+        let holder = holder.map_or_else(|| "(none)".to_owned(), |claim| claim.host_name);
         Err(DirectoryError::Fenced { holder })
     }
 
@@ -108,6 +108,6 @@ impl<W: World> Node<W> {
     fn fenced(&self, device: Uuid) -> DirectoryError {
         let view = self.state(|state| state.view.clone());
         let holder = view.claims.get(&device).map(|claim| claim.host_name.clone());
-        DirectoryError::Fenced { holder: holder.unwrap_or_else(|| "nobody".to_owned()) }
+        DirectoryError::Fenced { holder: holder.unwrap_or_else(|| "(none)".to_owned()) }
     }
 }

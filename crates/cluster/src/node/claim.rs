@@ -11,9 +11,9 @@ use crate::sabotage::{Sabotage, broken};
 use crate::store::Store;
 use crate::{BootTime, Claim, ClaimRecord, DirectoryError, Mark, Term, Word};
 
-/// How often it is looked whether a holder is back that is waited for.
+/// The interval between looks whether an awaited holder is back.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often it is said how long that takes.
+/// The interval between messages about the wait.
 const SAY_EVERY: Duration = Duration::from_secs(5);
 
 impl<W: World> Node<W> {

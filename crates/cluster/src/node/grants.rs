@@ -1,7 +1,7 @@
-//! How a quota of blocks is divided among hosts.
+//! The division of a quota of blocks among hosts.
 //!
-//! The key `grants/NAME` is changed by whoever read it last, in one transaction: two hosts that divide at once
-//! do not both succeed. Releases that know nothing of it leave it as it is.
+//! The key `grants/NAME` is changed only by a host that read its latest value, in one transaction: two hosts
+//! that divide at once do not both succeed. Releases that know nothing of it leave it as it is.
 
 use crate::{Compare, Op, document};
 
@@ -36,7 +36,7 @@ impl<W: World> Node<W> {
         let answer = connection.store.txn(&compare, &[put], &[Op::Get(key)]).await;
         let answer = answer.map_err(|error| self.given_up(&connection, error))?;
         let found = answer.first();
-        // V2 of `volumes.rs`: what it was to become it was not before, and nobody else makes it this.
+        // V2 of `volumes.rs`: the new value was not there before, and no other host writes it.
         let is_own_work = after != before && found.is_some_and(|kv| kv.value == document(&after));
         let is_made = answer.succeeded || is_own_work;
         if is_made {

@@ -1,4 +1,4 @@
-//! Whether what this process has claimed is still its own (F4, F5, F8, F9).
+//! Checks that the claims of this process are still its own (F4, F5, F8, F9).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::sabotage::{Sabotage, broken};
 use crate::store::Store;
 use crate::{DirectoryError, Event, Mark};
 
-/// What etcd says of a device.
+/// The records of a device in etcd.
 pub(super) struct Found {
     pub(super) claim: Option<KeyValue>,
     note: Option<KeyValue>,
@@ -24,7 +24,7 @@ impl Found {
         self.claim.as_ref().and_then(|claim| serde_json::from_slice(&claim.value).ok())
     }
 
-    /// Whose the device is, if it is somebody's.
+    /// The host that the device belongs to, if it is claimed.
     fn holder(&self) -> Option<String> {
         self.claim.as_ref()?;
         Some(self.record().map_or_else(|| "unknown".to_owned(), |claim| claim.host_name))
@@ -86,12 +86,13 @@ pub(super) async fn verify<W: World>(
     Ok(())
 }
 
-/// Has a claim be lost, unless it was given back or made anew meanwhile.
+/// Marks a claim as lost, unless it was given back or made again meanwhile.
 pub(super) fn lose<W: World>(node: &Node<W>, device: Uuid, held: &Held, holder: Option<String>) {
     if !note(node, device, held, None) {
         return;
     }
-    // N4: nothing is confirmed before whoever is told of it has acted. What else is served waits for that, so it is asked at once.
+    // N4: nothing is confirmed before the task that is told of the loss has acted. The other devices wait for that, so it is
+    // asked at once.
     node.tenure.end();
     node.world.tell(Event::ClaimLost { device, holder });
     node.trouble.notify();
@@ -111,8 +112,8 @@ pub(super) async fn look<W: World>(
     Ok(Found { claim, note })
 }
 
-/// Whether the holder whom a forgetful etcd names is seen to serve the device. A former process of this host is dead, if
-/// it ran where this one does (I2 of `identity.rs`).
+/// Returns true if the holder that a forgetful etcd names is seen to serve the device. A former process of this host is
+/// dead, if it ran where this one does (I2 of `identity.rs`).
 async fn is_served_elsewhere<W: World>(
     node: &Node<W>,
     device: Uuid,
@@ -157,7 +158,8 @@ async fn claim_again<W: World>(
     Ok(())
 }
 
-/// Notes of a claim that it is of this epoch, or lost. `false`: meanwhile it was given back, or made anew.
+/// Notes of a claim that it is of this epoch, or lost. `false`: meanwhile it was given back, or made
+/// again.
 fn note<W: World>(node: &Node<W>, device: Uuid, held: &Held, epoch: Option<i64>) -> bool {
     node.state(|state| {
         let is_same = state.claims.get(&device).is_some_and(|now| now.epoch == held.epoch);

@@ -14,7 +14,7 @@ use crate::{Conflict, DirectoryError};
 /// Attempts while others change what was read.
 const ROUNDS: u32 = 8;
 
-/// What lies in etcd about volumes.
+/// The records of volumes in etcd.
 struct Stored {
     volumes: BTreeMap<Uuid, VolumeRecord>,
     /// When what is under each key of a volume was changed last, be it understood or not.
@@ -27,15 +27,16 @@ struct Stored {
 struct Step {
     compare: Vec<Compare>,
     ops: Vec<Op>,
-    /// What a tenant's volumes count changes (D1 of `admission.rs`): the tenant's key with its value.
+    /// The tenant's key with its value, if the change affects what the tenant's volumes count (D1 of
+    /// `admission.rs`).
     recount: Option<Op>,
 }
 
-/// What is to be done about all of a device.
+/// The changes to be made for all of a device.
 struct Plan {
     steps: Vec<Step>,
     conflicts: Vec<Conflict>,
-    /// Whether names of volumes that are gone are wanted by others that are there.
+    /// True if names of volumes that are gone are wanted by others that are there.
     frees_names: bool,
 }
 
@@ -78,7 +79,7 @@ async fn read<W: World>(node: &Node<W>) -> Result<Stored, DirectoryError> {
     let (records, _) = store.range(&prefix).await.map_err(|error| node.failed(error))?;
     let mut names = BTreeMap::new();
     for KeyValue { key, value, .. } in records {
-        // Whose it is cannot be told: nobody's here.
+        // The owner is unknown, and it is not this host.
         let holder = decode(&key, &value).unwrap_or_default();
         names.insert(key[prefix.len()..].to_owned(), holder);
     }
@@ -93,7 +94,7 @@ impl Stored {
     }
 }
 
-/// What has to change so that the records of `device` are `held`, and what cannot.
+/// The changes after which the records of `device` are `held`, and the conflicts that remain.
 fn plan<W: World>(node: &Node<W>, device: Uuid, held: &[VolumeRecord], stored: &Stored) -> Plan {
     let (mut steps, mut conflicts, mut frees_names) = (Vec::new(), Vec::new(), false);
     let ids: BTreeSet<Uuid> = held.iter().map(|volume| volume.id).collect();

@@ -15,14 +15,14 @@ use crate::{BootTime, DirectoryError, Event, HostRecord, View, World};
 
 /// Pause before the next member is tried.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
-/// How often it is said that etcd is still away.
+/// The interval between messages that etcd is still away.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// A connection, and the changes that come by it.
 pub struct Session<S: Store> {
     connection: Connection<S>,
     watch: S::Watch,
-    /// Which member it is with.
+    /// The member that the session is with.
     member: usize,
 }
 
@@ -117,7 +117,7 @@ async fn begin<W: World>(
     let (keys, revision) = store.range(&node.keys.prefix).await?;
     let watch = store.watch(&node.keys.prefix, revision + 1).await?;
     say_if_restored(node, revision);
-    // F7: what was taken over in between nobody tells of any more.
+    // F7: the watch has no event for a claim that was taken over in between.
     for device in changed(node, &keys) {
         verify(node, &store, device).await?;
     }
@@ -128,7 +128,7 @@ async fn begin<W: World>(
     }
     let connection = Connection { store, lease };
     if node.state(|state| state.seen == 0) {
-        // Nothing was claimed yet that could have been lost, and nobody acts upon events before something is.
+        // No claim was made yet that could have been lost, and no task acts upon events before one is.
         let _ = node.tenure.renew(asked, node.world.now());
     }
     node.state(|state| {
@@ -156,21 +156,22 @@ fn say_if_restored<W: World>(node: &Node<W>, revision: i64) {
     }
 }
 
-/// Has whoever acts upon events renew the tenure, behind all that was lost before.
+/// Has the task that acts upon events renew the tenure, after it has handled all that was lost
+/// before.
 fn tell_held<W: World>(node: &Node<W>, asked: BootTime) {
     if node.tenure.term().is_some() {
         node.world.tell(Event::Held { asked });
     }
 }
 
-/// How long a member may take: long enough for one that elects a leader, short enough to keep the lease
-/// through another.
+/// The time that a member may take: long enough for one that elects a leader, short enough to keep the
+/// lease through another.
 fn request_timeout(lease: Duration) -> Duration {
     (lease / 3).clamp(Duration::from_millis(500), Duration::from_secs(5))
 }
 
-/// Learns which cluster this is (F6). Whoever comes first says it, and who knows it from before says it to an etcd that
-/// has forgotten it.
+/// Learns the identity of the cluster (F6). The first host writes it, and a host that knows it from before writes it to
+/// an etcd that has forgotten it.
 async fn identify<W: World>(node: &Node<W>, store: &W::Store) -> Result<(), DirectoryError> {
     let key = node.keys.cluster();
     let known = node.state(|state| state.cluster);
@@ -203,7 +204,7 @@ async fn register<W: World>(
 ) -> Result<(), DirectoryError> {
     let host = node.state(|state| state.host.clone());
     let name_key = node.keys.host_name(&host.name);
-    // E6: before it is looked who is there.
+    // E6: before the name's holder is looked up.
     let named = store.txn(&[], &[Op::Get(name_key.clone())], &[]).await?;
     let named = named.first().map_or(0, |kv| kv.mod_revision);
     let (others, _) = store.range(&format!("{}hosts/", node.keys.prefix)).await?;
@@ -248,7 +249,7 @@ async fn register<W: World>(
     let compare =
         [Compare::ModRevision(own_key.clone(), revision), Compare::ModRevision(name_key, named)];
     let answer = store.txn(&compare, &then, &[Op::Get(own_key)]).await?;
-    // V2 of `volumes.rs`: nobody else has the lease.
+    // V2 of `volumes.rs`: no other process has the lease.
     let is_own_work = answer.first().is_some_and(|kv| kv.lease == lease);
     if answer.succeeded || is_own_work {
         return Ok(());
@@ -349,7 +350,7 @@ async fn found<W: World>(
         tell_held(node, asked);
     }
     if record != own {
-        // It was described anew while the session began, or nobody answered that.
+        // It was described again while the session began, or the description was not answered.
         node.say(connection, &own).await?;
     }
     Ok(())

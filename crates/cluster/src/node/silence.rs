@@ -1,7 +1,7 @@
-//! Whether the watch tells what happens (E7).
+//! Checks that the watch delivers events (E7).
 //!
-//! What stands between a host and etcd may forget a connection without ending it: then nothing comes by the watch, no event and
-//! no error, while requests are answered. So it is compared now and then whether all that etcd holds was told.
+//! A middlebox between a host and etcd may forget a connection without ending it: then nothing comes by the watch, no event and
+//! no error, while requests are answered. So the host compares now and then that the watch has delivered all that etcd holds.
 
 use super::Node;
 use crate::World;
@@ -10,7 +10,7 @@ use crate::store::{Store, StoreError};
 /// It is looked every so many times that the lease is kept: once within its length.
 const TIMES: u32 = 3;
 
-/// What was found so far in a session.
+/// The findings of a session so far.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     times: u32,

@@ -24,17 +24,17 @@ struct Stored {
     revision: i64,
     /// `None` if there is none, or none that is understood: then the device is right.
     record: Option<VolumeRecord>,
-    /// What its name leads to.
+    /// The key of its name, with the id that it maps to.
     name: Option<KeyValue>,
 }
 
 impl Stored {
-    /// Whether another device than `volume`'s has the record (V3).
+    /// Returns true if the record belongs to a device other than `volume`'s (V3).
     fn is_elsewhere(&self, volume: &VolumeRecord) -> bool {
         self.record.as_ref().is_some_and(|record| record.device != volume.device)
     }
 
-    /// Whether the name is `volume`'s.
+    /// Returns true if the name is `volume`'s.
     fn is_named(&self, volume: &VolumeRecord) -> bool {
         self.name.as_ref().is_some_and(|name| name.value == document(&volume.id))
     }
@@ -139,7 +139,7 @@ impl<W: World> Node<W> {
         Err(all_the_time(&volume))
     }
 
-    /// What etcd holds of a volume, which the view may not show yet.
+    /// The records of a volume in etcd, which the view may not show yet.
     async fn stored(&self, volume: &VolumeRecord) -> Result<Stored, DirectoryError> {
         let connection = self.connection()?;
         let keys = [self.keys.volume(volume.id), self.keys.name(&volume.name)];
@@ -168,7 +168,7 @@ fn all_the_time(volume: &VolumeRecord) -> DirectoryError {
     DirectoryError::Unreachable { reason: format!("{what} all the time") }
 }
 
-/// What a volume gets more would be counted by nobody else.
+/// The error for a volume whose record belongs to another device: what it gains here would not be counted.
 fn counted_elsewhere(volume: &VolumeRecord) -> DirectoryError {
     let detail = format!(
         "a volume of the id {} lies on another device, too, and what that one has is counted",

@@ -1,4 +1,4 @@
-//! How etcd is reached where not everybody may: encrypted, and with a user's name and password.
+//! Access to an etcd that requires authentication: TLS, client certificates, and a user's name and password.
 //!
 //! - A1: over TLS etcd has to show a certificate for the name by which it is reached, of an authority that is
 //!   trusted; there is no way to do without.
@@ -21,7 +21,7 @@ use super::EtcdAddress;
 /// Largest file that is taken for a certificate or key.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
-/// What is needed to be let in, as it was given.
+/// The credentials for etcd, as configured.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct EtcdCredentials {
     /// The certificates of the authorities that vouch for etcd, in PEM; by default those that this machine
@@ -50,7 +50,7 @@ pub enum EtcdAccessError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A file does not hold what it should.
@@ -58,24 +58,24 @@ pub enum EtcdAccessError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// A description of what the file holds instead.
         what: String,
     },
     /// Certificates are of no use without TLS.
     #[error("the directory's certificates are given, but {address} is not encrypted")]
     Plain {
-        /// Where etcd is.
+        /// The address of etcd.
         address: String,
     },
     /// A2.
     #[error("a password would cross the network as it is on its way to {address}")]
     Exposed {
-        /// Where etcd is.
+        /// The address of etcd.
         address: String,
     },
 }
 
-/// What is needed to be let in, ready for use.
+/// The credentials for etcd, loaded and checked.
 #[derive(Clone)]
 pub(super) struct Access {
     tls: Option<TlsConnector>,

@@ -1,4 +1,4 @@
-//! Where etcd is, and under which prefix a cluster lies there.
+//! The address of etcd, and the prefix under which a cluster's keys lie there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// `etcd://HOST:PORT[,HOST:PORT…]/CLUSTER`, or `etcds://…`, which is encrypted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EtcdAddress {
-    /// Whether it is asked over TLS.
+    /// True if etcd is reached over TLS.
     pub tls: bool,
     /// Members of etcd, `host:port` each.
     pub members: Vec<String>,
@@ -32,7 +32,7 @@ pub enum EtcdAddressError {
 }
 
 impl EtcdAddress {
-    /// Whether etcd is reached without a network: then all hosts are on this machine.
+    /// Returns true if etcd is reached without a network: then all hosts are on this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
         let local = |member: &String| {

@@ -24,7 +24,7 @@ pub(super) use watch::Watch;
 
 /// Longest answer that is taken, and longest event.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// How much is repeated of what it says when it lets nobody in.
+/// Characters of etcd's message that are repeated when it refuses access.
 const SAID_CHARS_MAX: usize = 200;
 /// Keys of a page of a range.
 const PAGE_KEYS: u64 = 500;
@@ -32,7 +32,7 @@ const PAGE_KEYS: u64 = 500;
 /// The codes of gRPC by which it says that it did not do what was asked, and will not: invalid argument, not found, permission
 /// denied, resource exhausted. By others, such as unavailable, it does not know.
 const DENIALS: [u64; 4] = [3, 5, 7, 8];
-/// What it says of a token that is older than the last change of its users.
+/// etcd's message for a token that is older than the last change of its users.
 const OLD_REVISION: &str = "revision of auth store is old";
 
 /// Why etcd did not do as asked.
@@ -43,7 +43,7 @@ pub(super) enum GatewayError {
     /// It answered with an error: it has no quorum, the lease is gone, or the like.
     #[error("etcd at {authority}: {message}")]
     Refused { authority: String, message: String },
-    /// It looked at what was asked and does not do it: it has no space left, allows it to somebody else only, or the like.
+    /// etcd processed the request and refuses it: it has no space left, the user lacks the permission, or the like.
     #[error("etcd at {authority}: {message}")]
     Denied { authority: String, message: String },
     /// It does not take the token (any more). What was asked was not done.
@@ -52,7 +52,7 @@ pub(super) enum GatewayError {
     /// Something else than etcd answers for it, such as what stands between: etcd is not there now.
     #[error("etcd at {authority} is not to be heard: {what}")]
     Unheard { authority: String, what: String },
-    /// What answers speaks another language.
+    /// The server at this address does not speak etcd's protocol.
     #[error("what answers at {authority} is not etcd 3.4 or later: {what}")]
     Foreign { authority: String, what: String },
 }
@@ -63,7 +63,7 @@ pub(super) struct Gateway {
     pub(super) authority: String,
     pub(super) timeout: Duration,
     access: Access,
-    /// What etcd gave for a user's password. It does not last; another is asked for then.
+    /// The token that etcd issued for a user's password. It expires; another is requested then.
     token: Arc<Mutex<Option<String>>>,
 }
 
@@ -165,7 +165,8 @@ fn encode_op(op: &Op) -> Value {
 }
 
 impl GatewayError {
-    /// Whether what was asked may have been done, or be done later, all the same.
+    /// Returns true if the request may have been carried out, or may be carried out later, although
+    /// it failed here.
     pub(super) fn may_be_done(&self) -> bool {
         match self {
             Self::Http(HttpError::Unreachable { .. })
@@ -327,7 +328,7 @@ impl Gateway {
         if lacks { self.authenticate().await } else { Ok(()) }
     }
 
-    /// Whether it may be answered better with another token.
+    /// Returns true if the request may succeed with a new token.
     fn wants_token<T>(&self, answer: &Result<T, GatewayError>) -> bool {
         self.access.user.is_some() && matches!(answer, Err(GatewayError::Stale { .. }))
     }
@@ -359,7 +360,7 @@ impl Gateway {
         self.decode(&answer.body)
     }
 
-    /// What an answer without success means.
+    /// The error for an answer without success.
     fn refusal(&self, path: &str, status: StatusCode, body: &[u8]) -> GatewayError {
         let authority = self.authority.clone();
         let body = serde_json::from_slice::<Value>(body).unwrap_or_default();
@@ -425,7 +426,7 @@ fn base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Erro
 }
 
 fn base64_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    // A key that is no text is nobody's whom we know.
+    // A key that is not UTF-8 was not written by farflash.
     base64(deserializer).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -39,7 +39,7 @@ impl Keeper {
         let keep = async move {
             match node.join().await {
                 Ok(first) => {
-                    // Who waited for it may have gone, which is seen below.
+                    // The caller may have gone, which is seen below.
                     let _ = answer.send(Ok(()));
                     Box::pin(node.keep(first)).await;
                 }

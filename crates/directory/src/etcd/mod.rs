@@ -28,12 +28,12 @@ pub use gateway::take_answer;
 use gateway::{Gateway, GatewayError};
 use keeper::Keeper;
 
-/// How a host takes part.
+/// The settings with which a host joins a cluster.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
-    /// Where etcd is.
+    /// The address of etcd.
     pub address: EtcdAddress,
-    /// What it wants to see.
+    /// The credentials that etcd requires.
     pub credentials: EtcdCredentials,
     /// After how long without a word from it a host counts as gone.
     pub lease: Duration,

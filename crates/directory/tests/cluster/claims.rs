@@ -1,8 +1,9 @@
-//! Which host a device is of, and when it passes to another.
+//! The host that has a device, and when the device passes to another.
 
 use super::*;
 
-/// L3: what is known of a device goes by an operator's word, as a claim does; and whoever had the device, and was only cut off, stops.
+/// L3: what is known of a device goes by an operator's word, as a claim does; and a host that had the device, and was only cut
+/// off, stops.
 #[tokio::test]
 async fn a_device_that_is_gone_for_good_is_forgotten() {
     let etcd = EtcdProcesses::start(1);
@@ -35,7 +36,7 @@ async fn a_device_that_is_gone_for_good_is_forgotten() {
     wire.mend();
     assert_eq!(next(&at_a).await, Event::ClaimLost { device: DEVICE, holder: None });
     assert_eq!(next(&at_a).await, Event::Connected);
-    at_a.check(OTHER_DEVICE).await.expect("nobody took that");
+    at_a.check(OTHER_DEVICE).await.expect("it was not taken");
 }
 
 /// F2, attacked at the moment in which a lease ends: others still see the host then.
@@ -104,7 +105,7 @@ async fn a_device_is_served_by_one_host() {
     assert_eq!(at_b.take_over(claim(DEVICE), Word::down(["a"])).await, Err(seen));
     assert_eq!(at_b.view().claims[&DEVICE].host, a.id, "nothing was changed");
     eyes.see(None);
-    // Nor while it may serve where nobody sees it, as it does here, whatever is said of others.
+    // Nor while it may serve where no host sees it, as it does here, whatever is said of others.
     for word in [Word::default(), Word::down(["b", "A", Word::UNKNOWN_HOST])] {
         let (device, holder) = ("file:/a".to_owned(), "a".to_owned());
         let may = DirectoryError::HolderMayServe { device, holder };
@@ -136,8 +137,9 @@ async fn a_device_is_served_by_one_host() {
     at_a.claim(claim(DEVICE)).await.expect("given back");
 }
 
-/// F1 and F5, attacked: who has taken over has ended in good order before the former holder comes back, and what
-/// it made stays. That the directory knows of no claim then is no reason to go on.
+/// F1 and F5, attacked: the host that has taken over has ended in good order before the former holder comes
+/// back, and what it made stays. The former holder does not go on merely because the directory knows of no
+/// claim.
 #[tokio::test]
 async fn a_claim_that_was_taken_and_given_back_is_lost() {
     let etcd = EtcdProcesses::start(1);
@@ -174,7 +176,7 @@ async fn a_claim_that_was_taken_and_given_back_is_lost() {
     at_a.check(forgotten).await.expect("it is claimed again");
     let fenced = at_a.reconcile(DEVICE, vec![volume(&a, DEVICE, "old")]).await;
     assert!(matches!(fenced, Err(DirectoryError::Fenced { .. })), "{fenced:?}");
-    at_a.check(OTHER_DEVICE).await.expect("nobody took that");
+    at_a.check(OTHER_DEVICE).await.expect("it was not taken");
     let view = at_a.view();
     assert_eq!(view.named("new").map(|volume| &**volume), Some(&made));
     assert!(view.named("old").is_none() && !view.claims.contains_key(&DEVICE));
@@ -206,13 +208,13 @@ async fn a_holder_is_looked_for_where_its_claim_says() {
         let mut seen = seen.lock().expect("whole");
         seen.push(claim.clone());
         if seen.len() == 1 {
-            // Meanwhile somebody changes the claim.
+            // Meanwhile another process changes the claim.
             put(address, &key, &old);
         }
         Box::pin(async { None })
     });
     let at_b = joined_seeing(&[etcd.address(0)], &host("b"), looks).await;
-    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("nobody is seen");
+    at_b.take_over(claim(DEVICE), Word::down(["a"])).await.expect("the holder is not seen");
     let found = found.lock().expect("whole");
     let [now, before] = &found[..] else { panic!("looked {} times", found.len()) };
     assert_eq!((now.api, now.boot.as_str()), (Some(a.api), "this"));
@@ -237,9 +239,9 @@ async fn a_host_that_was_killed_gets_its_own_device_again() {
     assert!(matches!(first.check(DEVICE).await, Err(DirectoryError::Fenced { .. })));
     again.check(DEVICE).await.expect("ours");
     let elsewhere = HostRecord { boot: "other".to_owned(), session: Uuid::new_v4(), ..a.clone() };
-    let refused = Etcd::join(options(&[etcd.address(0)]), elsewhere, nobody()).await.err();
+    let refused = Etcd::join(options(&[etcd.address(0)]), elsewhere, sees_none()).await.err();
     assert!(matches!(refused, Some(DirectoryError::HostLives { .. })), "{refused:?}");
-    let namesake = Etcd::join(options(&[etcd.address(0)]), host("a"), nobody()).await.err();
+    let namesake = Etcd::join(options(&[etcd.address(0)]), host("a"), sees_none()).await.err();
     assert!(matches!(namesake, Some(DirectoryError::HostLives { .. })), "{namesake:?}");
 }
 
@@ -272,7 +274,7 @@ async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_f
         "nor by anybody's word"
     );
     eyes.see(None);
-    at_twin.claim(claim(DEVICE)).await.expect("it may have been started anew");
+    at_twin.claim(claim(DEVICE)).await.expect("it may have been restarted");
 
     // Its name is taken while the other lives; all the same it learns what it has lost.
     wire.mend();
@@ -285,7 +287,8 @@ async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_f
     assert_eq!(eyes.asked(), asked);
 }
 
-/// F1, attacked: a claim is made, and lost with the session before its answer comes. Nobody tells of it then: so it was not made.
+/// F1, attacked: a claim is made, and lost with the session before its answer comes. No event tells of it then: so it was not
+/// made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     let etcd = EtcdProcesses::start(1);
@@ -293,7 +296,7 @@ async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     let (a, b) = (host("a"), host("b"));
     // Answers have as much time as they ever have.
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let at_a = Arc::new(Etcd::join(patient, a.clone(), nobody()).await.expect("free"));
+    let at_a = Arc::new(Etcd::join(patient, a.clone(), sees_none()).await.expect("free"));
     assert_eq!(next(&at_a).await, Event::Connected);
     at_a.claim(claim(OTHER_DEVICE)).await.expect("free");
     let at_b = join(&etcd, &b).await;
@@ -315,7 +318,7 @@ async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     assert!(matches!(again, Err(DirectoryError::HolderLives { .. })), "{again:?}");
 }
 
-/// F4: whoever finds his claim to be another's by a change is told to stop, also when nobody else tells him.
+/// F4: a host that finds its claim to be another's by a change is told to stop, also when no event tells it.
 #[tokio::test]
 async fn a_change_that_finds_the_claim_gone_tells_of_it() {
     let etcd = EtcdProcesses::start(1);
@@ -323,7 +326,7 @@ async fn a_change_that_finds_the_claim_gone_tells_of_it() {
     let (a, b) = (host("a"), host("b"));
     // Long enough that no session ends because the machine is busy.
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    let at_a = Etcd::join(patient, a.clone(), sees_none()).await.expect("free");
     assert_eq!(next(&at_a).await, Event::Connected);
     at_a.claim(claim(DEVICE)).await.expect("free");
     wire.hold();

@@ -84,7 +84,7 @@ async fn join(etcd: &EtcdProcesses, host: &HostRecord) -> Etcd {
 }
 
 async fn joined(members: &[SocketAddr], host: &HostRecord) -> Etcd {
-    joined_seeing(members, host, nobody()).await
+    joined_seeing(members, host, sees_none()).await
 }
 
 async fn joined_seeing(members: &[SocketAddr], host: &HostRecord, seek: Seek) -> Etcd {
@@ -97,12 +97,12 @@ fn claim(device: Uuid) -> Claim {
     Claim { device, name: "file:/a".to_owned(), ..Claim::default() }
 }
 
-/// One who looks for holders and sees none.
-fn nobody() -> Seek {
+/// A look for holders that sees none.
+fn sees_none() -> Seek {
     Eyes::default().seek()
 }
 
-/// What one who looks for holders sees, and how often that was asked for.
+/// The result of a look for holders, and the number of looks.
 #[derive(Clone, Default)]
 struct Eyes(Arc<(Mutex<Option<Sighting>>, AtomicUsize)>);
 

@@ -1,8 +1,9 @@
-//! What hosts write down for each other: volumes, their names, and what tenants may have of them.
+//! The records that hosts write for each other: volumes, their names, and what tenants may have of
+//! them.
 
 use super::*;
 
-/// What every directory promises about the volumes of one host.
+/// The promises of every directory about the volumes of one host.
 async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     let first = volume(host, DEVICE, "first");
     assert!(matches!(directory.reserve(first.clone()).await, Err(DirectoryError::Fenced { .. })));
@@ -43,7 +44,7 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     directory.reconcile(DEVICE, Vec::new()).await.expect("ours");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![double.clone()]).await, Ok(Vec::new()));
     assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(double.id));
-    // A name that becomes free by this is had by who is there.
+    // A name that becomes free by this goes to the volume that is there.
     let heir = volume(host, OTHER_DEVICE, "found");
     assert_eq!(directory.reconcile(OTHER_DEVICE, vec![heir.clone()]).await, Ok(Vec::new()));
     assert_eq!(directory.view().named("found").map(|volume| volume.id), Some(heir.id));
@@ -69,7 +70,8 @@ async fn what_is_not_understood_is_left_as_it_is_by_who_compares() {
     assert!(is_there(etcd.address(0), &strange));
 }
 
-/// A quota is divided anew by whoever knows how it is divided, and not while a host lives that must be gone.
+/// A quota is divided again only by a host that knows the present division, and not while a host lives that
+/// must be gone.
 async fn keeps_grants(directory: &dyn Directory, host: &HostRecord) {
     let granted = |blocks: &[u64]| {
         let grants = blocks.iter().zip(1..).map(|(blocks, id)| {
@@ -86,7 +88,7 @@ async fn keeps_grants(directory: &dyn Directory, host: &HostRecord) {
     let recorded = || directory.view().grants.get("acme").map(|grants| GrantsRecord::clone(grants));
     assert_eq!(regrant(&[1], &[2], &[]).await, Ok(false), "nothing was granted yet");
     assert_eq!((regrant(&[], &[1], &[]).await, recorded()), (Ok(true), Some(granted(&[1]))));
-    assert_eq!(regrant(&[], &[2], &[]).await, Ok(false), "somebody was quicker");
+    assert_eq!(regrant(&[], &[2], &[]).await, Ok(false), "another host was quicker");
     assert_eq!(regrant(&[1], &[1, 2], &[host.id]).await, Ok(false), "it lives");
     assert_eq!(recorded(), Some(granted(&[1])));
     assert_eq!(regrant(&[1], &[1, 2], &[Uuid::from_u128(1)]).await, Ok(true));
@@ -111,8 +113,8 @@ async fn both_directories_keep_volumes_alike() {
     keeps_volumes(&join(&etcd, &many).await, &many).await;
 }
 
-/// V2, attacked: what lies before etcd has every transaction carried out twice, and the host gets the second answer. A host that
-/// does not know its own work takes a name for another's, and a quota for one that somebody else has divided.
+/// V2, attacked: a proxy before etcd has every transaction carried out twice, and the host gets the second answer. A host that
+/// does not recognise its own transaction takes a name for another's, and a quota for one that another host has divided.
 #[tokio::test]
 async fn a_directory_behind_what_repeats_requests_is_the_same() {
     let etcd = EtcdProcesses::start(1);
@@ -160,10 +162,10 @@ async fn a_change_that_comes_again_overwrites_nothing_newer() {
     assert!(!is_there(etcd.address(0), &format!("/farflash/test/volumes/{}", first.id)));
 }
 
-/// V4, attacked: what makes a record and takes a name comes once more when both were given up. Nobody would give up again what it
-/// makes of a volume that is not there.
+/// V4, attacked: a transaction that makes a record and takes a name comes once more when both were given up. No host would delete
+/// what it makes of a volume that is not there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_again_makes_nothing_anew_that_was_given_up() {
+async fn a_repeated_transaction_makes_nothing_again_that_was_given_up() {
     let etcd = EtcdProcesses::start(1);
     let wire = Wire::new(etcd.address(0));
     let (a, b) = (host("a"), host("b"));
@@ -298,7 +300,7 @@ async fn what_is_admitted_at_once_on_two_hosts_is_counted_together() {
     let larger = VolumeRecord { size_bytes: 8192, ..VolumeRecord::clone(&first.expect("one")) };
     assert_eq!(at_a.update_if(larger.clone(), Some(admit.clone())).await, Err(refused));
     // Others are not held up, and a name that is taken is said to be.
-    at_a.reserve(volume(&a, DEVICE, "other")).await.expect("nobody counts it");
+    at_a.reserve(volume(&a, DEVICE, "other")).await.expect("it is not counted");
     let all: Admit = Arc::new(|_| Ok(()));
     let same = VolumeRecord { id: Uuid::new_v4(), ..larger.clone() };
     let taken = DirectoryError::NameTaken { name: same.name.clone() };
@@ -332,10 +334,10 @@ async fn judged(
     times.load(Ordering::SeqCst)
 }
 
-/// D1, attacked: what nobody judges, such as an operator's change, comes between the judgement of a tenant's
-/// change and its transaction. The latter is judged again, by what then holds.
+/// D1, attacked: a change that is not judged, such as an operator's, comes between the judgement of a
+/// tenant's change and its transaction. The latter is judged again, by what then holds.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_judges_is_counted_by_whoever_is_judged() {
+async fn a_change_that_is_not_judged_counts_for_the_next_that_is() {
     let etcd = EtcdProcesses::start(1);
     let (a, b) = (host("a"), host("b"));
     let (at_a, at_b) = (Arc::new(join(&etcd, &a).await), join(&etcd, &b).await);
@@ -371,15 +373,15 @@ async fn what_nobody_judges_is_counted_by_whoever_is_judged() {
     at_a.reconcile(DEVICE, many).await.expect("more than a transaction takes");
 }
 
-/// Whoever catches up has then seen what others were given, however late the news is.
+/// A host that catches up has then seen what others were given, however late the news is.
 #[tokio::test]
-async fn who_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
+async fn a_host_that_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
     let etcd = EtcdProcesses::start(1);
     let wire = Wire::new(etcd.address(0));
     let (a, b) = (host("a"), host("b"));
     // Long enough that no session ends because the machine is busy.
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let at_a = Etcd::join(patient, a, nobody()).await.expect("free");
+    let at_a = Etcd::join(patient, a, sees_none()).await.expect("free");
     let at_b = join(&etcd, &b).await;
     at_b.claim(claim(OTHER_DEVICE)).await.expect("free");
     for round in 0..3 {
@@ -390,7 +392,7 @@ async fn who_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
         at_b.reserve(given).await.expect("free");
         assert!(at_a.view().named(&name).is_none(), "it is not told");
         let (caught_up, ()) = tokio::join!(at_a.catch_up("acme"), async {
-            at_a.catch_up("somebody").await.expect("nothing was given");
+            at_a.catch_up("another").await.expect("nothing was given");
             wire.release();
         });
         caught_up.expect("it comes");

@@ -33,11 +33,11 @@ async fn forgotten(etcd: &mut EtcdProcesses, seek: Seek) -> (HostRecord, Etcd) {
     (b, at_b)
 }
 
-/// Nobody has taken anything from a host that runs: it serves on, and what it has is recorded again.
+/// Nothing was taken from a host that runs: it serves on, and what it has is recorded again.
 #[tokio::test]
 async fn a_host_that_runs_keeps_what_a_restored_etcd_has_forgotten() {
     let mut etcd = EtcdProcesses::start(1);
-    let (b, at_b) = forgotten(&mut etcd, nobody()).await;
+    let (b, at_b) = forgotten(&mut etcd, sees_none()).await;
     etcd.restart(0);
     assert!(matches!(next(&at_b).await, Event::CutOff { .. }));
     assert_eq!(next(&at_b).await, Event::Connected, "nothing is lost");
@@ -49,7 +49,8 @@ async fn a_host_that_runs_keeps_what_a_restored_etcd_has_forgotten() {
     assert_eq!(at_b.view().names.len(), 3);
 }
 
-/// Whoever goes on by what a restored etcd says, and is seen, keeps the device: the one who had it by then stops.
+/// A host that goes on by what a restored etcd says, and is seen, keeps the device: the one that had it by then
+/// stops.
 #[tokio::test]
 async fn a_host_stops_where_another_is_seen_to_serve_since_etcd_was_restored() {
     let mut etcd = EtcdProcesses::start(1);
@@ -61,11 +62,11 @@ async fn a_host_stops_where_another_is_seen_to_serve_since_etcd_was_restored() {
     let told = Event::ClaimLost { device: DEVICE, holder: Some("a".to_owned()) };
     assert_eq!(next(&at_b).await, told);
     assert_eq!(next(&at_b).await, Event::Connected);
-    at_b.check(THIRD_DEVICE).await.expect("nobody was told to have it");
+    at_b.check(THIRD_DEVICE).await.expect("no other host was told to have it");
 }
 
-/// A device that is of the cluster was claimed before, whatever etcd knows of it. Who comes with it gets it by an operator's word only;
-/// one that was given back, and one that is new, as ever.
+/// A device of the cluster was claimed before, whatever etcd knows of it. A host that comes with it gets it by an operator's word
+/// only; one that was given back, and one that is new, as ever.
 #[tokio::test]
 async fn a_device_that_etcd_has_forgotten_is_had_by_word_only() {
     let etcd = EtcdProcesses::start(1);
@@ -88,11 +89,11 @@ async fn a_device_that_etcd_has_forgotten_is_had_by_word_only() {
     assert_eq!(known, Err(may), "of all others nothing was said");
     at_c.take_over(belonging, Word::down([Word::UNKNOWN_HOST]))
         .await
-        .expect("somebody says that nobody has it");
+        .expect("an operator confirms that no host has it");
     at_c.check(DEVICE).await.expect("ours");
 }
 
-/// A claim that nobody here understands is not this host's.
+/// A claim that this host does not understand is not its own.
 #[tokio::test]
 async fn a_claim_that_is_not_understood_is_anothers() {
     let etcd = EtcdProcesses::start(1);
@@ -103,7 +104,7 @@ async fn a_claim_that_is_not_understood_is_anothers() {
     assert_eq!(next(&at_a).await, told);
 }
 
-/// What is on a device that host `name` has claimed as the `number`th.
+/// The mark of a device that host `name` has claimed as the `number`th.
 fn carrying(host: &HostRecord, number: u64) -> Claim {
     let mark = Mark { number, host: host.id, host_name: host.name.clone() };
     Claim { belongs: true, mark: Some(mark), ..claim(DEVICE) }
@@ -124,8 +125,9 @@ async fn claims_of_a_device_are_counted() {
     assert_eq!(at_b.claim(carrying(&b, 7)).await.map(|mark| mark.number), Ok(8), "its own");
 }
 
-/// F9, attacked: the host that gave a device away after a backup was made starts first on the etcd that is restored from it, while
-/// the host that serves the device is cut off. It is refused but by a wrong word, and then the other one stops, though it sees nobody.
+/// F9, attacked: the host that gave a device away after a backup was made starts first on the etcd that is restored from it,
+/// while the host that serves the device is cut off. It is refused but by a wrong word, and then the other one stops, though it
+/// sees no other host.
 #[tokio::test]
 async fn a_device_that_was_claimed_later_than_etcd_knows_is_had_by_word_only() {
     let mut etcd = EtcdProcesses::start(1);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// What is known of a host that is not understood, of a newer release, say, keeps no other from the cluster, nor from coming back to
-/// it.
+/// A record of a host that is not understood, of a newer release, say, keeps no other host from the cluster, nor from coming back
+/// to it.
 #[tokio::test]
 async fn a_host_that_is_not_understood_keeps_no_other_away() {
     let etcd = EtcdProcesses::start(1);
@@ -18,8 +18,8 @@ async fn a_host_that_is_not_understood_keeps_no_other_away() {
     directory.check(DEVICE).await.expect("it is held");
 }
 
-/// E6: of two hosts of one name that register in the same moment one is refused. Method: the registration of the one rests on the way
-/// when it has seen nobody of its name, and the other comes meanwhile.
+/// E6: of two hosts of one name that register in the same moment one is refused. Method: the registration of the one rests on the
+/// way when it has seen no host of its name, and the other comes meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hosts_of_one_name_that_come_at_once_one_is_refused() {
     let etcd = EtcdProcesses::start(1);
@@ -29,7 +29,7 @@ async fn of_two_hosts_of_one_name_that_come_at_once_one_is_refused() {
     wire.delay(&own_key(&a));
     // The answer has as much time as it ever has.
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let joining = tokio::spawn(Etcd::join(patient, a.clone(), nobody()));
+    let joining = tokio::spawn(Etcd::join(patient, a.clone(), sees_none()));
     while !wire.is_late() {
         tokio::task::yield_now().await;
     }
@@ -54,7 +54,7 @@ async fn a_busy_host_is_not_lost() {
     let a = host("a");
     let lease = Duration::from_secs(SECONDS);
     let short = EtcdOptions { lease, ..options(&[address]) };
-    let at_a = Etcd::join(short, a.clone(), nobody()).await.expect("free");
+    let at_a = Etcd::join(short, a.clone(), sees_none()).await.expect("free");
     at_a.claim(claim(DEVICE)).await.expect("free");
     put_for(address, "/elsewhere", 2 * SECONDS);
     let deadline = Instant::now() + PATIENCE;
@@ -116,30 +116,30 @@ async fn a_change_that_was_given_up_is_not_made_later() {
     let new = volume(&a, DEVICE, "new");
     let given_up = directory.reserve(new.clone()).await;
     assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
-    reconciled_anew(&directory, vec![kept.clone()]).await;
+    reconciled_again(&directory, vec![kept.clone()]).await;
     wire.deliver();
-    assert!(!is_there(etcd.address(0), &key("names", &"new")), "nobody would give it up");
+    assert!(!is_there(etcd.address(0), &key("names", &"new")), "no host would give it up");
     assert!(!is_there(etcd.address(0), &key("volumes", &new.id)), "there is none");
 
     // Only the change names it, which the look before it does not.
     wire.delay(&key("tenants", &"acme"));
     let given_up = directory.update(VolumeRecord { size_bytes: 8192, ..kept.clone() }).await;
     assert!(matches!(given_up, Err(DirectoryError::Unreachable { .. })), "{given_up:?}");
-    reconciled_anew(&directory, vec![kept.clone()]).await;
+    reconciled_again(&directory, vec![kept.clone()]).await;
     directory.forget(kept.clone()).await.expect("ours");
     wire.deliver();
     assert!(!is_there(etcd.address(0), &key("volumes", &kept.id)), "it was deleted");
     directory.reserve(new).await.expect("free");
 }
 
-/// What a host says of itself while its session begins is said, too.
+/// A record that a host writes of itself while its session begins is published, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_host_says_of_itself_while_it_connects_is_known() {
     let etcd = EtcdProcesses::start(1);
     let wire = Wire::new(etcd.address(0));
     let a = host("a");
     let patient = EtcdOptions { lease: PATIENCE, ..options(&[wire.address()]) };
-    let at_a = Etcd::join(patient, a.clone(), nobody()).await.expect("free");
+    let at_a = Etcd::join(patient, a.clone(), sees_none()).await.expect("free");
     let at_b = join(&etcd, &host("b")).await;
     // It is registered, and reads all there is.
     wire.delay("/farflash/test/");
@@ -155,7 +155,7 @@ async fn what_a_host_says_of_itself_while_it_connects_is_known() {
 }
 
 /// Waits until the host has etcd again, and makes the records of its device those of what that holds.
-async fn reconciled_anew(directory: &Etcd, held: Vec<VolumeRecord>) {
+async fn reconciled_again(directory: &Etcd, held: Vec<VolumeRecord>) {
     assert!(matches!(next(directory).await, Event::CutOff { .. }));
     assert_eq!(next(directory).await, Event::Connected);
     directory.reconcile(DEVICE, held).await.expect("ours");
@@ -181,8 +181,8 @@ async fn a_member_may_die_and_a_quorum_come_back() {
     directory.reserve(volume(&a, DEVICE, "second")).await.expect("two are a quorum");
 }
 
-/// F6: a cluster has one identity, whoever asks first and whoever asks later; another prefix is another cluster, and a
-/// host without a directory is of none.
+/// F6: a cluster has one identity, for the first host that asks and for each later one; another prefix is another
+/// cluster, and a host without a directory is of none.
 #[tokio::test]
 async fn a_cluster_has_one_identity() {
     let etcd = EtcdProcesses::start(1);
@@ -196,7 +196,7 @@ async fn a_cluster_has_one_identity() {
 
     let mut elsewhere = options(&[etcd.address(0)]);
     elsewhere.address.cluster = "elsewhere".to_owned();
-    let elsewhere = Etcd::join(elsewhere, host("a"), nobody()).await.expect("free");
+    let elsewhere = Etcd::join(elsewhere, host("a"), sees_none()).await.expect("free");
     assert!(elsewhere.cluster().is_some_and(|theirs| theirs != ours && !theirs.is_nil()));
     assert_eq!(Alone::new(host("a")).cluster(), None);
 }

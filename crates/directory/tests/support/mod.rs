@@ -25,20 +25,20 @@ pub(crate) struct EtcdProcesses {
 
 struct Member {
     arguments: Vec<String>,
-    /// What it stores.
+    /// The folder of its data.
     data: PathBuf,
     client: SocketAddr,
     child: Option<Child>,
 }
 
-/// Two addresses that nobody has just now.
+/// Two addresses that are free at this moment.
 pub(crate) fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
     let [one, other] = [(); 2].map(|()| TcpListener::bind((host, 0)).expect("a port"));
     (one.local_addr().expect("bound"), other.local_addr().expect("bound"))
 }
 
-/// A host on loopback that nobody else uses: what other tests connect and listen to takes no port of it, not
-/// even while a member is down.
+/// A host on loopback that no other test uses: connections and listeners of other tests take no port of it,
+/// not even while a member is down.
 pub(crate) fn own_host() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -86,7 +86,7 @@ impl EtcdProcesses {
         etcd
     }
 
-    /// Where clients reach a member.
+    /// The address of a member for clients.
     pub(crate) fn address(&self, member: usize) -> SocketAddr {
         self.members[member].client
     }
@@ -203,7 +203,7 @@ pub(crate) fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
     ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"lease\":\"{id}\"}}"));
 }
 
-/// Whether a key is there.
+/// Returns true if a key is there.
 pub(crate) fn is_there(etcd: SocketAddr, key: &str) -> bool {
     let key = Base64::encode_string(key.as_bytes());
     ask(etcd, "kv/range", &format!("{{\"key\":\"{key}\"}}")).contains("\"kvs\"")
@@ -281,7 +281,7 @@ struct WireState {
     forgotten: AtomicU64,
     /// Transactions are carried out, and then asked for once more, as by what gave up waiting for the first answer.
     repeats: AtomicBool,
-    /// What the request names of which a copy is to be kept, as it stands in its JSON.
+    /// The key that selects the request to copy, as it stands in its JSON.
     copied: Mutex<Option<String>>,
     /// The copy.
     copy: Mutex<Option<Vec<u8>>>,
@@ -293,16 +293,16 @@ struct WireState {
 /// A request, or its answer, that rests on the way.
 #[derive(Default)]
 struct Late {
-    /// What the next one names that is to rest, as it stands in its JSON.
+    /// The key that selects the next request to delay, as it stands in its JSON.
     key: Option<String>,
-    /// Whether the request gets through, and the answer rests.
+    /// True if the request gets through, and its answer is delayed.
     is_answer: bool,
     rests: bool,
-    /// Whether it was answered since; whoever asked may have gone.
+    /// True once it has been answered; the client may have gone by then.
     is_answered: bool,
 }
 
-/// What is known of one connection, by both of its directions.
+/// The state of one connection, shared by both of its directions.
 #[derive(Default)]
 struct Passing {
     number: u64,
@@ -372,12 +372,12 @@ impl Wire {
         self.state.whole.store(true, Ordering::SeqCst);
     }
 
-    /// Requests are answered, but nobody is told of changes.
+    /// Requests are answered, but changes are not announced.
     pub(crate) fn hold(&self) {
         self.state.holds.store(true, Ordering::SeqCst);
     }
 
-    /// What was held gets through.
+    /// Lets the held messages through.
     pub(crate) fn release(&self) {
         self.state.holds.store(false, Ordering::SeqCst);
     }
@@ -397,7 +397,7 @@ impl Wire {
         *self.state.copied.lock().expect("whole") = Some(named(key));
     }
 
-    /// What was copied comes once more.
+    /// Sends the copied request once more.
     pub(crate) fn repeat_late(&self) {
         let copy = self.state.copy.lock().expect("whole").take();
         self.state.carry_out(&copy.expect("it has passed"));
@@ -417,12 +417,12 @@ impl Wire {
         *self.late() = Late { key: Some(named(key)), is_answer, ..Late::default() };
     }
 
-    /// Whether a request or an answer rests.
+    /// Returns true if a request or an answer is delayed.
     pub(crate) fn is_late(&self) -> bool {
         self.late().rests
     }
 
-    /// What rests gets through, and is answered, whether or not somebody waits for that.
+    /// Lets the delayed message through. It is answered even if no client waits for that.
     pub(crate) fn deliver(&self) {
         self.late().rests = false;
         while !self.late().is_answered {
@@ -477,7 +477,7 @@ impl WireState {
                 break;
             }
         }
-        // Who asked and has gone keeps no answer from being waited for.
+        // A client that asked and has gone does not keep the answer from being waited for.
         if !asks || !was_late.load(Ordering::SeqCst) {
             let _ = to.shutdown(Shutdown::Both);
         }
@@ -500,7 +500,7 @@ impl WireState {
         let _ = stream.write_all(request).and_then(|()| stream.read(&mut [0; 1]));
     }
 
-    /// Whether these bytes are of the request that is to be late, or its answer.
+    /// Returns true if these bytes belong to the request that is to be late, or to its answer.
     fn is_to_be_late(&self, bytes: &[u8]) -> bool {
         let mut late = self.late.lock().expect("whole");
         let is_it = late.key.as_ref().is_some_and(|key| names(bytes, key));

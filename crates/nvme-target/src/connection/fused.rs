@@ -14,7 +14,7 @@ use super::slots::SlotState;
 use super::{Connection, SlotId, State, Step};
 use crate::Outbox;
 
-/// What a slot knows of being a half.
+/// The state of a slot that holds half of a fused operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Half {
     is_first: bool,
@@ -42,7 +42,7 @@ pub(super) struct Fusing {
     aborted: alloc::vec::Vec<(SlotId, Status)>,
 }
 
-/// What a new command is to the one before it.
+/// The relation of a new command to the one before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pairing {
     /// Nothing.
@@ -73,7 +73,7 @@ impl Connection {
         half.partner.filter(|_| !half.is_first)
     }
 
-    /// Whether the last command is a first half that waits for its second one.
+    /// Returns true if the last command is a first half that waits for its second one.
     #[must_use]
     pub fn awaits_second_half(&self) -> bool {
         self.fusing.waiting_since().is_some()

@@ -46,7 +46,7 @@ const HEADER_BYTES_MAX: usize = 128;
 /// Alignment of data from the host: ICResp asks for none beyond a dword (CPDA = 0).
 const CPDA_BYTES: usize = 4;
 
-/// What a connection allows, and how long it waits.
+/// Limits and timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// In-capsule data on an I/O queue, in bytes. More saves small writes the trip of an R2T, but
@@ -93,7 +93,7 @@ impl Default for Limits {
     }
 }
 
-/// What the driver has to do next.
+/// The driver's next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step<'a> {
     /// The input is used up.
@@ -105,14 +105,14 @@ pub enum Step<'a> {
         slot: SlotId,
         /// Bytes of data.
         len_bytes: u32,
-        /// Whether the data waits for [`Connection::grant`]. If not it follows immediately.
+        /// True if the data waits for [`Connection::grant`]. If not it follows immediately.
         solicited: bool,
     },
     /// Data of a command, in order and without gaps.
     Data {
         /// The command.
         slot: SlotId,
-        /// Where it belongs, in bytes from the start of the command's data.
+        /// Its offset in bytes from the start of the command's data.
         offset: u32,
         /// The data, a part of the input.
         bytes: &'a [u8],
@@ -147,12 +147,12 @@ pub enum Step<'a> {
     Discard {
         /// The command.
         slot: SlotId,
-        /// What was answered.
+        /// The status that was returned.
         status: Status,
     },
     /// A command was answered with an error at once, and never handed out.
     Refused {
-        /// What was answered.
+        /// The status that was returned.
         status: Status,
     },
     /// The connection is over: send what is in the outbox, then close the socket.
@@ -206,7 +206,7 @@ enum State {
 
 /// The rest of a PDU behind its header.
 struct Body {
-    /// Whose data it is; `None` if it is to be dropped.
+    /// The slot that the data belongs to; `None` if it is to be dropped.
     slot: Option<SlotId>,
     /// Padding before the data.
     padding_left: usize,
@@ -229,7 +229,7 @@ pub struct Connection {
     limits: Limits,
     state: State,
     digests: Digests,
-    /// What HPDA asks for.
+    /// Alignment in bytes that the host requires of data (HPDA).
     host_data_alignment: usize,
     in_capsule_bytes_max: u32,
     sq_flow_control: bool,
@@ -330,7 +330,7 @@ impl Connection {
         }
     }
 
-    /// Whether the next bytes belong to data of a command.
+    /// Returns true if the next bytes belong to data of a command.
     #[must_use]
     pub fn is_in_data(&self) -> bool {
         self.body.is_some()

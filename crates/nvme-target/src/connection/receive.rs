@@ -254,7 +254,7 @@ impl Connection {
         self.paired(now, slot, pairing);
         Ok(match transfer {
             Transfer::NotFromHost => {
-                // Data behind a command that has none belongs to nobody.
+                // Data after a command that has none is dropped.
                 self.begin_body(None, 0, layout);
                 self.arrived(slot, out)
             }
@@ -310,7 +310,7 @@ impl Connection {
         Ok(transfer)
     }
 
-    /// What is wrong with data that was asked for has the status that the specification names (TCP, clause 3.3.2.2).
+    /// Errors in solicited data have the status that the specification names (TCP, clause 3.3.2.2).
     fn on_h2c_data<'a>(
         &mut self,
         header: &[u8],
@@ -490,8 +490,9 @@ impl Connection {
     }
 }
 
-/// Of the commands outside of I/O queues, Connect and Set Features alone bring data, and not much.
-/// To refuse the others here keeps a host from tying up memory before it is known.
+/// Checks an admin command that brings data: outside of I/O queues only Connect and Set Features
+/// do, and not much. Refusing the others here keeps a host from tying up memory before it has
+/// connected.
 fn check_admin_transfer(sqe: &Sqe) -> Result<(), Status> {
     let is_known = sqe.opcode == fabrics::OPCODE || sqe.opcode == AdminOpcode::SET_FEATURES.0;
     if !is_known {

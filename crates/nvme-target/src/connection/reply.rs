@@ -1,4 +1,4 @@
-//! What goes to the host: completions, data, R2Ts, the end.
+//! Output to the host: completions, data, R2Ts, the end.
 
 use checksum::crc32c;
 use nvme_wire::pdu::{
@@ -180,7 +180,7 @@ impl Connection {
         }
     }
 
-    /// Frees a slot; payload of it that is still arriving belongs to nobody.
+    /// Frees a slot; payload of it that is still arriving is dropped.
     fn release(&mut self, slot: SlotId) {
         if let Some(body) = &mut self.body
             && body.slot == Some(slot)

@@ -20,7 +20,7 @@ impl SlotId {
     }
 }
 
-/// Where a command stands.
+/// The phase of a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SlotState {
     /// There is none.
@@ -53,13 +53,13 @@ pub(super) struct Slot {
     pub(super) r2t_end: u32,
     /// The number of the last R2T.
     pub(super) r2t_number: u64,
-    /// Whether it is half of a fused operation that is not executed yet.
+    /// Present if it is half of a fused operation that is not executed yet.
     pub(super) half: Option<Half>,
 }
 
 /// All slots of a connection. They are made as they are needed, so that a queue which is hardly used takes little.
 pub(super) struct Slots {
-    /// How many there may be.
+    /// Largest number of slots.
     max: u16,
     slots: Vec<Slot>,
     /// Command identifier of each slot; meaningless where the slot is free.

@@ -1,4 +1,4 @@
-//! How a command's data moves, as its SGL descriptor says (TCP, clause 3.5).
+//! The transfer of a command's data, as its SGL descriptor says (TCP, clause 3.5).
 
 use nvme_wire::opcode::DataDirection;
 use nvme_wire::sgl::SglForm;
@@ -7,7 +7,7 @@ use nvme_wire::{IoOpcode, Sqe, Status, fabrics};
 /// The only PSDT that fabrics allow.
 const PSDT_SGL: u8 = 1;
 
-/// How a command's data moves.
+/// The transfer of a command's data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Transfer {
     /// No data comes from the host. Some may go to it.
@@ -36,7 +36,7 @@ pub(super) fn classify(
     // It brings what is to be there and what is to come.
     let pair = sqe.opcode == IoOpcode::COMPARE_AND_WRITE.0;
     let transfer_bytes_max = transfer_bytes_max.saturating_mul(if pair { 2 } else { 1 });
-    // No known command moves data both ways; whoever knows the opcodes refuses it.
+    // No known command moves data both ways; the layer that knows the opcodes refuses it.
     if matches!(direction, DataDirection::None | DataDirection::Both) {
         return Ok(Transfer::NotFromHost);
     }

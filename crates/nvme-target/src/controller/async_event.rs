@@ -1,4 +1,4 @@
-//! Asynchronous events: who waits for them, and what there is to tell (K3).
+//! Asynchronous events: the commands that wait for them, and the events to report (K3).
 
 use alloc::collections::VecDeque;
 
@@ -26,7 +26,7 @@ const RESERVATION_PAGES_MAX: usize = 64;
 pub struct AsyncCompletion {
     /// The command, on the admin queue.
     pub slot: SlotId,
-    /// How it ended.
+    /// The status of the command.
     pub status: Status,
     /// Dwords 0 and 1 of the completion.
     pub result: u64,
@@ -133,7 +133,7 @@ impl Notice {
         *self = Self::default();
     }
 
-    /// Whether to tell now; it then counts as told.
+    /// Returns true if the event is to be reported now; it then counts as reported.
     fn take(&mut self, is_enabled: bool) -> bool {
         let is_due = self.is_pending && is_enabled;
         if is_due {
@@ -149,7 +149,7 @@ impl DiscoveryNotice {
         self.notice.raise();
     }
 
-    /// Whether to tell now; it then counts as told.
+    /// Returns true if the event is to be reported now; it then counts as reported.
     fn take(&mut self, is_enabled: bool) -> bool {
         let is_due = self.notice.take(is_enabled);
         self.is_unknown &= !is_due;
@@ -171,7 +171,7 @@ impl Warnings {
         self.told &= set;
     }
 
-    /// What to tell now of the warnings `enabled`; it then counts as told.
+    /// The next event to report of the warnings `enabled`; it then counts as reported.
     fn take(&mut self, enabled: u8) -> Option<AsyncEvent> {
         let due = self.set & !self.told & enabled;
         if due == 0 || self.is_masked {
@@ -210,8 +210,8 @@ impl AsyncEvents {
         true
     }
 
-    /// The controller is disabled: nobody waits any more, `others` that waited for something else neither, and events
-    /// start afresh.
+    /// Handles the disabling of the controller: waiting commands are aborted, `others` that waited for something else
+    /// too, and events start from the beginning.
     pub(super) fn reset(&mut self, others: impl Iterator<Item = SlotId>) {
         self.aborted.extend(self.waiting.drain(..).map(|(slot, _)| slot).chain(others));
         self.config = 0;
@@ -235,7 +235,7 @@ impl AsyncEvents {
         self.namespace.raise();
     }
 
-    /// Whether the host wants to hear of critical warnings.
+    /// Returns true if the host has enabled events for critical warnings.
     pub(super) fn wants_warnings(&self) -> bool {
         self.config & ASYNC_CONFIG_SMART != 0
     }
@@ -264,7 +264,8 @@ impl AsyncEvents {
         self.discovery.raise();
     }
 
-    /// Whether the namespace is on the changed namespace list. Reading it without "retain" clears it.
+    /// Returns true if the namespace is on the changed namespace list. Reading it without "retain"
+    /// clears it.
     pub(super) fn read_changed_namespaces(&mut self, retain: bool) -> bool {
         let is_listed = self.namespace_is_listed;
         if !retain {

@@ -23,14 +23,14 @@ pub(super) struct Resets {
 }
 
 impl Resets {
-    /// Nobody waits for them any more: the commands that did.
+    /// Takes out the commands that wait for resets; they are aborted.
     pub(super) fn abort(&mut self) -> impl Iterator<Item = SlotId> {
         self.under_way.drain(..).map(|(_, slot)| slot)
     }
 }
 
 impl Controller {
-    /// Whether a Cross-Controller Reset through this controller may end `other` (K4).
+    /// Returns true if a Cross-Controller Reset through this controller may end `other` (K4).
     #[must_use]
     pub fn may_reset(&self, other: &Self) -> bool {
         self.parameters.subsystem == other.parameters.subsystem
@@ -45,7 +45,7 @@ impl Controller {
         Some(under_way.remove(place).1)
     }
 
-    /// Whether a command waits for the end of this reset.
+    /// Returns true if a command waits for the end of this reset.
     #[must_use]
     pub fn awaits_reset(&self, id: ResetId) -> bool {
         self.resets.under_way.iter().any(|(reset, _)| *reset == id)

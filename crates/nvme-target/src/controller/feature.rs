@@ -106,7 +106,7 @@ impl Features {
         self.write_cache & VOLATILE_WRITE_CACHE_ENABLE != 0
     }
 
-    /// Which threshold of the composite temperature a dword 11 selects.
+    /// The threshold of the composite temperature that a dword 11 selects.
     fn temperature_threshold(&mut self, dword11: u32) -> Result<&mut u16, Status> {
         let sensor = dword11 >> 16 & 0xF;
         match (sensor, dword11 >> 20 & 0x3) {
@@ -138,8 +138,8 @@ fn is_per_namespace(fid: Fid) -> bool {
     matches!(fid, Fid::ERROR_RECOVERY | Fid::RESERVATION_MASK | Fid::RESERVATION_PERSISTENCE)
 }
 
-/// Whether a host may say this of itself: its bytes 0 to 3 are 0 or 1 each, and of formats of the Copy command, which
-/// there is none of, it enables none (bytes 4 and 5).
+/// Returns true if a host may set this: bytes 0 to 3 are 0 or 1 each, and no format of the Copy command, which is not
+/// supported, is enabled (bytes 4 and 5).
 fn may_be_behavior(behavior: &[u8; HOST_BEHAVIOR_LEN as usize]) -> bool {
     behavior[..4].iter().all(|byte| *byte <= 1) && behavior[4..6] == [0; 2]
 }

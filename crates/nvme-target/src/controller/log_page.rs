@@ -92,7 +92,7 @@ const LOG_PAGES: [LogPage; 10] = [
 ];
 
 /// Health and use of what lies below a controller, for the SMART / Health log page. Wear and temperature are not part
-/// of it: who asks a drive for them holds up its I/O.
+/// of it: asking a drive for them holds up its I/O.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Health {
     /// Critical Warning bits, such as [`nvme_wire::log::CRITICAL_RELIABILITY`].
@@ -141,8 +141,8 @@ impl Default for Health {
     }
 }
 
-/// What a host may discover. The generation counter changes whenever the entries do, so that a host
-/// which reads the log in pieces notices.
+/// The entries that a host may discover. The generation counter changes whenever the entries do, so
+/// that a host which reads the log in pieces notices.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DiscoveryLog {
     /// Generation counter.

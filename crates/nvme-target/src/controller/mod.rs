@@ -46,12 +46,12 @@ const ERROR_LOG_ENTRIES: usize = 64;
 /// controller whose host asks for none: such hosts come, look and go; without it, one that vanished would stay. Any command
 /// restarts it there, as such a host sends no Keep Alive.
 const KATO_DEFAULT_MS: u32 = 120_000;
-/// How long an association is kept at least while its controller is disabled or shut down.
+/// Shortest time that an association is kept while its controller is disabled or shut down.
 const DISABLED_TIMEOUT: Duration = Duration::from_secs(120);
 /// Bits of the flags that are reserved, or mean fused operations, which there are none of.
 const FLAGS_WITHOUT_PSDT: u8 = 0x3F;
 
-/// What a controller gives access to.
+/// The object that a controller gives access to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ControllerKind {
     /// A namespace.
@@ -60,10 +60,10 @@ pub enum ControllerKind {
     Discovery,
 }
 
-/// What a controller says of itself; constant for its life.
+/// The properties that a controller reports; constant for its life.
 #[derive(Clone, Debug)]
 pub struct ControllerParameters {
-    /// What it gives access to.
+    /// The object that it gives access to.
     pub kind: ControllerKind,
     /// Its number, at most [`crate::connect::CNTLID_MAX`], unique within the subsystem, and which of
     /// the controllers that have had this number it is.
@@ -78,7 +78,7 @@ pub struct ControllerParameters {
     pub firmware: String,
     /// Limits that its connections use.
     pub limits: Limits,
-    /// Whether completed writes can be lost until a Flush.
+    /// True if completed writes can be lost until a Flush.
     pub volatile_write_cache: bool,
     /// Logical blocks that are written all or none, also across a power failure and by a fused Compare and
     /// Write (1 to 65 536).
@@ -98,7 +98,7 @@ pub struct Namespace {
     pub sector: SectorSize,
     /// Metadata of each block.
     pub metadata: MetadataSize,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
 }
 
@@ -115,7 +115,7 @@ pub trait Backend {
         Health::default()
     }
 
-    /// Where the volume is, if that is known.
+    /// The failure domain of the volume, if it is known.
     fn failure_domain(&self) -> Option<&FailureDomain> {
         None
     }
@@ -125,23 +125,24 @@ pub trait Backend {
         false
     }
 
-    /// Whether nothing is under way any more that the controller's host sent before it was enabled (K6).
+    /// Returns true if no command is under way any more that the controller's host sent before it was
+    /// enabled (K6).
     fn has_settled(&self) -> bool {
         true
     }
 
-    /// What this host may discover.
+    /// The entries that this host may discover.
     fn discovery_log(&self) -> Option<&DiscoveryLog> {
         None
     }
 }
 
-/// How to answer an admin command.
+/// The action with which an admin command is answered.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AdminReply {
     /// Complete it.
     Complete {
-        /// How it ended.
+        /// The status of the command.
         status: Status,
         /// Dwords 0 and 1 of the completion.
         result: u64,
@@ -163,7 +164,7 @@ pub enum AdminReply {
     Reset {
         /// The controller.
         instance: ControllerInstance,
-        /// What the reset is called.
+        /// The reset's id.
         id: ResetId,
     },
 }
@@ -178,7 +179,7 @@ impl AdminReply {
     }
 }
 
-/// What the driver has to do for a controller, beyond answering commands.
+/// An action of the driver for a controller, beyond answering commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ControllerEvent {
     /// Complete an Asynchronous Event Request, or another command that waits and is aborted.
@@ -199,7 +200,7 @@ pub struct Controller {
     events: AsyncEvents,
     close_io_queues: bool,
     resets: Resets,
-    /// Which I/O queues are connected; index 0 is queue 1.
+    /// True for each I/O queue that is connected; index 0 is queue 1.
     io_queues: Vec<bool>,
     error_log: VecDeque<ErrorLogEntry>,
     errors: u64,
@@ -291,7 +292,8 @@ impl Controller {
         self.parameters.kind == ControllerKind::Io && (1..=most).contains(&qid)
     }
 
-    /// Whether it is enabled and was not shut down since: a shutdown is over only with a reset.
+    /// Returns true if it is enabled and was not shut down since: a shutdown ends only with a
+    /// reset.
     fn is_in_use(&self) -> bool {
         self.csts.rdy() && self.csts.shst() == Csts::SHST_NORMAL
     }
@@ -305,13 +307,13 @@ impl Controller {
         }
     }
 
-    /// What the controller says of itself.
+    /// The properties that the controller reports.
     #[must_use]
     pub fn parameters(&self) -> &ControllerParameters {
         &self.parameters
     }
 
-    /// Whether the queue that `request` asks for is one of this controller and its host.
+    /// Returns true if the queue that `request` asks for is one of this controller and its host.
     #[must_use]
     pub fn belongs_to(&self, request: &ConnectRequest) -> bool {
         request.subsystem == self.parameters.subsystem
@@ -329,7 +331,7 @@ impl Controller {
         &self.host_nqn
     }
 
-    /// Whether the controller is enabled, that is ready for I/O commands.
+    /// Returns true if the controller is enabled, that is ready for I/O commands.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.csts.rdy()
@@ -341,8 +343,8 @@ impl Controller {
         self.io_queues.iter().filter(|is_connected| **is_connected).count()
     }
 
-    /// Whether a write may be acknowledged before it is durable: there is a volatile write cache,
-    /// and the host has not switched it off.
+    /// Returns true if a write may be acknowledged before it is durable: there is a volatile write
+    /// cache, and the host has not switched it off.
     #[must_use]
     pub fn write_cache_enabled(&self) -> bool {
         self.parameters.volatile_write_cache && self.features.write_cache_enabled()
@@ -453,7 +455,8 @@ impl Controller {
         self.events.namespace_changed();
     }
 
-    /// Whether the host asked to hear of critical warnings: only then somebody need say what they are.
+    /// Returns true if the host has enabled events for critical warnings: only then the warnings need
+    /// be looked up.
     #[must_use]
     pub fn wants_warnings(&self) -> bool {
         self.events.wants_warnings()
@@ -480,8 +483,9 @@ impl Controller {
         self.events.discovery_changed();
     }
 
-    /// What the driver has to do, if anything. Ask after each command, before it is completed (an
-    /// aborted command is completed before what aborts it), and after each change and timeout.
+    /// The driver's next action, if there is one. Ask after each command, before it is completed
+    /// (an aborted command is completed before its aborting command), and after each change and
+    /// timeout.
     pub fn poll_event(&mut self) -> Option<ControllerEvent> {
         if core::mem::take(&mut self.close_io_queues) {
             return Some(ControllerEvent::CloseIoQueues);
@@ -503,8 +507,8 @@ impl Controller {
         self.kept_alive = now;
     }
 
-    /// Whether the controller is over because the host did not keep it alive: close all its
-    /// connections (K1).
+    /// Returns true if the controller has ended because the host did not keep it alive: close all
+    /// its connections (K1).
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         let is_over = self.next_timeout().is_some_and(|deadline| deadline <= now);
         if is_over {

@@ -12,7 +12,7 @@ pub(super) const VERSION: Version = Version::new(2, 0, 0);
 /// Longest time from CC.EN to CSTS.RDY in units of 500 ms: commands of before may be at a device (K6), which fails
 /// them by its timeout, as a rule within half of this.
 const TIMEOUT_500MS: u8 = 60;
-/// What CC must say of the sizes of queue entries, as powers of two.
+/// The sizes of queue entries that CC must hold, as powers of two.
 const IOSQES: u8 = 6;
 const IOCQES: u8 = 4;
 
@@ -59,8 +59,9 @@ impl Controller {
         Ok(AdminReply::success(0))
     }
 
-    /// Whether `new` keeps the rules of the property (Base, figure "Controller Configuration"): CC.SHN has no reserved
-    /// value, and what an enabled controller was enabled with stays until it is disabled. Reserved bits may be anything.
+    /// Returns true if `new` keeps the rules of the property (Base, figure "Controller Configuration"): CC.SHN has no
+    /// reserved value, and a field that applies to an enabled controller does not change until it is disabled. Reserved
+    /// bits may be anything.
     fn may_be_configured(&self, new: Cc) -> bool {
         let stays_enabled = self.cc.en() && new.en();
         let is_kept = self.cc.setup() == new.setup();

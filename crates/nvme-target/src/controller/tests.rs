@@ -320,7 +320,7 @@ fn reserved_flags_are_refused() {
     }
 }
 
-/// What a host asks for beyond the end of a page takes no memory.
+/// The part of a request beyond the end of a page takes no memory.
 #[test]
 fn padding_of_log_pages_is_not_made() {
     let mut harness = Harness::io();
@@ -504,7 +504,7 @@ fn log_pages_can_be_read_whole_and_in_parts() {
     assert_eq!(effects.io[usize::from(IoOpcode::WRITE.0)].get(), 3);
     assert_eq!(effects.io[usize::from(IoOpcode::COPY.0)].get(), 0);
     let get = GetLogPage::new(Lid::FAILURE_DOMAIN, NSID_ALL, 0, 512).encode();
-    assert_eq!(harness.value(&get), Err(Status::INVALID_LOG_PAGE), "nobody said where it is");
+    assert_eq!(harness.value(&get), Err(Status::INVALID_LOG_PAGE), "the failure domain is unknown");
     harness.facts.domain = Some(FailureDomain { host: "flash-1".into(), ..Default::default() });
     assert_eq!(harness.log(Lid::FAILURE_DOMAIN, 48, 8), *b"flash-1\0");
     let supported = harness.log(Lid::SUPPORTED, 0, 1024);

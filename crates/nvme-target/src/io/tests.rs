@@ -157,7 +157,7 @@ fn fields_that_do_not_fit_are_refused_by_name() {
     }
 }
 
-/// What a host says about protection information has no effect where there is none.
+/// A host's protection information has no effect where the namespace has none.
 #[test]
 fn protection_information_that_is_not_there_is_ignored() {
     for opcode in [IoOpcode::READ, IoOpcode::WRITE, IoOpcode::COMPARE, IoOpcode::WRITE_ZEROES] {

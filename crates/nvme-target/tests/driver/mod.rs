@@ -97,11 +97,11 @@ pub(crate) struct Driver {
     pub(crate) closed: Option<CloseReason>,
     /// Commands executed.
     pub(crate) executed: usize,
-    /// Whether solicited data is granted at once, or by [`Driver::grant_all`].
+    /// True if solicited data is granted at once, and not by [`Driver::grant_all`].
     pub(crate) grants: bool,
-    /// What waits to be granted.
+    /// The data that waits to be granted.
     pub(crate) waiting: VecDeque<(SlotId, u32)>,
-    /// What was granted of it.
+    /// The bytes of it that were granted.
     granted: BTreeMap<SlotId, u32>,
     payloads: Vec<Payload>,
     pub(crate) now: Instant,
@@ -242,7 +242,8 @@ impl Driver {
         &mut self.payloads[slot.index()]
     }
 
-    /// How the command in `slot` is refused, and before it the first half of the operation that it ends, if it does.
+    /// Checks the command in `slot`. The error holds the status of the first half of the operation that it ends, if
+    /// it does, and its own.
     fn check(&self, slot: SlotId) -> Result<(), (Status, Status)> {
         if matches!(self.connection.qid(), None | Some(0)) {
             return Ok(());
@@ -369,7 +370,7 @@ impl Driver {
         Ok(Vec::new())
     }
 
-    /// What the target has sent since the last call, as PDUs.
+    /// The PDUs that the target has sent since the last call.
     pub(crate) fn replies(&mut self) -> Vec<Reply> {
         let bytes = std::mem::take(&mut self.out);
         split(&bytes, self.connection.digests())

@@ -14,7 +14,7 @@ pub(crate) struct Exchange {
     rng: Rng,
     pub(crate) host: Host,
     pub(crate) target: Driver,
-    /// Where the answers that the host has seen end.
+    /// The bytes of answers that the host has not received yet.
     unseen: Vec<u8>,
 }
 

@@ -1,5 +1,5 @@
-//! What the NVM command set adds: CNS 05h, 06h, 08h and 1Ch (NVM, clause 4.1.5; Base, clause
-//! 5.1.13.2).
+//! Identify data structures of the NVM command set: CNS 05h, 06h, 08h and 1Ch (NVM, clause 4.1.5;
+//! Base, clause 5.1.13.2).
 
 use core::mem::{offset_of, size_of};
 

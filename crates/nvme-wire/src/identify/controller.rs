@@ -53,7 +53,7 @@ pub const ONCS_TIMESTAMP: u16 = 1 << 6;
 pub const ONCS_VERIFY: u16 = 1 << 7;
 /// FUSES: Compare and Write.
 pub const FUSES_COMPARE_AND_WRITE: u16 = 1 << 0;
-/// What the vendor specific field of a farflash controller begins with: `farflash`.
+/// First bytes of the vendor specific field of a farflash controller: `farflash`.
 pub const VENDOR_MAGIC: u64 = u64::from_le_bytes(*b"farflash");
 /// Vendor specific commands of a farflash controller: Compare and Write, opcode 81h.
 pub const VENDOR_COMPARE_AND_WRITE: u64 = 1 << 0;
@@ -85,8 +85,8 @@ pub const SGLS_IN_CAPSULE_OFFSET: u32 = 1 << 20;
 /// SGLS: Transport SGL Data Blocks.
 pub const SGLS_TRANSPORT: u32 = 1 << 21;
 
-/// What a controller is and can do. Fields that stay zero in farflash and that no host of ours
-/// reads are reserved here.
+/// Properties and capabilities of a controller. Fields that stay zero in farflash and that no host
+/// of ours reads are reserved here.
 #[derive(Clone, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyController {
@@ -273,8 +273,8 @@ impl IdentifyController {
         if self.vs[0].get() == VENDOR_MAGIC { self.vs[1].get() } else { 0 }
     }
 
-    /// Which controller, in which of its lives; `None` if it does not say, or cannot be reset through
-    /// another.
+    /// The controller and its present life; `None` if it does not report them, or cannot be reset
+    /// through another.
     #[must_use]
     pub fn instance(&self) -> Option<ControllerInstance> {
         let (cntlid, ciu, cirn) = (self.cntlid.get(), self.ciu, self.cirn.get());
@@ -310,8 +310,8 @@ impl IdentifyController {
         (u64::from(self.ioccsz.get()) * 16).saturating_sub(64)
     }
 
-    /// How long a host should wait before it retries a command that failed with `status`, in
-    /// milliseconds; `None` if the controller does not say.
+    /// The time that a host should wait before it retries a command that failed with `status`, in
+    /// milliseconds; `None` if the controller does not specify one.
     #[must_use]
     pub fn retry_delay_ms(&self, status: Status) -> Option<u32> {
         let index = usize::from(status.crd()).checked_sub(1)?;

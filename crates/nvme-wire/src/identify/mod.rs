@@ -78,7 +78,7 @@ pub const CSI_NVM: u8 = 0x00;
 /// An Identify command's fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Identify {
-    /// Which data structure.
+    /// The data structure.
     pub cns: Cns,
     /// Controller Identifier, for the structures that need one.
     pub cntid: u16,

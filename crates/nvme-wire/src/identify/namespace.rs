@@ -41,7 +41,7 @@ pub struct LbaFormat {
     pub rp: u8,
 }
 
-/// What a namespace is.
+/// Properties of a namespace.
 #[derive(Clone, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct IdentifyNamespace {

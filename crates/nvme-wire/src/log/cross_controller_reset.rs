@@ -1,4 +1,4 @@
-//! What becomes of Cross-Controller Resets that were not over when their command was completed (Base 2.3, clause
+//! Outcome of Cross-Controller Resets that were not over when their command was completed (Base 2.3, clause
 //! 5.2.12.3.1).
 
 use core::mem::offset_of;
@@ -44,7 +44,7 @@ pub struct CrossControllerResetEntry {
 const _: () = assert!(size_of::<CrossControllerResetLog>() == 4096);
 const _: () = assert!(offset_of!(CrossControllerResetEntry, ccrs) == 6);
 
-/// How far a reset is.
+/// The state of a reset.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ResetStatus {
     /// It is under way.
@@ -79,8 +79,8 @@ impl CrossControllerResetLog {
     /// they stay, and a page that is full refuses further resets.
     pub const LSP_REMOVE_COMPLETED: u8 = 1 << 0;
 
-    /// What the page says of the reset of `impacted`. Of several, one that has succeeded counts before one that is
-    /// under way, and that before one that has failed.
+    /// The status of the reset of `impacted` in the page. Of several, one that has succeeded counts before one
+    /// that is under way, and that before one that has failed.
     #[must_use]
     pub fn status_of(&self, impacted: ControllerInstance) -> Option<ResetStatus> {
         let count = usize::from(self.ne.get()).min(ENTRIES);

@@ -18,7 +18,7 @@ pub const EFFECT_SCOPE_NAMESPACE: u32 = 1 << 20;
 /// Its scope is a controller.
 pub const EFFECT_SCOPE_CONTROLLER: u32 = 1 << 21;
 
-/// What each command does, by opcode.
+/// The effects of each command, by opcode.
 #[derive(Clone, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct CommandEffects {

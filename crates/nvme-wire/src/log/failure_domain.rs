@@ -10,14 +10,14 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// How the log page begins, so that it is not taken for another vendor's.
+/// First bytes of the log page, so that it is not taken for another vendor's.
 const MAGIC: [u8; 8] = *b"farflash";
 /// Version of the layout.
 const VERSION: u16 = 1;
 /// Bytes for labels.
 const LABEL_BYTES: usize = 3328;
 
-/// Whether a device works.
+/// The health of a device.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum DeviceHealth {
     /// Nothing is known.
@@ -62,14 +62,14 @@ impl DeviceHealth {
     }
 }
 
-/// What a volume shares with others, and may fail with them.
+/// Components that a volume shares with others, and may fail with them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct FailureDomain {
     /// Id of the host that serves it.
     pub host_id: [u8; 16],
     /// Name of that host.
     pub host: String,
-    /// What the host shares with other hosts, such as `rack` = `r1`.
+    /// Labels that the host shares with other hosts, such as `rack` = `r1`.
     pub labels: BTreeMap<String, String>,
     /// The CPU that serves it.
     pub core: u32,
@@ -77,11 +77,11 @@ pub struct FailureDomain {
     pub device_id: [u8; 16],
     /// Name of that device at its host.
     pub device: String,
-    /// What the device's maker calls it; empty if it is not known.
+    /// Model name of the device's vendor; empty if it is not known.
     pub model: String,
     /// The device's serial number; empty if it is not known.
     pub serial: String,
-    /// Whether the device works.
+    /// Health of the device.
     pub health: DeviceHealth,
 }
 
@@ -161,8 +161,8 @@ impl FailureDomainLog {
         log
     }
 
-    /// What the log page says; `None` if it is another vendor's, or of a later layout. Bytes that are
-    /// no text are replaced.
+    /// The content of the log page; `None` if it is another vendor's, or of a later layout. Bytes
+    /// that are no text are replaced.
     #[must_use]
     pub fn decode(&self) -> Option<FailureDomain> {
         if self.magic != MAGIC || self.version.get() != VERSION {

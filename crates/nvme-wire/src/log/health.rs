@@ -14,7 +14,7 @@ pub const CRITICAL_RELIABILITY: u8 = 1 << 2;
 /// Critical warning: all media are read-only.
 pub const CRITICAL_READ_ONLY: u8 = 1 << 3;
 
-/// What a drive tells about its health and use.
+/// Health and use of a drive.
 #[derive(
     Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

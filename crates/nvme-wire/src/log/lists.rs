@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Which firmware is in which slot.
+/// The firmware in each slot.
 #[derive(
     Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -71,7 +71,7 @@ impl Lid {
 /// A Get Log Page command's fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GetLogPage {
-    /// Which log page.
+    /// The log page.
     pub lid: Lid,
     /// Log Specific Parameter.
     pub lsp: u8,

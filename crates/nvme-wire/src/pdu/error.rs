@@ -1,4 +1,4 @@
-//! What is wrong with a PDU, in the words of a TermReq.
+//! Errors of a PDU, in the terms of a TermReq.
 
 use super::PduType;
 
@@ -53,7 +53,7 @@ pub enum PduError {
         pdu: PduType,
         /// Byte offset of the field in the PDU.
         offset: u8,
-        /// What it holds.
+        /// Value of the field.
         value: u32,
     },
     /// A parameter is valid, but not supported.
@@ -63,7 +63,7 @@ pub enum PduError {
         pdu: PduType,
         /// Byte offset of the field in the PDU.
         offset: u8,
-        /// What it holds.
+        /// Value of the field.
         value: u32,
     },
     /// The PDU came where it must not.
@@ -77,9 +77,9 @@ pub enum PduError {
     HeaderDigest {
         /// The PDU's type.
         pdu: PduType,
-        /// What the PDU says.
+        /// Digest in the PDU.
         received: u32,
-        /// What its header has.
+        /// Digest of the bytes received.
         computed: u32,
     },
     /// Data lies outside of what was asked for.
@@ -97,9 +97,9 @@ pub enum PduError {
     LimitExceeded {
         /// The PDU's type.
         pdu: PduType,
-        /// What was received.
+        /// Value that was received.
         value: u32,
-        /// What was agreed.
+        /// Limit that was agreed on.
         limit: u32,
     },
 }

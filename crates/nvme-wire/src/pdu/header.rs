@@ -85,14 +85,14 @@ impl PduType {
         }
     }
 
-    /// Whether a host sends it.
+    /// Returns true if a host sends it.
     #[must_use]
     pub const fn is_from_host(self) -> bool {
         matches!(self, Self::IcReq | Self::H2cTermReq | Self::CapsuleCmd | Self::H2cData)
     }
 
-    /// Whether data may follow its header (the bytes behind a TermReq are no data: they have
-    /// neither offset nor digest).
+    /// Returns true if data may follow its header (the bytes behind a TermReq are no data: they
+    /// have neither offset nor digest).
     #[must_use]
     pub const fn may_have_data(self) -> bool {
         matches!(self, Self::CapsuleCmd | Self::H2cData | Self::C2hData)
@@ -112,7 +112,7 @@ impl PduType {
         }
     }
 
-    /// Whether negotiated digests apply to it.
+    /// Returns true if negotiated digests apply to it.
     #[must_use]
     const fn may_have_digest(self) -> bool {
         !matches!(self, Self::IcReq | Self::IcResp | Self::H2cTermReq | Self::C2hTermReq)
@@ -133,7 +133,7 @@ impl PduFlags {
     /// C2HData: the command succeeded, no CapsuleResp follows. Only with [`Self::LAST_PDU`].
     pub const SUCCESS: Self = Self(1 << 3);
 
-    /// Whether all bits of `other` are set.
+    /// Returns true if all bits of `other` are set.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -152,7 +152,7 @@ impl PduFlags {
     }
 }
 
-/// Which digests a connection uses.
+/// The digests that a connection uses.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Digests {
     /// CRC-32C of each header.
@@ -181,7 +181,7 @@ pub struct CommonHeader {
 
 const _: () = assert!(size_of::<CommonHeader>() == 8 && offset_of!(CommonHeader, plen) == 4);
 
-/// Where the parts of a PDU lie, checked for consistency.
+/// The positions of the parts of a PDU, checked for consistency.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PduLayout {
     /// The PDU's type.
@@ -190,13 +190,13 @@ pub struct PduLayout {
     pub flags: PduFlags,
     /// Length of the header without digest.
     pub header_len: usize,
-    /// Whether the header digest lies at `header_len`.
+    /// True if the header digest lies at `header_len`.
     pub header_digest: bool,
     /// Offset of the data from the start of the PDU. Without data: the end of the PDU.
     pub data_offset: usize,
     /// Number of data bytes.
     pub data_len: usize,
-    /// Whether the data digest lies behind the data.
+    /// True if the data digest lies behind the data.
     pub data_digest: bool,
     /// Length of the whole PDU.
     pub plen: usize,

@@ -39,7 +39,7 @@ impl Digests {
         (if self.header { DIGEST_HEADER } else { 0 }) | (if self.data { DIGEST_DATA } else { 0 })
     }
 
-    /// What both want.
+    /// The digests that both sides want.
     #[must_use]
     pub const fn both(self, other: Self) -> Self {
         Self { header: self.header && other.header, data: self.data && other.data }

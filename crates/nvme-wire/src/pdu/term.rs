@@ -51,7 +51,7 @@ impl TermReq {
         bytes
     }
 
-    /// What the peer holds against this side.
+    /// The error that the peer reports.
     #[must_use]
     pub fn status(&self) -> FatalErrorStatus {
         FatalErrorStatus(self.fes.get())

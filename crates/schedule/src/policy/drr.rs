@@ -35,7 +35,7 @@ const QUANTUM_BITS: u32 = 34;
 /// Bits behind the point of a rate.
 const RATE_BITS: u32 = 16;
 
-/// Where a request stands to its flow's quota.
+/// The tier of a request with respect to its flow's quota.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Tier {
     Within = 0,
@@ -49,13 +49,13 @@ struct Flow {
     quota: Bucket,
     /// Blocks a second, with [`RATE_BITS`] bits behind the point.
     rate: u64,
-    /// What its request costs, and where that stands.
+    /// The cost of its request, and the request's tier.
     offered: Option<(u64, Tier)>,
     /// Its entry in `returns`; others of it are stale.
     returns_at: Option<Instant>,
 }
 
-/// How many rates there are of each power of two.
+/// The number of rates of each power of two.
 #[derive(Debug)]
 struct Magnitudes {
     counts: [u32; u64::BITS as usize],
@@ -93,7 +93,7 @@ impl Magnitudes {
         }
     }
 
-    /// What a flow gets in a round: its part of what the largest gets.
+    /// The quantum of a flow in a round: its part of the largest flow's.
     fn quantum(&self, rate: u64) -> i64 {
         let largest_bits = u64::BITS - self.present.leading_zeros();
         match QUANTUM_BITS.checked_sub(largest_bits) {
@@ -232,7 +232,7 @@ impl Policy for DeficitRoundRobin {
         Next::WaitUntil(returns_at.map_or(opens_at, |at| at.min(opens_at)))
     }
 
-    /// D1, D3: within its quota, and where nobody waits there are no turns.
+    /// D1, D3: within its quota, and while no flow waits there are no turns.
     fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
         let quota = &mut self.flows[flow.0 as usize].quota;
         if broken(Sabotage::ForgetDebt) {

@@ -18,7 +18,7 @@ use crate::sabotage::{Sabotage, broken};
 
 /// Short, so that the quota of a volume that bursts does not come to the device all at once.
 const EPOCH_NS: u64 = 100_000;
-/// What is not used is lost after an epoch; with a quota of less than a few requests, after several.
+/// Unused quota is lost after an epoch; with a quota of less than a few requests, after several.
 const CARRIED: Carried =
     Carried { least: Duration::from_nanos(EPOCH_NS), most: Duration::from_millis(100) };
 
@@ -26,11 +26,11 @@ const CARRIED: Carried =
 struct Flow {
     /// Units for an epoch.
     quota: f64,
-    /// What is left of it; below zero, what was taken beforehand.
+    /// The credit that is left; below zero, the amount taken in advance.
     credit: f64,
     /// The epoch that `credit` speaks of.
     epoch: u64,
-    /// What its request costs.
+    /// The cost of its request.
     offered: Option<u64>,
     /// Its entry's, if it has an offer.
     number: u32,

@@ -13,7 +13,7 @@ use units::{Duration, Instant};
 pub(crate) struct Client {
     pub(crate) depth: u32,
     pub(crate) blocks: u32,
-    /// Of a hundred requests, so many read.
+    /// Percentage of requests that read.
     pub(crate) reads_percent: u32,
     pub(crate) quota: [f64; 2],
 }
@@ -87,7 +87,7 @@ impl Bench {
         self.latencies.iter_mut().for_each(Vec::clear);
     }
 
-    /// How long a unit takes for a block read, and for one written.
+    /// Sets the time that a unit takes for a block read, and for one written.
     pub(crate) fn set_times(&mut self, read: Duration, write: Duration) {
         self.times = [read, write];
     }

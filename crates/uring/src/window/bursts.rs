@@ -1,4 +1,4 @@
-//! Whether a drive completes its reads as each is done, or all at once.
+//! Detection of drives that complete their reads all at once, not as each is done.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,8 @@ const SILENCE_PARTS: u32 = 8;
 const SILENCE_MIN: Duration = Duration::from_micros(20);
 /// A burst of this many reads counts for half of what is known of the drive, smaller ones for as much less.
 const HALF_READS: usize = 128;
-/// How much of what it had a drive completes at a time, in the mean of its reads, if it does all at once: from here on…
+/// The part of its reads that a drive completes at a time, in the mean of its reads, if it does all at once: from here
+/// on…
 const PART_ON: f32 = 0.625;
 /// …down to here.
 const PART_OFF: f32 = 0.375;
@@ -18,7 +19,7 @@ const PEAK_BURSTS: u8 = 16;
 /// Completions that came together.
 struct Burst {
     began: Instant,
-    /// How long nothing had come before although there was something to do.
+    /// The time without a completion before it, although there was something to do.
     silence: Duration,
     /// Reads that the drive had.
     given: usize,
@@ -27,7 +28,7 @@ struct Burst {
     done: usize,
 }
 
-/// What the bursts of completions say of their drive.
+/// The statistics of a drive's bursts of completions.
 #[derive(Default)]
 pub(super) struct Bursts {
     /// When the drive last got something to do, or did something.
@@ -67,7 +68,8 @@ impl Bursts {
         self.since = Some(now);
     }
 
-    /// Whether the drive completes nearly all that it has at once, after a time that its askers feel.
+    /// Returns true if the drive completes nearly all that it has at once, after a time that its
+    /// askers feel.
     pub(super) fn are_all(&self) -> bool {
         self.are_all
     }
@@ -77,7 +79,7 @@ impl Bursts {
         self.peaks[0].max(self.peaks[1])
     }
 
-    /// What the burst that is over says of the drive. One read alone says nothing.
+    /// Judges the drive by the burst that is over. One read alone says nothing.
     fn judge(&mut self) {
         let Some(burst) = self.current.take() else { return };
         self.peaks[0] = self.peaks[0].max(burst.wanted);

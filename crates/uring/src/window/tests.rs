@@ -11,7 +11,7 @@ mod parts;
 /// Microseconds on the tests' clock.
 type Time = u64;
 
-/// What a drive does with what it is given.
+/// The behaviour of a drive.
 #[derive(Clone, Copy)]
 enum Drive {
     /// One by one, this long each; all are said to be done when none is left, after as long again.
@@ -29,7 +29,8 @@ struct Loop {
     now: Time,
     /// When what arrives, and when the drive says that what is done.
     events: BinaryHeap<Reverse<(Time, bool, usize)>>,
-    /// Of a drive that does all at once: what is done and not said yet, and when all is.
+    /// For a drive that completes all at once: the reads that are done and not reported yet, and
+    /// the time at which all are.
     batch: Vec<usize>,
     batch_end: Time,
     done: usize,
@@ -185,7 +186,7 @@ fn the_window_follows_the_load() {
     let mut windowed = Loop::new(Drive::AtOnce(12), 32, 150);
     windowed.run(200_000);
     assert_eq!(windowed.window.limit(), 24);
-    // Three quarters of those who ask do not ask again.
+    // Three quarters of the askers do not ask again.
     windowed.askers = 8;
     windowed.run(300_000);
     assert_eq!(windowed.window.bursts.peak(), 8);

@@ -1,4 +1,5 @@
-//! Whether holding reads gets more of them done: tried, by turns with giving the drive everything.
+//! Trials of holding reads, by turns with giving the drive everything, to learn which gets more of
+//! them done.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ const WINS_MIN: u32 = 6;
 /// Reads that the outcome is kept for: a trial is one part in 17 of all.
 const KEPT_READS: u32 = 16 * 2 * PAIRS * TURN_READS;
 
-/// What happens to reads.
+/// The treatment of reads.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
     /// Nothing is held, and nothing tried.
@@ -23,14 +24,14 @@ enum Stage {
     Kept { held: bool },
 }
 
-/// A trial that begins anew from time to time.
+/// A trial that is repeated from time to time.
 #[derive(Default)]
 pub(super) struct Trial {
     stage: Stage,
     /// Reads until the stage is over.
     left: u32,
     began: Option<Instant>,
-    /// What the turn without holding took.
+    /// The time of the turn without holding.
     free: Duration,
     wins: u32,
 }
@@ -68,7 +69,7 @@ impl Trial {
         }
     }
 
-    /// Whether reads are held now.
+    /// Returns true if reads are held now.
     pub(super) fn holds(&self) -> bool {
         matches!(self.stage, Stage::Turn { held: true, .. } | Stage::Kept { held: true })
     }

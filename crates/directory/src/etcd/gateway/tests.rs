@@ -56,7 +56,7 @@ impl Script {
                 noted.lock().expect("whole").push(request);
                 let length = body.len();
                 let head = format!("HTTP/1.1 {status} -\r\nContent-Length: {length}\r\n\r\n");
-                stream.write_all((head + body).as_bytes()).expect("somebody listens");
+                stream.write_all((head + body).as_bytes()).expect("the client listens");
             }
         });
         Self { gateway, asked }
@@ -71,13 +71,13 @@ const ONE: (u16, &str) = (200, "{\"token\":\"one\"}");
 const TWO: (u16, &str) = (200, "{\"token\":\"two\"}");
 const RANGE: (u16, &str) = (200, "{\"header\":{\"revision\":\"7\"}}");
 const WATCHING: (u16, &str) = (200, "{\"result\":{\"created\":true}}\n");
-/// How etcd 3.4 answers a watch with a token that is no longer good.
+/// The answer of etcd 3.4 to a watch with a token that is no longer valid.
 const CANCELED: (u16, &str) = (
     200,
     "{\"result\":{\"watch_id\":\"-1\",\"created\":true,\"canceled\":true,\
      \"cancel_reason\":\"etcdserver: invalid auth token\"}}\n",
 );
-/// How it answers everything else, and how others answer a watch.
+/// Its answer to every other request, and the answer of other releases to a watch.
 const STALE: (u16, &str) = (401, "{\"error\":\"etcdserver: invalid auth token\",\"code\":16}");
 
 /// A token may end between two requests: whatever is asked then is asked once more with another, and not
@@ -109,8 +109,8 @@ async fn a_token_that_ended_is_replaced_once() {
     }
 }
 
-/// What is no JSON was not said by etcd: it is away, and may come back. What is JSON of another form, or a
-/// path that is not there, is somebody else's.
+/// An answer that is not JSON is not etcd's: etcd is away, and may come back. JSON of another form, or a
+/// path that does not exist, belongs to another server.
 #[tokio::test]
 async fn what_is_not_etcds_word_is_waited_out() {
     const PAGE: &str = "<html>please wait</html>";
@@ -132,8 +132,8 @@ async fn what_is_not_etcds_word_is_waited_out() {
     }
 }
 
-/// What etcd denies it has not done, nor will it: nothing has to be given up for that. A token of before its users were changed is
-/// replaced.
+/// A request that etcd denies has not been done and will not be done, so that nothing has to be given up for it. A token that was
+/// issued before the users were changed is replaced.
 #[tokio::test]
 async fn what_etcd_denies_is_not_done() {
     let space = r#"{"error":"etcdserver: mvcc: database space exceeded","code":8}"#;

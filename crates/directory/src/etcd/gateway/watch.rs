@@ -13,7 +13,7 @@ const PATH: &str = "/v3/watch";
 /// Longest answer that is read by which a watch is refused.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
-/// What a watch tells.
+/// One message of a watch.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct WatchAnswer {
     #[serde(default)]
@@ -52,14 +52,14 @@ pub(crate) struct Watch {
     gateway: Gateway,
     stream: HttpStream,
     buffer: Vec<u8>,
-    /// What was said at the beginning, until it is asked for.
+    /// The first message, until it is asked for.
     first: Option<WatchAnswer>,
 }
 
 impl Watch {
-    /// The next changes. An error if no more can come: what follows must be read anew.
+    /// The next changes. An error if no more can come: then the caller must read everything again.
     ///
-    /// Cancel safe: what has come in part stays for the next call.
+    /// Cancel safe: a part that has arrived stays for the next call.
     pub(crate) async fn next(&mut self) -> Result<WatchAnswer, GatewayError> {
         let answer = match self.first.take() {
             Some(first) => first,
@@ -71,7 +71,7 @@ impl Watch {
         Ok(answer)
     }
 
-    /// What etcd says next.
+    /// Reads etcd's next message.
     async fn read(&mut self) -> Result<WatchAnswer, GatewayError> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -107,7 +107,7 @@ impl Watch {
         }
         let first = self.read().await?;
         if first.canceled {
-            // Whom it does not let watch it tells so, with a status of success.
+            // etcd refuses a watch with a status of success.
             let (authority, message) = (self.gateway.authority.clone(), first.cancel_reason);
             return Err(GatewayError::Stale { authority, message });
         }
@@ -117,8 +117,8 @@ impl Watch {
 }
 
 impl Gateway {
-    /// What happens to keys with `prefix` from `revision` on. It is asked for once more if the token is no
-    /// longer good.
+    /// Watches keys with `prefix` from `revision` on. The request is repeated once if the token is no
+    /// longer valid.
     pub(crate) async fn watch(&self, prefix: &str, revision: i64) -> Result<Watch, GatewayError> {
         let question = json!({"create_request": {
             "key": encode(prefix.as_bytes()), "range_end": encode(&after_prefix(prefix)),

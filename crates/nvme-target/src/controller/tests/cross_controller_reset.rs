@@ -84,7 +84,7 @@ fn a_controller_level_reset_ends_the_commands_that_wait_for_a_reset() {
     let after = reset_in(&mut harness, 5);
     for id in before {
         assert!(!harness.controller.awaits_reset(id));
-        assert_eq!(harness.controller.reset_ended(id), None, "nobody waits for it");
+        assert_eq!(harness.controller.reset_ended(id), None, "no command waits for it");
     }
     assert!(harness.controller.awaits_reset(after));
     assert_eq!(harness.controller.reset_ended(after), Some(SlotId(5)));

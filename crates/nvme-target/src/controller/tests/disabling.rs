@@ -106,7 +106,7 @@ fn a_controller_gets_ready_when_nothing_of_before_is_under_way() {
     assert!(harness.csts().rdy());
 }
 
-/// What the controller works with stays what it was enabled with. Method: each field is changed while CC.EN stays 1, alone
+/// The settings of a controller stay those it was enabled with. Method: each field is changed while CC.EN stays 1, alone
 /// and together with a shutdown, which then does not begin; reserved bits are no field.
 #[test]
 fn an_enabled_controller_keeps_what_it_was_enabled_with() {

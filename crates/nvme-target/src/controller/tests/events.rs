@@ -71,7 +71,7 @@ fn a_critical_warning_is_told_once_until_the_log_is_read() {
 
     harness.controller.on_warnings(lost);
     harness.controller.on_warnings(CRITICAL_SPARE | lost);
-    assert_eq!(harness.event(), told(2, AsyncEvent::SPARE_BELOW_THRESHOLD), "it is set anew");
+    assert_eq!(harness.event(), told(2, AsyncEvent::SPARE_BELOW_THRESHOLD), "it is set again");
     harness.log(Lid::HEALTH, 0, 512);
     harness.controller.on_warnings(0);
     harness.controller.on_warnings(CRITICAL_RELIABILITY);
@@ -95,8 +95,8 @@ fn a_persistent_discovery_connection_hears_of_changes() {
     assert!(harness.event().is_some());
 }
 
-/// K3, for hosts that read the log in pieces. Method: a change comes between two of them, while nobody waits for an event or while one
-/// was told that the host has not cleared yet; the rest is read, and only then the host waits.
+/// K3, for hosts that read the log in pieces. Method: a change comes between two of them, while no command waits for an event or
+/// while one was reported that the host has not cleared yet; the rest is read, and only then the host waits.
 #[test]
 fn a_change_between_two_pieces_of_the_discovery_log_is_told() {
     let counter = |rae| GetLogPage { rae, ..GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 0, 16) };
@@ -115,7 +115,7 @@ fn a_change_between_two_pieces_of_the_discovery_log_is_told() {
         harness.wait_for_event(1);
         let is_masked = was_told && rae;
         assert_eq!(harness.event().is_none(), is_masked, "{was_told} {rae}");
-        // Who has read the counter behind it knows.
+        // A host that has read the counter after the change knows of it.
         harness.wait_for_event(2);
         harness.data(&counter(true).encode());
         harness.data(&entries(false).encode());

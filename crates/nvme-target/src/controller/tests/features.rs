@@ -73,7 +73,7 @@ fn features_refuse_what_they_cannot_be() {
     assert_eq!(harness.set(Fid::HOST_IDENTIFIER, 1), sequence, "Connect has set it");
 }
 
-/// Of temperature sensors there is the composite one alone, so that all of them are that one. Method: all 16 values of
+/// The composite temperature sensor is the only one, so that all sensors are that one. Method: all 16 values of
 /// TMPSEL, for either threshold.
 #[test]
 fn a_threshold_for_all_temperature_sensors_is_the_composite_ones() {

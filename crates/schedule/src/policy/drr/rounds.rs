@@ -1,9 +1,10 @@
-//! Rounds: whoever waits gets a quantum in each, and sends when it has what its request costs.
+//! Rounds: each waiting flow gets a quantum in each, and sends when its deficit covers the cost of its
+//! request.
 //!
-//! - R1: what a flow has waited for is not lost, whatever its requests cost; a flow that does not wait
-//!   is given one quantum and no more. Unused quota is carried by `bucket.rs`.
-//! - R2: no round is walked through in which nobody could send: a flow that cannot pay waits for the
-//!   round in which it can. Small quotas and large requests cost no more than others.
+//! - R1: the deficit of a waiting flow is not lost, whatever its requests cost; a flow that does not
+//!   wait is given one quantum and no more. Unused quota is carried by `bucket.rs`.
+//! - R2: rounds in which no flow could send are skipped: a flow that cannot pay waits for the round in
+//!   which it can. Small quotas and large requests cost no more than others.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -12,15 +13,15 @@ use crate::FlowId;
 use crate::bucket::fine;
 use crate::parked::{Entry, Parked};
 
-/// What a flow may send, and what it waits to send, in fine parts.
+/// The deficit of a flow and the cost of its oldest request, in fine parts.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     deficit: i64,
     /// The round that `deficit` speaks of.
     round: u64,
-    /// What it gets in a round.
+    /// Its quantum in each round.
     quantum: i64,
-    /// What its oldest request costs.
+    /// The cost of its oldest request.
     cost: i64,
     /// Its entry's, if it waits.
     number: u32,
@@ -40,7 +41,7 @@ pub(super) struct Rounds {
 }
 
 impl Account {
-    /// What has come in since the last time; the deficit speaks of `round` from now on.
+    /// The quanta of the rounds since the last time; from now on the deficit is that of `round`.
     fn came(&mut self, round: u64) -> i64 {
         let passed = round.saturating_sub(self.round);
         self.round = round;
@@ -81,7 +82,7 @@ impl Rounds {
         }
         let account = &mut self.accounts[index];
         account.cost = fine(units);
-        // Without a quota it gets what nobody else wants, slowly.
+        // Without a quota it gets the capacity that no other flow wants, slowly.
         account.quantum = quantum.max(fine(1));
         account.join(self.round);
         account.waits = true;
@@ -147,7 +148,7 @@ impl Rounds {
         }
     }
 
-    /// R2: goes on to the next round in which somebody can pay.
+    /// R2: goes on to the next round in which a flow can pay.
     fn begin_round(&mut self) {
         let accounts = &self.accounts;
         let turn = self.parked.first_turn(|entry| is_live(accounts, entry));

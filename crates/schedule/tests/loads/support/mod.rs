@@ -54,13 +54,13 @@ enum Event {
     Change,
 }
 
-/// What a run reached.
+/// The counts that a run reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) at_once: u64,
     pub(crate) queued: u64,
     pub(crate) changes: u64,
-    /// How much of what is left by L1 to L5 was needed: near 1, and the tests are sharp.
+    /// The part of the allowance of L1 to L5 that was needed: near 1, and the tests are sharp.
     pub(crate) needed: [f64; 5],
 }
 
@@ -228,7 +228,7 @@ impl World {
         core.judges.iter_mut().for_each(|judge| judge.remove_flow(flow.0));
     }
 
-    /// Divides the device anew.
+    /// Divides the device again.
     fn divide(&mut self) {
         loop {
             let promises: Vec<Promise> =
@@ -327,7 +327,8 @@ impl World {
         }
     }
 
-    /// What waits in a core is judged as if it came now, in the order in which it came.
+    /// Judges the requests that wait in a core as if they came now, in the order in which they
+    /// came.
     fn judge_again(&mut self, core: usize) {
         let mut waiting = Vec::new();
         for (number, tenant) in self.tenants.iter_mut().filter(|(_, tenant)| tenant.core == core) {
