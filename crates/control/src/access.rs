@@ -1,4 +1,4 @@
-//!  The documents about restrictions: the hosts that may open a volume.
+//! The documents about restrictions: the hosts that may open a volume.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use utoipa::ToSchema;
 
 use crate::Volume;
 
-///  Conditions that a host must meet to open a volume, besides knowing its token. An empty list restricts
-///  nothing; of a list with elements the host must match one. For hosts that do not match, the volume does
-///  not exist.
+/// Conditions that a host must meet to open a volume, besides knowing its token. An empty list restricts
+/// nothing; of a list with elements the host must match one. For hosts that do not match, the volume does
+/// not exist.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restrictions {
@@ -28,7 +28,7 @@ pub struct Restrictions {
 }
 
 impl fmt::Display for Restrictions {
-    ///  Writes the hosts that may open the volume, in one line.
+    /// Writes the hosts that may open the volume, in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { hosts, networks, interfaces } = self;
         let lists = [("hosts", hosts), ("networks", networks), ("interfaces", interfaces)];
@@ -124,10 +124,10 @@ pub struct ChangeAuth {
 /// Longest time for which two tokens open a volume.
 pub const GRACE_SECONDS_MAX: u32 = 30 * 24 * 3600;
 
-///  The secrets that open a volume. Shown once: the server does not show them again.
+/// The secrets that open a volume. Shown once: the server does not show them again.
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Tokens {
-    ///  The secret with which a host authenticates itself (`nvme connect --dhchap-secret`).
+    /// The secret with which a host authenticates itself (`nvme connect --dhchap-secret`).
     #[schema(example = "DHHC-1:01:…:")]
     pub token: String,
     /// With this the server does, if the host asks (`--dhchap-ctrl-secret`).

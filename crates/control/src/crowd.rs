@@ -1,15 +1,15 @@
-//!  Admission of API connections, and eviction where more clients want to be connected than may be.
+//! Admission of API connections, and eviction where more clients want to be connected than may be.
 //!
-//!  - C1: a connection with a request of an authenticated caller under way stays, once the whole request has
-//!    come. Any other is idle: nothing was asked on it, or only a part has come, or only an open path was
-//!    asked for.
-//!  - C2: the idle connection that makes room is of the source that has most, and there the one that has been
-//!    idle for longest; it makes room only for a source that has fewer. A client that fills all places from
-//!    one source is therefore in its own way only.
-//!  - C3: while others wait, a connection that is idle for [`IDLE_TIMEOUT`] makes room for any of them. This
-//!    is also the time within which a head must come, and a body behind the head of an authenticated caller.
-//!  - C4: of the waiting connections, the one whose source has fewest places is served next. [`WAITING_MAX`]
-//!    wait; of more, the source that has most waiting makes room as in C2, or the newcomer is closed.
+//! - C1: a connection with a request of an authenticated caller under way stays, once the whole request has
+//!   come. Any other is idle: nothing was asked on it, or only a part has come, or only an open path was
+//!   asked for.
+//! - C2: the idle connection that makes room is of the source that has most, and there the one that has been
+//!   idle for longest; it makes room only for a source that has fewer. A client that fills all places from
+//!   one source is therefore in its own way only.
+//! - C3: while others wait, a connection that is idle for [`IDLE_TIMEOUT`] makes room for any of them. This
+//!   is also the time within which a head must come, and a body behind the head of an authenticated caller.
+//! - C4: of the waiting connections, the one whose source has fewest places is served next. [`WAITING_MAX`]
+//!   wait; of more, the source that has most waiting makes room as in C2, or the newcomer is closed.
 //!
 //! What is here only decides; `server.rs` does it.
 
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 /// Connections that wait, accepted and not served. Enough for each of many sources to be seen beside one that floods.
 pub(crate) const WAITING_MAX: usize = 64;
-///  Time that a connection may be idle while others wait, so that sent bytes can arrive.
+/// Time that a connection may be idle while others wait, so that sent bytes can arrive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection, as it is judged.
@@ -33,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) idle_since: Option<Instant>,
 }
 
-///  The next action of the server.
+/// The next action of the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
     /// Serve the one that waits at this index.
@@ -42,8 +42,8 @@ pub(crate) enum Step {
     End(usize),
 }
 
-///  Returns the next action; called again until there is none. `waiting` holds the sources of the waiting
-///  connections, oldest first.
+/// Returns the next action; called again until there is none. `waiting` holds the sources of the waiting
+/// connections, oldest first.
 pub(crate) fn next_step(
     places: &[Place],
     waiting: &[IpAddr],
@@ -51,7 +51,7 @@ pub(crate) fn next_step(
     now: Instant,
 ) -> Option<Step> {
     let count = |source: &IpAddr| places.iter().filter(|place| place.source == *source).count();
-    //  Of equals the first, which has waited longest.
+    // Of equals the first, which has waited longest.
     let (next, newcomer) = waiting.iter().enumerate().min_by_key(|(_, source)| count(source))?;
     if places.len() < places_max {
         return Some(Step::Serve(next));
@@ -63,8 +63,8 @@ pub(crate) fn next_step(
     who_makes_room(places, *newcomer).or_else(outstayed).map(Step::End)
 }
 
-///  Returns the index in `places` of the connection that makes room for one from `newcomer` because its
-///  source has more (C2).
+/// Returns the index in `places` of the connection that makes room for one from `newcomer` because its
+/// source has more (C2).
 pub(crate) fn who_makes_room(places: &[Place], newcomer: IpAddr) -> Option<usize> {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for place in places.iter().filter(|place| place.idle_since.is_some()) {
@@ -72,7 +72,7 @@ pub(crate) fn who_makes_room(places: &[Place], newcomer: IpAddr) -> Option<usize
     }
     let (crowd, most) = counts.iter().max_by_key(|(_, count)| **count)?;
     let own = places.iter().filter(|place| place.source == newcomer).count();
-    //  Taking turns would help no source.
+    // Taking turns would help no source.
     let is_fairer = own + 1 < *most || (own == 0 && *most > 1);
     let oldest = || longest_idle(places, |place| place.source == *crowd);
     if is_fairer { oldest().map(|(index, _)| index) } else { None }
@@ -84,7 +84,7 @@ fn longest_idle(places: &[Place], fits: impl Fn(&Place) -> bool) -> Option<(usiz
     idle.min_by_key(|(_, since)| *since)
 }
 
-///  Idle state of a connection; its server and its requests share it.
+/// Idle state of a connection; its server and its requests share it.
 #[derive(Clone)]
 pub(crate) struct Activity(Arc<Mutex<Option<Instant>>>);
 
@@ -94,15 +94,15 @@ impl Activity {
         Self(Arc::new(Mutex::new(Some(Instant::now()))))
     }
 
-    ///  Marks a request of an authenticated caller as under way until this is dropped. A connection has one
-    ///  at a time.
+    /// Marks a request of an authenticated caller as under way until this is dropped. A connection has one
+    /// at a time.
     pub(crate) fn begin(&self) -> UnderWay {
         self.set(None);
         UnderWay(self.clone())
     }
 
-    ///  Notes that an authenticated caller has sent the head of a request: idle from now on, until the rest
-    ///  has come.
+    /// Notes that an authenticated caller has sent the head of a request: idle from now on, until the rest
+    /// has come.
     pub(crate) fn renew(&self) {
         self.set(Some(Instant::now()));
     }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(next_step(&places, &[v4(9)], 6, late), None);
     }
 
-    ///  A connection that was displaced may not displace its successor.
+    /// A connection that was displaced may not displace its successor.
     #[test]
     fn equals_do_not_displace_each_other() {
         let start = Instant::now();

@@ -121,7 +121,7 @@ pub(crate) fn text(
     text.0
 }
 
-///  Usage and quotas of tenants: used on this host, allowed on all hosts. An unbounded quota has no sample.
+/// Usage and quotas of tenants: used on this host, allowed on all hosts. An unbounded quota has no sample.
 fn quotas(text: &mut Text, tenants: &[TenantQuota]) {
     let labels: Vec<Labels> =
         tenants.iter().map(|tenant| Labels::new(&[("tenant", &tenant.tenant)])).collect();
@@ -337,7 +337,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     flows(text, &windows, &stats.latency_bounds_us);
 }
 
-///  Counters and rates of devices, by core: the sum by `core` is the work of that core.
+/// Counters and rates of devices, by core: the sum by `core` is the work of that core.
 fn flows(text: &mut Text, windows: &[(Labels, &WindowStats)], bounds_us: &[u64]) {
     let help = ("farflash_device_requests_total", "counter", "Requests done.");
     text.each(help, windows, |window| window.flow.requests);

@@ -1,4 +1,4 @@
-//!  Names and sizes of volumes: their valid forms and bounds.
+//! Names and sizes of volumes: their valid forms and bounds.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//!  The answer of an encrypted API to a request without TLS: that the API is encrypted, and nothing else.
+//! The answer of an encrypted API to a request without TLS: that the API is encrypted, and nothing else.
 //!
 //! Clients that meet the alert of a TLS server in place of an answer say no more than that it makes no sense, and cannot
 //! know that nothing was done.
@@ -12,8 +12,8 @@ use axum::response::{IntoResponse, Response};
 use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
 
-///  Returns true if a connection that begins with `byte` is HTTP's: a method begins with a letter, and no
-///  record of TLS does.
+/// Returns true if a connection that begins with `byte` is HTTP's: a method begins with a letter, and no
+/// record of TLS does.
 pub(crate) fn is_http(byte: u8) -> bool {
     byte.is_ascii_alphabetic()
 }

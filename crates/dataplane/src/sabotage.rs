@@ -18,7 +18,7 @@ mutation_points::mutations! {
         /// A change of access holds before it is durable.
         AccessBeforeRecord,
         /// T5: hosts are not cut that are to be cut.
-        CutNobody,
+        CutNoHost,
         /// T5: hosts are not cut that no longer qualify.
         KeepUnqualified,
         /// The volumes that a start finds are bound by no allotment.

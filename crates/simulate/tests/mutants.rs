@@ -192,7 +192,7 @@ planes! {
     plane_start_forgets_restrictions: StartForgetsRestrictions under Control;
     plane_keep_old_access: KeepOldAccess under Control;
     plane_access_before_record: AccessBeforeRecord under Control;
-    plane_cut_no_host: CutNobody under Control;
+    plane_cut_no_host: CutNoHost under Control;
     plane_keep_unqualified: KeepUnqualified under Control;
     plane_start_unbound: StartUnbound under Control;
 }

@@ -1,4 +1,4 @@
-//!  Clients are answered while another client takes all the places that there are.
+//! Clients are answered while another client takes all the places that there are.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 const PLACES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-///  Places are few, and no client loses its place by the time alone.
+/// Places are few, and no client loses its place by the time alone.
 fn limits() -> Limits {
     let hour = Duration::from_secs(3600);
     Limits {
@@ -90,8 +90,8 @@ fn guarded() -> (Guard, String) {
     (Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() }, token.token)
 }
 
-///  C1. Method: the answer to an authenticated caller, on the only place, takes longer than a connection may
-///  be idle; others come, wait, and are answered when that caller has its answer.
+/// C1. Method: the answer to an authenticated caller, on the only place, takes longer than a connection may
+/// be idle; others come, wait, and are answered when that caller has its answer.
 #[test]
 fn a_request_of_an_authenticated_caller_is_not_cut_off() {
     let (guard, token) = guarded();
@@ -110,8 +110,8 @@ fn a_request_of_an_authenticated_caller_is_not_cut_off() {
     }
 }
 
-///  C1 and C3. Method: an authenticated caller has all places, each with half of a request's body; others are
-///  answered, one of them at the same address.
+/// C1 and C3. Method: an authenticated caller has all places, each with half of a request's body; others are
+/// answered, one of them at the same address.
 #[test]
 fn requests_that_do_not_come_keep_no_other_client_out() {
     let (guard, token) = guarded();

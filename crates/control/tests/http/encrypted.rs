@@ -1,5 +1,5 @@
-//!  The API over TLS: clients that trust its certificate are served, and unauthenticated ones hold nothing
-//!  up.
+//! The API over TLS: clients that trust its certificate are served, and unauthenticated ones hold nothing
+//! up.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -197,8 +197,8 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
 }
 
-///  No client is served without TLS. Method: HTTP as bytes, a change with its body among them, and a client
-///  that was given `http://`.
+/// No client is served without TLS. Method: HTTP as bytes, a change with its body among them, and a client
+/// that was given `http://`.
 #[test]
 fn who_asks_without_tls_is_told_so_and_nothing_is_done() {
     let directory = tempfile::tempdir().unwrap();
@@ -256,7 +256,7 @@ fn what_fails_within_the_handshake_was_asked_nothing() {
     hangs_up.join().unwrap();
 }
 
-///  Bytes sent behind the handshake may have arrived. Method: a server that takes a request and hangs up.
+/// Bytes sent behind the handshake may have arrived. Method: a server that takes a request and hangs up.
 #[test]
 fn what_fails_behind_the_handshake_may_have_been_done() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -270,7 +270,7 @@ fn what_fails_behind_the_handshake_may_have_been_done() {
     hangs_up.join().unwrap();
 }
 
-///  A client that sends nothing, or nonsense, is disconnected; others are served meanwhile.
+/// A client that sends nothing, or nonsense, is disconnected; others are served meanwhile.
 #[test]
 fn a_handshake_that_does_not_come_holds_no_other_client_up() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//!  The certificate is replaced while the API is in use: open connections go on, and new ones are shown the
-//!  new certificate.
+//! The certificate is replaced while the API is in use: open connections go on, and new ones are shown the
+//! new certificate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-///  A certificate authority.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     files: TempDir,
@@ -93,7 +93,7 @@ impl Keeping {
 struct Kept(StreamOwned<ClientConnection, TcpStream>);
 
 impl Kept {
-    ///  Returns true if a request is answered.
+    /// Returns true if a request is answered.
     fn ask(&mut self) -> bool {
         self.0.write_all(b"GET /healthz HTTP/1.1\r\nhost: api\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -136,8 +136,8 @@ fn an_open_connection_goes_on_and_a_session_is_not_resumed() {
     assert_eq!(open.shown(), certificate(before.path()));
     let mut again = client.connect(&api);
     assert!(again.ask());
-    //  Tickets given before are not taken any more: else a client that holds one would be shown no
-    //  certificate.
+    // Tickets given before are not taken any more: else a client that holds one would be shown no
+    // certificate.
     assert_eq!((again.kind(), again.shown()), (HandshakeKind::Full, certificate(after.path())));
     assert!(open.ask(), "also behind that");
 }
