@@ -407,7 +407,7 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     if guard.users.is_open() {
         tracing::warn!("the API is open: everybody who reaches it may do everything");
     } else if !guard.users.are_listed() && !api.ip().is_loopback() {
-        tracing::warn!("the API answers nobody on other hosts: name its users with --api-users");
+        tracing::warn!("the API answers no caller on other hosts: name its users with --api-users");
     }
     if guard.audit.is_none() && guard.users.are_listed() {
         tracing::warn!("what API users change is recorded nowhere: name a file with --audit-log");

@@ -113,7 +113,7 @@ fn a_file_that_is_no_result_is_refused() {
     }
 }
 
-/// Whether the tracer can be used or not, the figures come, and the report says which it was.
+/// With the tracer and without it the figures come, and the report says if it was used.
 #[test]
 fn figures_come_with_causes_or_with_the_reason_why_not() {
     let files = Files::new();
