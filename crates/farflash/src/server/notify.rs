@@ -1,4 +1,4 @@
-//! What a service manager is told, where one listens (`sd_notify(3)`).
+//! Notifications to a service manager, if one listens (`sd_notify(3)`).
 
 use std::borrow::Cow;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How the server is.
+/// The state of the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum State {
     /// It answers.
@@ -76,6 +76,6 @@ mod tests {
         let listener = UnixDatagram::bind_addr(&address).expect("bound");
         tell(format!("@{name}").as_bytes(), State::Stopping).expect("told");
         assert_eq!(heard(&listener), b"STOPPING=1");
-        tell(b"/no/such/socket", State::Ready).expect_err("nobody listens");
+        tell(b"/no/such/socket", State::Ready).expect_err("no process listens");
     }
 }
