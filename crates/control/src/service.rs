@@ -169,7 +169,7 @@ pub enum ServiceError {
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
-        /// The other host's answer.
+        /// The device's error.
         detail: String,
     },
     /// The server is starting or stopping, or the core in charge is gone.

@@ -104,8 +104,7 @@ pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Devices that volumes lie on, once for each: `file:PATH[,size=S][,flush=auto|always|never]`,
-    /// `mem:SIZE`, or a modelled
+    /// Devices that volumes lie on, once for each: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
     /// drive: `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`. Each takes a ceiling:
     /// `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`
     #[arg(long = "device", value_name = "DEVICE")]
