@@ -1,4 +1,4 @@
-//! The documents about who may open a volume.
+//! The documents about restrictions: the hosts that may open a volume.
 
 use std::fmt;
 
@@ -7,8 +7,9 @@ use utoipa::ToSchema;
 
 use crate::Volume;
 
-/// What a host must be to open a volume, besides knowing its token. A list that is empty restricts
-/// nothing; of one that is not, the host must match an element. To other hosts there is no such volume.
+/// Conditions that a host must meet to open a volume, besides knowing its token. An empty list restricts
+/// nothing; of a list with elements the host must match one. For hosts that do not match, the volume does
+/// not exist.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restrictions {
@@ -27,7 +28,7 @@ pub struct Restrictions {
 }
 
 impl fmt::Display for Restrictions {
-    /// Who may open the volume, in a line.
+    /// Writes the hosts that may open the volume, in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { hosts, networks, interfaces } = self;
         let lists = [("hosts", hosts), ("networks", networks), ("interfaces", interfaces)];
@@ -37,7 +38,7 @@ impl fmt::Display for Restrictions {
             .map(|(kind, list)| format!("{kind} {}", list.join(", ")))
             .collect();
         if shown.is_empty() {
-            return f.write_str("whoever knows its token");
+            return f.write_str("any host that knows its token");
         }
         f.write_str(&shown.join("; "))
     }
@@ -123,10 +124,10 @@ pub struct ChangeAuth {
 /// Longest time for which two tokens open a volume.
 pub const GRACE_SECONDS_MAX: u32 = 30 * 24 * 3600;
 
-/// What opens a volume. Shown once: the server does not tell again.
+/// The secrets that open a volume. Shown once: the server does not show them again.
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Tokens {
-    /// With this a host proves who it is (`nvme connect --dhchap-secret`).
+    /// The secret with which a host authenticates itself (`nvme connect --dhchap-secret`).
     #[schema(example = "DHHC-1:01:…:")]
     pub token: String,
     /// With this the server does, if the host asks (`--dhchap-ctrl-secret`).

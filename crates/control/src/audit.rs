@@ -1,10 +1,13 @@
-//! Who asked for which change, when, and what came of it: a file that is only appended to.
+//! The audit log: the caller, the time and the outcome of each requested change, in a file that is only
+//! appended to.
 //!
-//! - L1: a change has two lines: one before it is made, without which it is not, and one with what came
-//!   of it. Both are on the device before the answer is sent. Where there is no room for the second, the change is made, and may
-//!   have made what is shown once: it is answered all the same, and the answer says that it is not recorded. Reading needs none. Whoever is known leaves them,
-//!   also who may not ask for the change at all; but not a request whose body is too long or does not come, and not
-//!   who is put off because too many of his were refused (R1 of `refusals.rs`).
+//! - L1: a change has two lines. The first is written before the change is made; without it the change is
+//!   not made. The second has the outcome. Both are on the device before the answer is sent. Where there is
+//!   no room for the second, the change is made, and may have produced a secret that is shown once: the
+//!   request is answered all the same, and the answer says that it is not recorded. Reading needs no line.
+//!   Every authenticated caller leaves lines, also for a change that it may not ask for; not recorded are
+//!   requests whose body is too long or does not come, and those of a caller that is rate-limited because
+//!   too many of its changes were refused (R1 of `refusals.rs`).
 //! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
 //! - L3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
 //!   or method its beginning. It is plain ASCII, all else escaped: nothing that was sent ends a line, or moves the cursor of a
@@ -57,7 +60,7 @@ pub(crate) struct Line<'a> {
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) method: &'a str,
     pub(crate) path: &'a str,
-    /// What was sent; in the first line only.
+    /// The request as it was sent; in the first line only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<&'a Value>,
     /// Changes of this caller that were refused without a line since his last one, if there were any.
@@ -65,7 +68,7 @@ pub(crate) struct Line<'a> {
     pub(crate) left_out: Option<u64>,
     /// The HTTP status that was answered; nothing before that.
     pub(crate) status: Option<u16>,
-    /// What came of a deed; in its second line only.
+    /// The outcome of a deed; in its second line only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<&'a str>,
 }
@@ -268,7 +271,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether the last of a file's `len` bytes ends no line.
+/// Returns true if the last of a file's `len` bytes is no end of a line.
 fn ends_within_a_line(file: &File, len: u64) -> io::Result<bool> {
     let mut last = [b'\n'];
     if let Some(at) = len.checked_sub(1) {

@@ -1,4 +1,4 @@
-//! Says that an answer is awaited, to whoever would take silence for a fault.
+//! Tells the user that an answer is still awaited, so that silence is not taken for a fault.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Once};

@@ -1,8 +1,8 @@
-//! Who asks, and what that one may.
+//! The caller of a request, and the requests that it may make.
 //!
-//! - U1: a token is kept as its SHA-256 only. Tokens have 256 random bits, so that nobody finds one by
-//!   trying, and none needs a slow hash.
-//! - U2: to a tenant, a volume of somebody else is one that does not exist.
+//! - U1: a token is kept as its SHA-256 only. Tokens have 256 random bits: they cannot be found by trying,
+//!   and need no slow hash.
+//! - U2: to a tenant, a volume of another owner is one that does not exist.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -21,7 +21,7 @@ use crate::hex::{hex, unhex};
 use crate::name::VolumeName;
 use crate::problem::{Problem, ProblemCode};
 
-/// How a token begins, so that it is recognised where it should not be.
+/// The first characters of each token, by which it is recognised where it should not be.
 const TOKEN_PREFIX: &str = "ffk_";
 /// Random bytes of a token.
 const TOKEN_BYTES: usize = 32;
@@ -29,18 +29,18 @@ const TOKEN_BYTES: usize = 32;
 /// May do everything on its host anyway.
 const ROOT: u32 = 0;
 
-/// What a reader may ask for, besides what everybody may.
+/// Paths that a reader may ask for, besides the open ones.
 const READER_PATHS: [&str; 2] = ["/metrics", "/v1/stats"];
 
-/// What a tenant may have. What is not said is not bounded, but for rates: without a figure a tenant
-/// can be promised none.
+/// Limits of a tenant. A limit that is not given is unbounded, but for rates: a tenant without a figure can
+/// be promised none.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Quota {
     /// Volumes.
     pub volumes: Option<u64>,
     /// Their sizes, as hosts see them, all together.
     pub provisioned_bytes: Option<u64>,
-    /// What they hold of devices, all together, on all hosts.
+    /// Bytes allocated on devices, all together, on all hosts.
     pub allocated_bytes: Option<u64>,
     /// Weights of their shares, all together.
     pub share: Option<u32>,
@@ -50,16 +50,16 @@ pub struct Quota {
     pub writes_per_second: u64,
 }
 
-/// Somebody who has volumes of his own.
+/// An owner of volumes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tenant {
     /// The name, of the same form as a volume's.
     pub name: String,
-    /// What it may have.
+    /// The limits of the tenant.
     pub quota: Quota,
 }
 
-/// Who asks.
+/// The sender of a request, as far as it is authenticated.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Caller {
     /// May do everything.
@@ -80,8 +80,8 @@ impl Caller {
         }
     }
 
-    /// Whether this one may send such a request at all. A reader gets figures, and nothing else: what is
-    /// not named here is refused, whatever is added later.
+    /// Returns true if this caller may send such a request at all. A reader gets figures, and nothing else:
+    /// a path that is not named here is refused, also if it is added later.
     pub(crate) fn may_ask(&self, method: &Method, path: &str) -> bool {
         match self {
             Self::Operator(_) | Self::Tenant(_) => true,
@@ -91,7 +91,7 @@ impl Caller {
         }
     }
 
-    /// Whether a volume of `owner` is there for this one (U2).
+    /// Returns true if a volume of `owner` exists for this caller (U2).
     #[must_use]
     pub fn may_use(&self, owner: Option<&str>) -> bool {
         match self {
@@ -108,15 +108,15 @@ pub enum UsersError {
     /// It is no TOML, or not of the form.
     #[error(transparent)]
     Toml(#[from] TomlMistake),
-    /// There is nobody on it.
-    #[error("it names nobody, so that the API would answer nobody")]
-    Nobody,
+    /// The list has no users.
+    #[error("it names no user, so that the API would answer no caller")]
+    NoUsers,
     /// A user whose hash or name makes no sense.
     #[error("user `{name}`: {what}")]
     User {
         /// The user.
         name: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -126,15 +126,15 @@ struct User {
     caller: Caller,
 }
 
-/// Who may ask anything. Clones are the same, also when others take their place.
+/// The users of the API. Clones share the list, also after it was replaced.
 #[derive(Clone)]
 pub struct Users(Arc<RwLock<Known>>);
 
-/// Who is known.
+/// The way in which callers are authenticated.
 enum Known {
-    /// Nobody, and everybody may ask everything.
+    /// Callers are not authenticated, and every caller may ask everything.
     Anybody,
-    /// By the kernel, on this host: root and this user, who may ask everything.
+    /// By the kernel, on this host: root and this user may ask everything.
     Owner { uid: u32 },
     /// By their tokens.
     Listed(Vec<User>),
@@ -149,7 +149,7 @@ impl Known {
     }
 }
 
-/// What is another in a list of users than it was, by the names of these.
+/// Differences between two lists of users, by the users' names.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct UserChanges {
     /// Users that were not there.
@@ -165,7 +165,7 @@ pub struct UserChanges {
 }
 
 impl UserChanges {
-    /// Whether nothing is another.
+    /// Returns true if there is no difference.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
@@ -222,7 +222,8 @@ impl Users {
         Self(Arc::new(RwLock::new(known)))
     }
 
-    /// From now on those of `others` may ask, and nobody else. `others` become those who might before.
+    /// Replaces the list: from now on the users of `others` may ask, and no other caller. `others` becomes
+    /// the former list.
     pub fn replace(&self, others: &Self) {
         std::mem::swap(&mut *self.known_mut(), &mut *others.known_mut());
     }
@@ -273,12 +274,12 @@ impl Users {
             add(&mut users, &entry.name, &entry.token_sha256, caller)?;
         }
         if users.is_empty() {
-            return Err(UsersError::Nobody);
+            return Err(UsersError::NoUsers);
         }
         Ok(Self::new(Known::Listed(users)))
     }
 
-    /// What is another in `others`.
+    /// Returns the differences from this list to `others`.
     #[must_use]
     pub fn changes_to(&self, others: &Self) -> UserChanges {
         let (old, new) = (self.known(), others.known());
@@ -315,24 +316,25 @@ impl Users {
         self.known().listed().iter().filter_map(tenant).collect()
     }
 
-    /// Whether everybody may ask everything.
+    /// Returns true if every caller may ask everything.
     #[must_use]
     pub fn is_open(&self) -> bool {
         matches!(*self.known(), Known::Anybody)
     }
 
-    /// Whether they are known by their tokens.
+    /// Returns true if callers are authenticated by their tokens.
     #[must_use]
     pub fn are_listed(&self) -> bool {
         matches!(*self.known(), Known::Listed(_))
     }
 
-    /// Whether they are known by whose sockets theirs are.
+    /// Returns true if callers are authenticated by the owners of their sockets.
     pub(crate) fn are_owners(&self) -> bool {
         matches!(*self.known(), Known::Owner { .. })
     }
 
-    /// Who sent this value of the header `Authorization` over a connection of the user `owner`, if that is on this host.
+    /// Returns the sender of this value of the header `Authorization`, over a connection of the user
+    /// `owner`, if that is on this host.
     pub(crate) fn identify(
         &self,
         authorization: Option<&str>,
@@ -355,7 +357,7 @@ impl Users {
         let known = users.iter().fold(None, |known, user| {
             if bool::from(user.token_sha256.ct_eq(&hash)) { Some(user) } else { known }
         });
-        let known = known.ok_or_else(|| unauthenticated("nobody has this token"))?;
+        let known = known.ok_or_else(|| unauthenticated("no user has this token"))?;
         Ok(known.caller.clone())
     }
 }
@@ -370,17 +372,17 @@ fn by_name<'a>(users: &'a [User], name: &str) -> Option<&'a User> {
     users.iter().find(|user| user.caller.name() == name)
 }
 
-/// Refuses a request where nobody is known but the server's owner.
+/// Refuses a request where only the server's owner may ask.
 fn not_the_owner(uid: u32) -> Problem {
     let detail = format!(
-        "this API has no list of users: it answers root and the user {uid}, as whom the server runs, from their own host alone"
+        "this API has no list of users: it answers root and the user {uid}, which the server runs as, from their own host alone"
     );
     let hint = "ask there as one of these, or give the server a list with --api-users, or --api-open \
                 where everybody who reaches it may do everything";
     Problem::new(ProblemCode::Unauthenticated, &detail, hint)
 }
 
-/// Refuses a request that says twice who sends it.
+/// Refuses a request that names its sender twice.
 pub(crate) fn two_credentials() -> Problem {
     unauthenticated("the header `Authorization` is there more than once")
 }
@@ -421,7 +423,7 @@ fn hash(token: &str) -> [u8; 32] {
 
 /// A token for the API, and what a list of users says of it.
 pub struct ApiToken {
-    /// For the one who is to have it.
+    /// The token itself, for the new user.
     pub token: String,
     /// For the list.
     pub token_sha256: String,
@@ -448,7 +450,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         // Put there before any handler runs.
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| unauthenticated("nobody asks"))
+        parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .ok_or_else(|| unauthenticated("the request has no caller"))
     }
 }
 
@@ -458,7 +464,7 @@ pub(crate) fn forbidden() -> Problem {
     Problem::new(ProblemCode::Forbidden, "this is not for readers", hint)
 }
 
-/// A caller who may see figures of all volumes.
+/// A caller that may see figures of all volumes.
 pub(crate) struct Observer;
 
 impl<S: Send + Sync> FromRequestParts<S> for Observer {
@@ -472,7 +478,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Observer {
     }
 }
 
-/// A caller who may do everything.
+/// A caller that may do everything.
 pub(crate) struct Operator;
 
 impl<S: Send + Sync> FromRequestParts<S> for Operator {
@@ -571,11 +577,11 @@ mod tests {
         assert!(error.starts_with("line 12: `volumes`: "), "{error}");
     }
 
-    /// An editor that has emptied the file, and not written it yet, shuts nobody out.
+    /// An editor that has emptied the file, and not written it yet, locks no user out.
     #[test]
-    fn a_list_of_nobody_is_refused() {
-        for text in ["", "# nobody yet\n", "operator = []\n"] {
-            assert!(matches!(Users::from_toml(text), Err(UsersError::Nobody)), "{text}");
+    fn a_list_without_users_is_refused() {
+        for text in ["", "# no user yet\n", "operator = []\n"] {
+            assert!(matches!(Users::from_toml(text), Err(UsersError::NoUsers)), "{text}");
         }
     }
 }

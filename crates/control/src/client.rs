@@ -35,25 +35,25 @@ pub enum ApiError {
     /// The address is none.
     #[error(transparent)]
     BadUrl(#[from] BadApiUrl),
-    /// Whom to take for the server cannot be found out.
+    /// The TLS trust roots could not be loaded.
     #[error("the certificates to trust cannot be read: {0}")]
     Trust(TlsError),
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("the API at {url} cannot be reached: {reason}")]
     Unreachable {
         /// The API's address.
         url: String,
-        /// What the system said.
+        /// The system's error text.
         reason: String,
-        /// Whether the request may have got there, and have had its effect.
+        /// True if the request may have got there, and have had its effect.
         sent: bool,
     },
-    /// Who answers there cannot show that it is the server. It was asked nothing.
+    /// The server that answers there has no certificate that this client trusts. No request was sent.
     #[error("the API at {url} is not trusted by its certificate: {reason}")]
     Untrusted {
         /// The API's address.
         url: String,
-        /// What is wrong with the certificate, or with those that vouch for it.
+        /// The fault of the certificate, or of those that vouch for it.
         reason: String,
     },
     /// The answer is about another volume than the question.
@@ -64,7 +64,7 @@ pub enum ApiError {
         /// The volume that the answer is about.
         volume: String,
     },
-    /// Somebody answers, but not a farflash server.
+    /// A server answers that is no farflash server.
     #[error("what answers at {url} is no farflash API (HTTP status {status})")]
     NotAnApi {
         /// The API's address.
@@ -78,8 +78,8 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// Whether a change that failed like this may have been made all the same. Look before it is asked
-    /// for again.
+    /// Returns true if a change that failed like this may have been made all the same. Check before you ask
+    /// for it again.
     #[must_use]
     pub fn may_have_been_done(&self) -> bool {
         match self {
@@ -107,7 +107,7 @@ impl ApiError {
         }
     }
 
-    /// What to do about it.
+    /// Advice for the user.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -120,7 +120,7 @@ impl ApiError {
                 "name a file of certificates in PEM with --api-ca (or FARFLASH_API_CA)".to_owned()
             }
             Self::Untrusted { .. } => {
-                "name the server's certificate (or that of who vouches for it) with --api-ca (or \
+                "name the server's certificate (or that of its authority) with --api-ca (or \
                  FARFLASH_API_CA), and the server as the certificate does; one that is wrong itself is \
                  replaced where the server runs"
                     .to_owned()
@@ -131,7 +131,7 @@ impl ApiError {
             }
             Self::Unreachable { url, .. } if url.starts_with("https:") => {
                 "see that a server answers there with `--api-tls`, and name its certificate (or \
-                 that of who vouches for it) with --api-ca; one without is asked by http://…"
+                 that of its authority) with --api-ca; one without is asked by http://…"
                     .to_owned()
             }
             Self::Unreachable { .. } => {
@@ -156,9 +156,9 @@ impl ApiError {
 pub struct Awaiting {
     /// The API that was asked.
     pub url: String,
-    /// How long it is waited for from the beginning.
+    /// Time limit from the beginning of the request.
     pub limit: Duration,
-    /// Whether something was to be changed, which may come true whoever waits.
+    /// True for a change, which may be made even if the client stops waiting.
     pub is_change: bool,
 }
 
@@ -172,8 +172,8 @@ pub struct ApiClient {
 }
 
 impl ApiClient {
-    /// A client for the API at `url`, such as `http://127.0.0.1:7420` or `https://flash-1:7420`, of whom
-    /// those certificates are trusted that this machine trusts. Nothing is sent yet.
+    /// A client for the API at `url`, such as `http://127.0.0.1:7420` or `https://flash-1:7420`. It trusts
+    /// the certificates that this machine trusts. Nothing is sent yet.
     pub fn new(url: &str) -> Result<Self, ApiError> {
         Self::trusting(url, None)
     }
@@ -222,8 +222,8 @@ impl ApiClient {
         self
     }
 
-    /// How many answers so far are missing in the server's audit log, which has what was asked: their header
-    /// `Farflash-Audit` says `incomplete`. What they say is true all the same.
+    /// Number of answers so far that are missing in the server's audit log, which has their requests: their
+    /// header `Farflash-Audit` says `incomplete`. Their content is true all the same.
     #[must_use]
     pub fn incomplete_records(&self) -> u64 {
         self.incomplete_records.load(Ordering::Relaxed)
@@ -280,7 +280,7 @@ impl ApiClient {
         self.document(call.send(encode(request)))
     }
 
-    /// Changes who may open a volume.
+    /// Changes the hosts that may open a volume.
     pub fn restrict(&self, volume: &str, request: &ChangeRestrictions) -> Result<Volume, ApiError> {
         let path = format!("{}/restrictions", self.volume_path(volume));
         let call = self.known(self.agent.patch(path)).header("content-type", JSON);
@@ -338,7 +338,7 @@ impl ApiClient {
         self.answer(self.known(self.agent.delete(path)).call(), ANSWER_BYTES_MAX).map(drop)
     }
 
-    /// How far the last scrub of a device is.
+    /// Returns the progress of a device's last scrub.
     pub fn scrub(&self, device: &str) -> Result<Scrub, ApiError> {
         self.document(self.known(self.agent.get(self.scrub_path(device))).call())
     }
@@ -359,7 +359,7 @@ impl ApiClient {
         format!("{}/scrub", self.encoded("/v1/devices/", device))
     }
 
-    /// What volumes and devices do.
+    /// Returns the activity of volumes and devices.
     pub fn stats(&self) -> Result<Stats, ApiError> {
         self.all(self.known(self.agent.get(self.path("/v1/stats"))).call())
     }
@@ -458,12 +458,12 @@ fn encode(document: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(document).expect("documents of numbers and strings always encode")
 }
 
-/// Whether the server's certificate was not believed.
+/// Returns true if the server's certificate was not trusted.
 fn is_untrusted(error: &ureq::Error) -> bool {
     matches!(of_tls(error), Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// What TLS says of it.
+/// The error of TLS that caused this one.
 fn of_tls(error: &ureq::Error) -> Option<&rustls::Error> {
     let ureq::Error::Io(error) = error else { return None };
     error.get_ref().and_then(|error| error.downcast_ref())

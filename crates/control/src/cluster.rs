@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{Portal, Volume};
 
-/// Whether a volume can be opened.
+/// The state of a volume: if hosts can open it, and if not, why.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeState {
@@ -20,7 +20,7 @@ pub enum VolumeState {
     Unreachable,
 }
 
-/// Whether a host takes part.
+/// The state of a host within the service.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HostState {
@@ -37,21 +37,21 @@ pub struct Host {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// Whether it takes part.
+    /// The state of the host.
     pub state: HostState,
-    /// Whether it is the one that answers.
+    /// True for the host that answers this request.
     pub is_this: bool,
     /// The release that it runs, if it is online.
     pub version: Option<String>,
-    /// Where its API is, if it is online.
+    /// The address of its API, if it is online.
     #[schema(value_type = Option<String>, example = "192.0.2.7:7420")]
     pub api: Option<SocketAddr>,
-    /// Where it answers NVMe discovery apart from its portals, if it does.
+    /// The address at which it answers NVMe discovery apart from its portals, if it does.
     #[schema(value_type = Option<String>, example = "192.0.2.7:8009")]
     pub discovery: Option<SocketAddr>,
-    /// What it shares with other hosts and may fail with them.
+    /// Failure domains that it shares with other hosts, such as a rack.
     pub labels: BTreeMap<String, String>,
-    /// After how many seconds without the directory it stops to serve, if it ever does.
+    /// Seconds without the directory after which it stops serving, if it ever does.
     #[serde(default)]
     pub fence_after_seconds: Option<u64>,
     /// Its data cores.
@@ -69,35 +69,36 @@ pub struct HostDevice {
     pub id: Uuid,
     /// Its name at the host.
     pub name: String,
-    /// What its maker calls it, if it is a drive that says so.
+    /// The maker's name for it, if it is a drive that reports one.
     pub model: Option<String>,
     /// Its serial number, if it is a drive that says so.
     pub serial: Option<String>,
-    /// Whether it works, `good`, `degraded` or `failed`, if its host is online and serves it.
+    /// Its health, `good`, `degraded` or `failed`, if its host is online and serves it.
     pub health: Option<String>,
 }
 
-/// Who answers, and whether it serves the device that was asked about.
+/// The host that answers, and if it serves the requested device.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Serving {
     /// The id of the host that answers: the same after a restart.
     pub host: Uuid,
-    /// Whether it serves the device.
+    /// True if it serves the device.
     pub serves: bool,
 }
 
-/// How hosts agree.
+/// The state of the directory, as a host sees it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DirectoryStatus {
-    /// Where the directory is; nowhere, if the host is a service by itself.
+    /// The address of the directory; absent if the host is a service by itself.
     pub address: Option<String>,
     /// Why it cannot be asked now, if it cannot. Changes are refused meanwhile, and what is told of
     /// other hosts is what was last known.
     pub cut_off: Option<String>,
-    /// After how many seconds without the directory the host stops to serve, if it ever does.
+    /// Seconds without the directory after which the host stops serving, if it ever does.
     #[serde(default)]
     pub fence_after_seconds: Option<u64>,
-    /// Whether it has: no volume is served until the directory says again that its devices are its own.
+    /// True if it has stopped: no volume is served until the directory confirms again that its devices are
+    /// its own.
     #[serde(default)]
     pub is_fenced: bool,
 }
@@ -107,7 +108,7 @@ pub struct DirectoryStatus {
 pub struct HostList {
     /// The hosts.
     pub hosts: Vec<Host>,
-    /// How they agree.
+    /// The state of the directory.
     pub directory: DirectoryStatus,
 }
 
@@ -124,7 +125,7 @@ pub struct OtherHost {
     pub api_certificate: Option<String>,
 }
 
-/// Where what a request is about is to be found.
+/// The host at which the subject of a request is found.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Location {
     /// Here; or nowhere, which is said here.
@@ -133,7 +134,7 @@ pub enum Location {
     There {
         /// The host.
         host: OtherHost,
-        /// What is known of the volume here, if the request is about one.
+        /// The known state of the volume, if the request is about one.
         known: Option<Box<Volume>>,
     },
     /// At a host that is gone.

@@ -1,4 +1,4 @@
-//! Whether a request that failed was ever begun: a connection, TLS included, comes before it.
+//! Tells if a failed request was ever sent: a connection, TLS included, comes before it.
 
 use ureq::unversioned::transport::{ConnectionDetails, Connector, DefaultConnector, Transport};
 use ureq::{Error, Timeout};

@@ -1,13 +1,15 @@
-//! Who is served and who makes room when more want to be connected than may be.
+//! Admission of API connections, and eviction where more clients want to be connected than may be.
 //!
-//! - C1: a connection on which somebody who is known has a request under way stays, once all of the request has come. Any
-//!   other is idle: nothing, or nothing yet, or only a part, or only what everybody may ask was asked on it.
-//! - C2: of the idle ones the source that has most makes room, with the one that has been idle for longest; for one of
-//!   a source that has fewer. So who fills all places from one source is in his own way, and in nobody else's.
-//! - C3: while others wait, who is idle for [`IDLE_TIMEOUT`] makes room for any of them. So long may a head take to come, and a
-//!   body behind the head of somebody who is known.
-//! - C4: of those who wait, the one whose source has fewest places is served next. [`WAITING_MAX`] wait; of more, the
-//!   source that has most waiting makes room as in C2, or who comes is sent away.
+//! - C1: a connection with a request of an authenticated caller under way stays, once the whole request has
+//!   come. Any other is idle: nothing was asked on it, or only a part has come, or only an open path was
+//!   asked for.
+//! - C2: the idle connection that makes room is of the source that has most, and there the one that has been
+//!   idle for longest; it makes room only for a source that has fewer. A client that fills all places from
+//!   one source is therefore in its own way only.
+//! - C3: while others wait, a connection that is idle for [`IDLE_TIMEOUT`] makes room for any of them. This
+//!   is also the time within which a head must come, and a body behind the head of an authenticated caller.
+//! - C4: of the waiting connections, the one whose source has fewest places is served next. [`WAITING_MAX`]
+//!   wait; of more, the source that has most waiting makes room as in C2, or the newcomer is closed.
 //!
 //! What is here only decides; `server.rs` does it.
 
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 
 /// Connections that wait, accepted and not served. Enough for each of many sources to be seen beside one that floods.
 pub(crate) const WAITING_MAX: usize = 64;
-/// How long a connection may be idle while others wait: time for what has been sent to come.
+/// Time that a connection may be idle while others wait, so that sent bytes can arrive.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection, as it is judged.
@@ -31,7 +33,7 @@ pub(crate) struct Place {
     pub(crate) idle_since: Option<Instant>,
 }
 
-/// What is to be done.
+/// The next action of the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Step {
     /// Serve the one that waits at this index.
@@ -40,7 +42,8 @@ pub(crate) enum Step {
     End(usize),
 }
 
-/// What is to be done next; asked again until it is nothing. Those that wait are told by their sources, oldest first.
+/// Returns the next action; called again until there is none. `waiting` holds the sources of the waiting
+/// connections, oldest first.
 pub(crate) fn next_step(
     places: &[Place],
     waiting: &[IpAddr],
@@ -48,7 +51,7 @@ pub(crate) fn next_step(
     now: Instant,
 ) -> Option<Step> {
     let count = |source: &IpAddr| places.iter().filter(|place| place.source == *source).count();
-    // Of equals the first, who has waited longest.
+    // Of equals the first, which has waited longest.
     let (next, newcomer) = waiting.iter().enumerate().min_by_key(|(_, source)| count(source))?;
     if places.len() < places_max {
         return Some(Step::Serve(next));
@@ -60,7 +63,8 @@ pub(crate) fn next_step(
     who_makes_room(places, *newcomer).or_else(outstayed).map(Step::End)
 }
 
-/// Which of `places` makes room for one from `newcomer` because its source has more (C2).
+/// Returns the index in `places` of the connection that makes room for one from `newcomer` because its
+/// source has more (C2).
 pub(crate) fn who_makes_room(places: &[Place], newcomer: IpAddr) -> Option<usize> {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for place in places.iter().filter(|place| place.idle_since.is_some()) {
@@ -68,7 +72,7 @@ pub(crate) fn who_makes_room(places: &[Place], newcomer: IpAddr) -> Option<usize
     }
     let (crowd, most) = counts.iter().max_by_key(|(_, count)| **count)?;
     let own = places.iter().filter(|place| place.source == newcomer).count();
-    // Taking turns would help nobody.
+    // Taking turns would help no source.
     let is_fairer = own + 1 < *most || (own == 0 && *most > 1);
     let oldest = || longest_idle(places, |place| place.source == *crowd);
     if is_fairer { oldest().map(|(index, _)| index) } else { None }
@@ -80,7 +84,7 @@ fn longest_idle(places: &[Place], fits: impl Fn(&Place) -> bool) -> Option<(usiz
     idle.min_by_key(|(_, since)| *since)
 }
 
-/// Whether a connection is idle; its server and its requests share it.
+/// Idle state of a connection; its server and its requests share it.
 #[derive(Clone)]
 pub(crate) struct Activity(Arc<Mutex<Option<Instant>>>);
 
@@ -90,13 +94,15 @@ impl Activity {
         Self(Arc::new(Mutex::new(Some(Instant::now()))))
     }
 
-    /// Somebody who is known has a request under way until this is dropped. A connection has one at a time.
+    /// Marks a request of an authenticated caller as under way until this is dropped. A connection has one
+    /// at a time.
     pub(crate) fn begin(&self) -> UnderWay {
         self.set(None);
         UnderWay(self.clone())
     }
 
-    /// Somebody who is known has sent the head of a request: idle from now on, until the rest has come.
+    /// Notes that an authenticated caller has sent the head of a request: idle from now on, until the rest
+    /// has come.
     pub(crate) fn renew(&self) {
         self.set(Some(Instant::now()));
     }
@@ -145,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_somebody_known_stays() {
+    fn a_request_of_an_authenticated_caller_stays() {
         let mut places = idle(Instant::now(), &[1, 1, 1, 1, 2, 2]);
         places[0].idle_since = None;
         assert_eq!(who_makes_room(&places, v4(9)), Some(1));
@@ -155,7 +161,7 @@ mod tests {
         assert_eq!(next_step(&places, &[v4(9)], 6, late), None);
     }
 
-    /// Whom somebody displaced may not displace him in turn.
+    /// A connection that was displaced may not displace its successor.
     #[test]
     fn equals_do_not_displace_each_other() {
         let start = Instant::now();
@@ -172,7 +178,7 @@ mod tests {
         let waiting = [v4(1), v4(2), v4(3), v4(3)];
         assert_eq!(next_step(&places, &waiting, 4, start), Some(Step::Serve(2)));
         assert_eq!(next_step(&places, &waiting, 3, start), Some(Step::End(0)));
-        assert_eq!(next_step(&places, &[], 3, start), None, "nobody waits");
+        assert_eq!(next_step(&places, &[], 3, start), None, "no connection waits");
     }
 
     /// One source alone: each has its time, and no more while others wait.

@@ -1,10 +1,11 @@
-//! What the operator of this machine does past the API, by a signal or on the command line, as the audit log has it.
+//! Actions of this machine's operator past the API, by a signal or on the command line, as the audit log has
+//! them.
 
 use serde_json::Value;
 
 use crate::audit::{Audit, Line, beginning, now_unix_ms, shown, shown_text};
 
-/// The role of who needs no token, being on the machine.
+/// The role of an operator that needs no token, being on the machine.
 const ROLE: &str = "machine";
 
 /// Something that is done past the API.
@@ -12,11 +13,11 @@ const ROLE: &str = "machine";
 pub struct Deed {
     /// By which signal or command.
     pub by: &'static str,
-    /// What is done, as a method is written.
+    /// The action, as a method is written.
     pub what: &'static str,
     /// To what.
     pub to: String,
-    /// What it changes, as far as that is known before; null for nothing. No tokens.
+    /// The change, as far as it is known before; null for none. No tokens.
     pub change: Value,
 }
 

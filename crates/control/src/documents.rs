@@ -33,10 +33,10 @@ pub struct CreateVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(example = "rack=r1")]
     pub on: Option<String>,
-    /// What it is promised of its device; by default a share of 100.
+    /// The service level that it is promised by its device; by default a share of 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
-    /// Who may open it, besides knowing its token; by default any host.
+    /// Conditions that hosts must meet to open it, besides knowing its token; by default none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restrictions: Option<Restrictions>,
     /// Bytes of metadata that each block of 4096 has beside its data, for life; by default none. Hosts transfer it
@@ -83,7 +83,7 @@ pub struct ChangeVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>, minimum = 4096, maximum = 9223372036854775808u64, multiple_of = 4096)]
     pub size_bytes: Option<VolumeSize>,
-    /// What it is to be promised.
+    /// The new service level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo: Option<Slo>,
     /// With a smaller size: data may be lost, and hosts have the volume open. Without this a volume that holds data, or that a
@@ -131,20 +131,20 @@ pub struct Volume {
     pub sector_bytes: SectorBytes,
     /// Bytes of the device that it holds.
     pub allocated_bytes: u64,
-    /// Where hosts connect to, as `ip:port`.
+    /// The address to which hosts connect, as `ip:port`.
     #[schema(value_type = String, example = "192.0.2.7:4420")]
     pub address: SocketAddr,
     /// The portal that serves it.
     pub portal: Portal,
     /// The device that holds it.
     pub device: String,
-    /// What is known of that device.
+    /// The known properties of that device.
     #[serde(default)]
     pub drive: Drive,
-    /// What it is promised of its device.
+    /// The service level that its device promises it.
     #[serde(default)]
     pub slo: Slo,
-    /// Who may open it, besides knowing its token.
+    /// Conditions that hosts must meet to open it, besides knowing its token.
     #[serde(default)]
     pub restrictions: Restrictions,
     /// Clients that may open it by NBD.
@@ -159,7 +159,8 @@ pub struct Volume {
     /// The commands with which a Linux host connects it by iSCSI; none if the server does not serve iSCSI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iscsi_connect: Option<String>,
-    /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: nobody comes by them until it has.
+    /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: no host
+    /// gets in by them until they exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent_interfaces: Vec<String>,
     /// Until when a token that was replaced still opens it, if one does: in seconds since 1970 UTC, by its host's clock.
@@ -174,46 +175,47 @@ pub struct Volume {
     /// The command with which a Linux host connects it. Where it has to authenticate, a comment at the end says where the
     /// command reads the volume's token; there is none among its arguments, which every user of a machine can read.
     pub connect: String,
-    /// Whether it can be opened.
+    /// The state of the volume.
     #[serde(default)]
     pub state: VolumeState,
-    /// What keeps hosts from opening it, if something does.
+    /// The reason why hosts cannot open it, if there is one.
     #[serde(default)]
     pub trouble: Option<String>,
     /// The name of the host that serves it.
     #[serde(default)]
     pub host: String,
-    /// What its host shares with other hosts and may fail with them, such as the rack.
+    /// Failure domains that its host shares with other hosts, such as the rack.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What a smaller size cut off, in the answer to the change that made it so, and nowhere else.
+    /// Data that a smaller size cut off, only in the answer to the change that made the volume smaller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_off: Option<CutOff>,
 }
 
-/// What was written behind the end that a volume has been given, and is gone.
+/// Data that was written behind the new end of a volume, and is gone.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct CutOff {
-    /// How much it was.
+    /// Bytes that were cut off.
     pub bytes: u64,
-    /// Whether it may have been more, and was not counted to the end: not all of a large map is looked at, nor what cannot be
-    /// read of it.
+    /// True if there may have been more, because they were not counted to the end: not all of a large map is
+    /// examined, nor the parts of it that cannot be read.
     pub at_least: bool,
 }
 
-/// What is known of a volume's device.
+/// The known properties of a volume's device.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Drive {
     /// Its id, which it carries.
     #[serde(default)]
     pub id: Uuid,
-    /// What its maker calls it, if it is a drive that says so.
+    /// The maker's name for it, if it is a drive that reports one.
     #[serde(default)]
     pub model: Option<String>,
     /// Its serial number, if it is a drive that says so.
     #[serde(default)]
     pub serial: Option<String>,
-    /// Whether it works: `good`, `degraded` or `failed`, as of the last ten seconds; nothing while its host is gone.
+    /// Its health: `good`, `degraded` or `failed`, as of the last ten seconds; absent while its host is
+    /// gone.
     #[serde(default)]
     pub health: Option<String>,
 }
@@ -228,7 +230,7 @@ pub struct VolumeList {
 /// One core's listening socket.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Portal {
-    /// Where hosts connect to, as `ip:port`.
+    /// The address to which hosts connect, as `ip:port`.
     #[schema(value_type = String, example = "192.0.2.7:4420")]
     pub address: SocketAddr,
     /// The CPU that serves it.
@@ -242,13 +244,13 @@ pub struct Server {
     pub version: String,
     /// Seconds since it started.
     pub uptime_seconds: u64,
-    /// Whether hosts have to know a volume's token to open it.
+    /// True if hosts have to know a volume's token to open it.
     #[serde(default)]
     pub authentication: bool,
-    /// Lines of its log that were left out, because nobody read those before.
+    /// Lines of its log that were left out because earlier ones had not been read.
     #[serde(default)]
     pub log_lines_left_out: u64,
-    /// How it agrees with other hosts.
+    /// The state of the directory, by which the host agrees with other hosts.
     #[serde(default)]
     pub directory: DirectoryStatus,
     /// Conditions of the server itself that an operator has to know, if there are any. Those of one device are among its own.
@@ -307,10 +309,10 @@ pub struct Device {
     pub capacity_bytes: u64,
     /// Bytes that no volume holds.
     pub free_bytes: u64,
-    /// Whether it works.
+    /// The health of the device.
     pub health: DeviceHealth,
-    /// What keeps it from being used, and what to do about it: its drive is away, or another one is in its place. It
-    /// is used again by itself when it is back.
+    /// The fault that keeps it from being used, and what to do about it: its drive is missing, or another
+    /// one is in its place. It is used again automatically when its drive is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     /// True if another process or host has it now: this server is done with it until it is started again.
@@ -322,10 +324,10 @@ pub struct Device {
     /// Conditions that an operator has to know of, while it is served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<DeviceNotice>,
-    /// Whether it has a volatile write cache, as found or as the server was told: writes are then acknowledged
+    /// True if it has a volatile write cache, as detected or as configured: writes are then acknowledged
     /// after a flush. The hosts' writes are durable either way.
     pub volatile_write_cache: bool,
-    /// How it is shared.
+    /// The way in which volumes share it.
     pub sharing: Sharing,
 }
 
@@ -398,7 +400,7 @@ pub struct DeviceList {
     pub devices: Vec<Device>,
 }
 
-/// Whether a device works.
+/// The health of a device.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceHealth {

@@ -1,4 +1,5 @@
-//! What each request passes before it is handled: who asks is found out, and changes are recorded.
+//! Checks that each request passes before it is handled: its caller is authenticated, and changes are
+//! recorded.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,20 +35,20 @@ pub(crate) const AUDIT_SHOWN: &str = "Farflash-Audit";
 /// The one value of [`AUDIT`].
 pub(crate) const INCOMPLETE: &str = "incomplete";
 
-/// Whether a path answers everybody.
+/// Returns true if a path is answered for every caller.
 pub(crate) fn is_open(path: &str) -> bool {
     OPEN_PATHS.contains(&path) || path.starts_with(SERVING_PATH)
 }
 
-/// Who may ask, where changes are recorded, and what keeps others from listening. Each can be replaced while it is in
-/// use, by a clone.
+/// The users, the audit log and the encryption of an API. Each can be replaced while it is in use, by a
+/// clone.
 #[derive(Clone)]
 pub struct Guard {
-    /// Who may ask.
+    /// The users of the API.
     pub users: Users,
-    /// Where changes are recorded, if anywhere.
+    /// The log in which changes are recorded, if there is one.
     pub audit: Option<Audit>,
-    /// What connections are encrypted with, if they are.
+    /// The certificate for encrypted connections, if they are encrypted.
     pub tls: Option<ApiTls>,
 }
 
@@ -62,11 +63,11 @@ impl Default for Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// Whose it is, where that has been found out (`owner.rs`).
+/// The user that owns a connection's other end, where that has been found out (`owner.rs`).
 #[derive(Clone, Copy)]
 pub(crate) struct Owner(pub(crate) u32);
 
-/// What the API counts of itself, and has said.
+/// Counters of the API, and the log lines about unauthenticated requests.
 #[derive(Default)]
 pub(crate) struct Counts {
     unauthenticated: AtomicU64,
@@ -75,7 +76,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Requests of those whom it does not know.
+    /// Number of unauthenticated requests.
     pub(crate) fn unauthenticated(&self) -> u64 {
         self.unauthenticated.load(Ordering::Relaxed)
     }
@@ -94,8 +95,8 @@ impl Counts {
     }
 }
 
-/// Finds out who sends a request, and records it if it is a change. Until all of it has come it is nothing that must be
-/// waited for (C1 of `crowd.rs`).
+/// Authenticates the sender of a request, and records the request if it is a change. Until all of it has
+/// come it may be cut off (C1 of `crowd.rs`).
 pub(crate) async fn pass(
     guard: Arc<Guard>,
     counts: Arc<Counts>,
@@ -118,7 +119,7 @@ pub(crate) async fn pass(
     };
     request.extensions_mut().insert(caller.clone());
     let activity = request.extensions().get::<Activity>().cloned();
-    // Where everybody may ask nobody is known.
+    // Where every caller may ask, none is authenticated.
     let activity = activity.filter(|_| !guard.users.is_open());
     if let Some(activity) = &activity {
         activity.renew();
@@ -139,7 +140,7 @@ pub(crate) async fn pass(
     response
 }
 
-/// Refuses what its caller may not ask for. It comes behind [`pass`], which records that somebody tried.
+/// Refuses a request that its caller may not make. It comes behind [`pass`], which records the attempt.
 pub(crate) async fn admit(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     // Open paths have no caller.
@@ -149,7 +150,7 @@ pub(crate) async fn admit(request: Request, next: Next) -> Response {
     }
 }
 
-/// Who sent a request with these headers over a connection of `owner`.
+/// Authenticates the sender of a request with these headers over a connection of `owner`.
 fn identify(users: &Users, headers: &HeaderMap, owner: Option<u32>) -> Result<Caller, Problem> {
     let mut sent = headers.get_all(header::AUTHORIZATION).iter();
     let authorization = sent.next().and_then(|value| value.to_str().ok());
@@ -186,7 +187,7 @@ async fn record(
         request: audit::shown(&body),
         left_out,
     };
-    // What has begun is recorded, even if the one who asked has gone: the task runs to its end.
+    // A change that has begun is recorded, even if its client has gone: the task runs to its end.
     let audit = audit.clone();
     let recorded = tokio::spawn(async move {
         let (asked, change) = change.record(audit.clone(), None).await;
@@ -206,7 +207,7 @@ async fn record(
     recorded.await.unwrap_or_else(|_| interrupted().into_response())
 }
 
-/// What somebody is told whose change is not made because it would have no line.
+/// The answer to a change that is not made because it would have no line in the audit log.
 fn not_recorded() -> Problem {
     let detail = "the change cannot be recorded in the audit log, so it is not made";
     let hint = "give the audit log space, or another place with --audit-log, and ask again";
@@ -220,7 +221,7 @@ fn interrupted() -> Problem {
     Problem::new(ProblemCode::Internal, detail, hint)
 }
 
-/// What somebody is told of whose changes too many were refused.
+/// The answer to a rate-limited caller: too many of its changes were refused.
 fn put_off() -> Problem {
     let detail = "too many of your changes were refused; this one was not looked at";
     let hint = "ask again in a second, for what was not refused before";

@@ -1,11 +1,11 @@
-//! What a client can make the API hold or wait for.
+//! Limits on the resources that a client can hold in the API, and on its waits.
 
 use std::time::Duration;
 
 /// Bounds of the API. The defaults suit a server that is managed by people and their scripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at a time. Who makes room for others, and how many of these wait: `crowd.rs`.
+    /// Connections served at a time. `crowd.rs` decides which one makes room for another, and how many wait.
     pub connections_max: usize,
     /// Bytes of a request's body. The largest valid one is far below.
     pub body_bytes_max: usize,
@@ -16,8 +16,8 @@ pub struct Limits {
     /// From a connection's start, or the end of its last answer, to the end of the next head. It
     /// bounds how long a connection can be held open without a request. Less while others wait (`crowd.rs`).
     pub head_timeout: Duration,
-    /// How long a client may leave an answer waiting without taking a fair part of it. Less while
-    /// all connections are in use.
+    /// Time that a client may leave an answer waiting without taking a fair part of it. Less while all
+    /// connections are in use.
     pub write_timeout: Duration,
     /// From a connection's start until it is closed behind the request that it has begun. A client
     /// that asks again connects again.

@@ -5,12 +5,12 @@
 
 use serde_json::{Value, json};
 
-/// What takes a volume.
+/// Operations on a volume.
 const OF_A_VOLUME: &[&str] =
     &["showVolume", "changeVolume", "changeAuth", "restrictVolume", "deleteVolume"];
-/// What takes a device's name.
+/// Operations on a device, by its name.
 const OF_A_DEVICE: &[&str] = &["changeDevice", "showScrub", "startScrub", "stopScrub"];
-/// What takes a device's id.
+/// Operations on a device, by its id.
 const OF_A_DEVICE_ID: &[&str] = &["showServing", "forgetDevice", "forgetDeviceOf"];
 
 /// An answer that names something, and what can be asked for by that name.
@@ -18,7 +18,7 @@ struct Source {
     path: &'static str,
     method: &'static str,
     status: &'static str,
-    /// Where in the answer's body the name is, as a JSON pointer.
+    /// Place of the name in the answer's body, as a JSON pointer.
     pointer: &'static str,
     parameter: &'static str,
     operations: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! How much metadata blocks have.
+//! Sizes of the metadata that blocks have.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use units::MetadataSize;

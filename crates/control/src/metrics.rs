@@ -89,7 +89,7 @@ pub(crate) fn text(
     text.sample("farflash_build_info", &version, 1);
     text.family("farflash_uptime_seconds", "gauge", "Seconds since the server started.");
     text.sample("farflash_uptime_seconds", &Labels::default(), server.uptime_seconds);
-    let help = "Lines of the log that were left out, because nobody read those before.";
+    let help = "Lines of the log that were left out, because earlier ones had not been read.";
     text.family("farflash_log_lines_left_out_total", "counter", help);
     text.sample("farflash_log_lines_left_out_total", &Labels::default(), server.log_lines_left_out);
     server_notices(&mut text, server);
@@ -121,7 +121,7 @@ pub(crate) fn text(
     text.0
 }
 
-/// What tenants have on this host, and may have on all: of what is not bounded there is no limit.
+/// Usage and quotas of tenants: used on this host, allowed on all hosts. An unbounded quota has no sample.
 fn quotas(text: &mut Text, tenants: &[TenantQuota]) {
     let labels: Vec<Labels> =
         tenants.iter().map(|tenant| Labels::new(&[("tenant", &tenant.tenant)])).collect();
@@ -337,7 +337,7 @@ fn devices(text: &mut Text, devices: &[Device], stats: &Stats) {
     flows(text, &windows, &stats.latency_bounds_us);
 }
 
-/// What was done on devices, by each core for its part: the sum by `core` is what a core did.
+/// Counters and rates of devices, by core: the sum by `core` is the work of that core.
 fn flows(text: &mut Text, windows: &[(Labels, &WindowStats)], bounds_us: &[u64]) {
     let help = ("farflash_device_requests_total", "counter", "Requests done.");
     text.each(help, windows, |window| window.flow.requests);

@@ -1,4 +1,4 @@
-//! What a volume may be called and how large it may be.
+//! Names and sizes of volumes: their valid forms and bounds.
 
 use std::fmt;
 use std::str::FromStr;

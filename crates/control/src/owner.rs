@@ -1,10 +1,13 @@
-//! Whose socket is at the other end of an API connection, if that is on this host.
+//! The user that owns the socket at the other end of an API connection, if that is on this host.
 //!
-//! - W1: the kernel says it (sock_diag(7)), as the other end cannot. A socket that nobody holds any more, such as that of a
-//!   process which has sent its request and gone, may be shown with the user 0: it is nobody's.
-//! - W2: a connection is looked up when it begins. From then on nobody else can have its addresses, as this end is open.
-//! - W3: it asks for this one socket, which takes no longer however many there are on this host, and whoever comes from
-//!   another. Its table of all sockets (`/proc/net/tcp`) takes milliseconds to read on a large machine.
+//! - W1: the kernel reports the user (sock_diag(7)), as the other end cannot be trusted. A socket without a
+//!   process, such as that of a process which has sent its request and ended, may be shown with the user 0:
+//!   it counts as having no owner.
+//! - W2: a connection is looked up when it begins. From then on no other socket can have its addresses, as
+//!   this end is open.
+//! - W3: the lookup asks for this one socket. It takes no longer if there are many on this host, or if the
+//!   peer is on another. Reading the kernel's table of all sockets (`/proc/net/tcp`) takes milliseconds on a
+//!   large machine.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,7 +26,8 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// Whichever of the sockets with these addresses: there is one.
 const ANY_COOKIE: [u8; 8] = [0xFF; 8];
 
-/// The user whose socket at `peer` is connected to `own`; `None` if it is not on this host, or nobody's. Waits for nothing.
+/// Returns the user whose socket at `peer` is connected to `own`; `None` if the socket is not on this host,
+/// or has no owner. Never blocks.
 ///
 /// # Errors
 /// The kernel does not say it.
@@ -33,7 +37,7 @@ pub(crate) fn owner_of(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u
     Ok(found.filter(|socket| is_held(socket, &wanted)).map(|socket| socket.uid))
 }
 
-/// Whether the kernel says whose sockets are: tried with one of ours.
+/// Checks that the kernel reports owners of sockets, with a socket of this process.
 ///
 /// # Errors
 /// It does not, or this host has no loopback.
@@ -46,7 +50,7 @@ pub(crate) fn check() -> io::Result<()> {
     }
 }
 
-/// How the kernel names the socket at `peer`. An IPv4 address in the form of an IPv6 one is that address.
+/// The kernel's name of the socket at `peer`. An IPv4 address in the form of an IPv6 one is that address.
 fn identity(peer: SocketAddr, own: SocketAddr) -> SocketId {
     let interface_id = match peer {
         SocketAddr::V4(_) => 0,
@@ -142,7 +146,7 @@ mod tests {
 
     /// The user 0 that such are shown with is not root.
     #[test]
-    fn what_nobody_holds_any_more_is_nobody_s() {
+    fn a_socket_without_a_process_has_no_owner() {
         for state in (0..=11).filter(|state| *state != TCP_ESTABLISHED) {
             assert_eq!(shown(|socket| socket.state = state), None, "{state}");
         }
@@ -172,9 +176,9 @@ mod tests {
         }
     }
 
-    /// Method: addresses of documentation, which are nobody's here; and a port at which this process only listens.
+    /// Method: addresses of documentation, which no host has; and a port at which this process only listens.
     #[test]
-    fn who_is_not_connected_here_is_nobody() {
+    fn a_peer_that_is_not_connected_here_has_no_owner() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = SocketAddr::from(([127, 0, 0, 1], 7420));
         let listening = listener.local_addr().unwrap().to_string();

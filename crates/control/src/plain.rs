@@ -1,4 +1,4 @@
-//! What an encrypted API says to those who ask it without TLS: that it is encrypted, and nothing else.
+//! The answer of an encrypted API to a request without TLS: that the API is encrypted, and nothing else.
 //!
 //! Clients that meet the alert of a TLS server in place of an answer say no more than that it makes no sense, and cannot
 //! know that nothing was done.
@@ -12,7 +12,8 @@ use axum::response::{IntoResponse, Response};
 use crate::limits::Limits;
 use crate::problem::{Problem, ProblemCode};
 
-/// Whether a connection that begins with `byte` is HTTP's: a method begins with a letter, and no record of TLS does.
+/// Returns true if a connection that begins with `byte` is HTTP's: a method begins with a letter, and no
+/// record of TLS does.
 pub(crate) fn is_http(byte: u8) -> bool {
     byte.is_ascii_alphabetic()
 }
@@ -27,7 +28,7 @@ async fn refuse(_: Result<Bytes, axum::extract::rejection::BytesRejection>) -> R
     let problem = Problem::new(
         ProblemCode::EncryptionRequired,
         "this API is encrypted, and the request came without TLS: nothing was done",
-        "ask by https://, and name the server's certificate (or that of who vouches for it) with --api-ca (or \
+        "ask by https://, and name the server's certificate (or that of its authority) with --api-ca (or \
          FARFLASH_API_CA); a token that was sent crossed the network as it is: replace it",
     );
     let mut response = problem.into_response();

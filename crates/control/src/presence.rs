@@ -1,8 +1,8 @@
 //! Asks a host that the directory has lost whether it is there and serves a device.
 //!
 //! - P1: only an answer counts as one: the id of the host that answers tells whether it is the one that was there.
-//! - P2: who takes a connection and says nothing may be a host that hangs or has too many connections. Who says
-//!   something else is another program, which has the address now.
+//! - P2: a peer that accepts a connection and sends nothing may be a host that hangs or has too many
+//!   connections. A peer that sends another answer is another program, which has the address now.
 
 use std::io;
 use std::pin::Pin;
@@ -22,10 +22,10 @@ use crate::{OtherHost, Serving, tls};
 /// Longest answer that is taken: an id and a word, with room for more words.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// What is to be found at an address of a host.
+/// The result of a probe at an address of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Presence {
-    /// Nobody takes connections there.
+    /// No process accepts connections there.
     Absent,
     /// Connections are taken, and nothing is said.
     Silent,
@@ -81,7 +81,7 @@ pub async fn ask_serving(host: &OtherHost, device: Uuid, patience: Duration) -> 
     }
 }
 
-/// What an answer says of the host `id` (P1).
+/// Judges an answer at the address of the host `id` (P1).
 fn said(answer: &HttpAnswer, id: Uuid) -> Presence {
     let serving = Some(&answer.body).filter(|_| answer.status == StatusCode::OK);
     let serving = serving.and_then(|body| serde_json::from_slice::<Serving>(body).ok());

@@ -14,7 +14,7 @@ use crate::shell::shell_word;
 /// The media type of a refusal.
 const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What went wrong, for programs. A code keeps its meaning for good.
+/// The kind of a problem, for programs. A code keeps its meaning for good.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemCode {
@@ -36,7 +36,7 @@ pub enum ProblemCode {
     MethodNotAllowed,
     /// The API is encrypted, and this came without TLS.
     EncryptionRequired,
-    /// The API does not know who asks.
+    /// The API does not know the caller.
     Unauthenticated,
     /// Only an operator may do this.
     Forbidden,
@@ -68,7 +68,7 @@ pub enum ProblemCode {
     DeviceFailed,
     /// A device of the server is away, and what was asked needs it.
     DeviceAway,
-    /// The device is not gone: somebody serves it, or may.
+    /// The device is not gone: a host serves it, or may.
     DeviceInUse,
     /// No host has this name or label.
     UnknownHost,
@@ -94,11 +94,11 @@ pub struct Problem {
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What went wrong, for programs.
+    /// The kind of the problem, for programs.
     pub code: ProblemCode,
-    /// What went wrong, for people.
+    /// A description of the problem, for people.
     pub detail: String,
-    /// What to do about it.
+    /// Advice on how to solve it.
     pub hint: String,
 }
 
@@ -187,7 +187,7 @@ impl IntoResponses for Problem {
     }
 }
 
-/// What to say of an error that comes from there being several hosts.
+/// Code and text for an error that only a service of several hosts has.
 fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
     match error {
         ServiceError::UnknownHost { hosts, labels, .. } => {
@@ -233,7 +233,7 @@ fn of_other_hosts(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
-/// What to say of an error that only tenants meet.
+/// Code and text for an error that only tenants meet.
 fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
     match error {
         ServiceError::TooManyChanges { .. } => {
@@ -265,7 +265,7 @@ fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
-/// What to do about a device that is not there, among these.
+/// Advice for a request about a device that does not exist, with the names of the existing ones.
 fn choice_of(devices: &[String]) -> String {
     match devices {
         [] => "there is none to choose: nothing has to be done".to_owned(),

@@ -1,4 +1,4 @@
-//! What tenants may have, and what of it they have.
+//! Quotas of tenants, and their use.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::problem::Problem;
 use crate::relay::{self, Origin};
 use crate::{Slo, Tenant, Users, Volume, VolumeService};
 
-/// What is used of something, and how much may be.
+/// Use of a resource, and its limit.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Use {
-    /// What the tenant has.
+    /// Amount that the tenant uses.
     pub used: u64,
-    /// What it may have; nothing if that is not bounded.
+    /// The tenant's limit; absent if there is none.
     pub limit: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ pub struct TenantQuota {
     pub volumes: Use,
     /// Their sizes, as hosts see them, all together.
     pub provisioned_bytes: Use,
-    /// What they hold of devices, all together.
+    /// Bytes allocated on devices, all together.
     pub allocated_bytes: Use,
     /// Weights of their shares, all together.
     pub share: Use,
@@ -71,7 +71,7 @@ pub(crate) async fn show_quota(
     Ok(Json(QuotaList { quotas: of(&tenants, &volumes) }))
 }
 
-/// What each of `tenants` may have, and has of `volumes`; by name.
+/// Returns the limits of each of `tenants`, and its use by `volumes`; by name.
 pub(crate) fn of(tenants: &[Arc<Tenant>], volumes: &[Volume]) -> Vec<TenantQuota> {
     let mut quotas: Vec<TenantQuota> = tenants.iter().map(|tenant| nothing_of(tenant)).collect();
     quotas.sort_by(|a, b| a.tenant.cmp(&b.tenant));
@@ -83,7 +83,7 @@ pub(crate) fn of(tenants: &[Arc<Tenant>], volumes: &[Volume]) -> Vec<TenantQuota
     quotas
 }
 
-/// The quota of a tenant who has no volume.
+/// The quota of a tenant that has no volume.
 fn nothing_of(Tenant { name, quota }: &Tenant) -> TenantQuota {
     let limit = |limit| Use { used: 0, limit };
     TenantQuota {

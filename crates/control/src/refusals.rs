@@ -1,8 +1,8 @@
-//! How many refused changes of one caller are recorded: who has too many is put off.
+//! Rate-limits the recorded changes of a caller whose changes are often refused.
 //!
-//! - R1: what is refused costs its caller one of a stock of [`STOCK`], which fills by [`PER_SECOND`]. Who has used up his
-//!   is refused further changes without a line, until there is one again: so nobody fills the audit log by
-//!   asking for what he does not get. A change that is made costs nothing.
+//! - R1: each caller has a stock of [`STOCK`], which fills by [`PER_SECOND`]. A refused change costs one.
+//!   While the stock is used up, further changes are refused without a line: a caller cannot fill the audit
+//!   log with changes that it may not make. A change that is made costs nothing.
 //! - R2: what was refused without a line is counted, and the caller's next line says how many there were.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const STOCK: f64 = 32.0;
 /// Two lines each, of 6 KiB together at most.
 const PER_SECOND: f64 = 1.0;
 
-/// What callers have left, by name: they are those on the list of users.
+/// The remaining stock of each caller, by its name in the list of users.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<String, Account>>);
 
@@ -26,7 +26,8 @@ struct Account {
 }
 
 impl Refusals {
-    /// Whether a change that `caller` asks for may be looked at; if so, how many were not since the last that was.
+    /// Admits a change that `caller` asks for, unless it is rate-limited. Returns the number of its changes
+    /// that were refused without a line since the last admitted one.
     pub(crate) fn admit(&self, caller: &str, now: Instant) -> Option<u64> {
         self.account(caller, now, |account| {
             if account.stock < 1.0 {
@@ -73,7 +74,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(refusals.admit("a", start), None);
         }
-        assert_eq!(refusals.admit("b", start), Some(0), "nobody else is");
+        assert_eq!(refusals.admit("b", start), Some(0), "no other caller is");
         let later = start + Duration::from_millis(1100);
         assert_eq!(refusals.admit("a", later), Some(5));
         refusals.note("a", later);

@@ -1,7 +1,7 @@
 //! Any host answers for all: requests about what is elsewhere are passed on.
 //!
 //! - R1: a request is passed on with the caller's own credentials, and the host that it is passed on to
-//!   decides by itself whether to answer. A host lends nobody its own rights.
+//!   decides by itself whether to answer. A host lends its own rights to no caller.
 //! - R2: a request that was passed on is answered where it arrives, and never passed on again.
 //! - R3: a host that does not answer costs no request more than [`ANSWER_TIMEOUT`]. Of its volumes is told what is known; a change is
 //!   not sent there, so that its outcome is known. One that answers has [`CHANGE_TIMEOUT`] for a change.
@@ -39,15 +39,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer that is passed back: a list of some hundred thousand volumes.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
-/// Whether connections to this API are encrypted.
+/// True if connections to this API are encrypted.
 #[derive(Clone, Copy)]
 pub(crate) struct Encrypts(pub(crate) bool);
 
-/// Who sent a request and how it came, and whether another host passed it on.
+/// The sender of a request, the way in which it came, and if another host passed it on.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     authorization: Option<HeaderValue>,
-    /// What its body was declared as: whoever answers refuses what it is not to be (R1).
+    /// The declared type of its body: the host that answers refuses a wrong one (R1).
     content_type: Option<HeaderValue>,
     was_encrypted: bool,
     was_passed_on: bool,

@@ -219,7 +219,7 @@ async fn change_auth(
     Ok((StatusCode::CREATED, Json(service.change_auth(caller, key, request).await?)))
 }
 
-/// Changes who may open a volume. Hosts that no longer qualify are cut off at once.
+/// Changes the hosts that may open a volume. Hosts that no longer qualify are disconnected at once.
 #[utoipa::path(
     patch, path = "/v1/volumes/{volume}/restrictions", tag = "volumes",
     operation_id = "restrictVolume",
@@ -282,7 +282,7 @@ async fn change_device(
     Ok(Json(service.change_device(name, request).await?))
 }
 
-/// How far the last scrub of a device is.
+/// Shows the progress of a device's last scrub.
 #[utoipa::path(
     get, path = "/v1/devices/{device}/scrub", tag = "devices", operation_id = "showScrub",
     params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
@@ -299,8 +299,8 @@ async fn show_scrub(
     Ok(Json(service.scrub(name, ScrubRequest::Show).await?))
 }
 
-/// Reads all that lies on a device and compares it with its checksums, while hosts go on. One that runs
-/// begins anew.
+/// Reads all that lies on a device and compares it with its checksums, while hosts go on. A scrub that runs
+/// is restarted.
 #[utoipa::path(
     post, path = "/v1/devices/{device}/scrub", tag = "devices", operation_id = "startScrub",
     params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
@@ -342,8 +342,8 @@ async fn stop_scrub(
     Ok(Json(service.scrub(name, ScrubRequest::Stop).await?))
 }
 
-/// Which host this is, and whether it serves a device. It answers everybody: a host asks it that is to take the
-/// device over, and must not while another serves it.
+/// Tells which host this is, and whether it serves a device. Every caller is answered: a host sends this
+/// request before it takes a device over, which it must not do while another host serves the device.
 #[utoipa::path(
     get, path = "/v1/serving/{device}", tag = "hosts", operation_id = "showServing",
     params(("device" = Uuid, Path, description = "Its id, as GET /v1/hosts has it")),
@@ -375,8 +375,9 @@ async fn forget_device(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The same of a device whose host is gone and does not stop by itself, so that it may serve the device where nobody sees it: you
-/// assert besides that this host is down. Refused if it is seen, or if another host has the device.
+/// Removes a lost device whose host is gone and does not stop by itself, so that it may still serve the
+/// device unseen: you also assert that this host is down. Refused if the host is seen, or if another host
+/// has the device.
 #[utoipa::path(
     delete, path = "/v1/lost-devices/{device}/down/{host}", tag = "hosts", operation_id = "forgetDeviceOf",
     params(
@@ -397,7 +398,7 @@ async fn forget_device_of(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What volumes and devices do: queues, counters, promises, windows.
+/// Shows the activity of volumes and devices: queues, counters, promises, windows.
 #[utoipa::path(
     get, path = "/v1/stats", tag = "server", operation_id = "showStats",
     responses(
@@ -503,7 +504,7 @@ async fn show_openapi() -> Response {
     ([(header::CONTENT_TYPE, kind)], DOCUMENT.clone()).into_response()
 }
 
-/// Whether the process answers at all.
+/// Succeeds if the process answers at all.
 #[utoipa::path(
     get, path = "/healthz", tag = "server", operation_id = "healthz",
     responses((status = 200, body = String, content_type = "text/plain", description = "It does"))
@@ -512,7 +513,7 @@ async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether requests about volumes would be answered now.
+/// Succeeds if requests about volumes would be answered now.
 #[utoipa::path(
     get, path = "/readyz", tag = "server", operation_id = "readyz",
     responses(
@@ -540,7 +541,7 @@ async fn method_not_allowed(request: Request) -> Problem {
 }
 
 pub(crate) mod paths {
-    //! What `#[utoipa::path]` generates beside the handlers.
+    //! Code that `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
         __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_healthz,

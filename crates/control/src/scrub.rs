@@ -17,21 +17,21 @@ pub struct StartScrub {
 /// The slowest scrub reads a block a second.
 pub(crate) const SCRUB_RATE_MIN: u64 = 4096;
 
-/// What is asked of a device's scrub.
+/// A request about a device's scrub.
 #[derive(Clone, Copy, Debug)]
 pub enum ScrubRequest {
     /// Say how far it is.
     Show,
-    /// Begin one; one that runs begins anew.
+    /// Begin one; one that runs is restarted.
     Start(StartScrub),
     /// End the one that runs.
     Stop,
 }
 
-/// How far a scrub is.
+/// The progress of a scrub.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Scrub {
-    /// Whether it runs.
+    /// The state of the scrub.
     pub state: ScrubState,
     /// Bytes read.
     pub checked_bytes: u64,
@@ -41,7 +41,7 @@ pub struct Scrub {
     pub damaged: u64,
     /// The first thousand of them, each once.
     pub places: Vec<DamagedPlace>,
-    /// How often one begins by itself; absent if none does.
+    /// Seconds from one scheduled scrub to the next; absent if none is scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every_seconds: Option<u64>,
     /// When the next one does.
@@ -49,7 +49,7 @@ pub struct Scrub {
     pub next_in_seconds: Option<u64>,
 }
 
-/// Whether a scrub runs.
+/// The state of a scrub.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ToSchema,
 )]
@@ -85,17 +85,17 @@ impl ScrubState {
 /// A damaged block.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DamagedPlace {
-    /// What it is, such as `data`, `node` or `bitmap`.
+    /// The kind of block, such as `data`, `node` or `bitmap`.
     pub what: String,
-    /// Where it lies on the device.
+    /// Byte offset on the device.
     pub at_byte: u64,
-    /// Whose it is.
+    /// The volume that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<Uuid>,
     /// That volume's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_name: Option<String>,
-    /// Where it is in the volume.
+    /// Byte offset in the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_byte: Option<u64>,
 }

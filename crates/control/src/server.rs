@@ -33,11 +33,11 @@ use crate::{VolumeService, owner, plain, routes};
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether somebody who waits can be served.
+/// Interval at which the server checks if a waiting connection can be served.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Answers those whom `guard` lets pass on `listener` until `stop` completes; then finishes the requests in flight,
-/// waiting for them no longer than the limits say.
+/// Serves the callers that `guard` admits on `listener` until `stop` completes; then finishes the requests
+/// in flight, waiting for them no longer than the limits say.
 pub async fn serve(
     listener: TcpListener,
     service: Arc<dyn VolumeService>,
@@ -50,7 +50,7 @@ pub async fn serve(
     if let (true, Err(error)) = (users.are_owners(), owner::check()) {
         tracing::warn!(
             %error,
-            "the kernel does not say whose connections are, so that the API answers nobody: load inet_diag, or give --api-users"
+            "the kernel does not report the owners of connections, so that the API answers no caller: load inet_diag, or give --api-users"
         );
     }
     let mut clients = Clients::new(router, (tls, users), limits);
@@ -71,7 +71,7 @@ pub async fn serve(
     clients.drain().await;
 }
 
-/// Who is connected: those who are served, and those who wait for that.
+/// The connected clients: those that are served, and those that wait for a place.
 struct Clients {
     router: Router,
     tls: Option<ApiTls>,
@@ -79,7 +79,7 @@ struct Clients {
     limits: Limits,
     /// Tells connections to end behind the request that they have begun.
     stopping: watch::Sender<bool>,
-    /// Whether all places are taken.
+    /// True if all places are taken.
     crowded: Arc<AtomicBool>,
     connections: JoinSet<()>,
     served: Vec<Served>,
@@ -109,7 +109,7 @@ impl Clients {
         }
     }
 
-    /// Somebody has connected: he waits, perhaps for no time, or is sent away (C4).
+    /// A client has connected: it waits, perhaps for no time, or is sent away (C4).
     fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
         if self.waiting.len() >= WAITING_MAX {
             let now = Instant::now();
@@ -124,7 +124,7 @@ impl Clients {
         self.waiting.push((stream, peer));
     }
 
-    /// Serves whoever can be served, and ends what makes room for it.
+    /// Serves each waiting connection for which there is a place, and ends connections that make room.
     fn settle(&mut self) {
         loop {
             let place = |served: &Served| Place {
@@ -237,7 +237,7 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// How a connection to an encrypted API begins.
+/// The way in which a connection to an encrypted API begins.
 enum Opening {
     Encrypted(Box<TlsStream<Paced<TcpStream>>>),
     Plain(Paced<TcpStream>),

@@ -1,4 +1,4 @@
-//! The seam between the API and whoever holds the volumes.
+//! The seam between the API and the service that holds the volumes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -69,19 +69,19 @@ pub enum ServiceError {
     /// A tenant has as much as it may have.
     #[error("{detail}")]
     Quota {
-        /// What is too much, and what the quota is.
+        /// The excess, and the quota.
         detail: String,
     },
     /// A tenant has as many changes under way as it may have at a time.
     #[error("{max} of your changes are under way, and no more may be at a time")]
     TooManyChanges {
-        /// How many may be.
+        /// The largest number allowed.
         max: u32,
     },
     /// The device cannot do what would be promised.
     #[error("{detail}")]
     Promise {
-        /// What is too much, and how much is left.
+        /// The excess, and the amount that is left.
         detail: String,
     },
     /// A rate was asked for of a device that has no ceiling.
@@ -101,7 +101,7 @@ pub enum ServiceError {
     /// A device cannot be shared, or a volume restricted, in this way.
     #[error("{detail}")]
     Setting {
-        /// What makes no sense.
+        /// The fault of the request.
         detail: String,
     },
     /// No host is of this name or label.
@@ -123,7 +123,7 @@ pub enum ServiceError {
     /// The directory cannot be asked, and without it nothing may change.
     #[error("nothing can be changed now: {reason}")]
     DirectoryUnavailable {
-        /// What is known.
+        /// The reason, as far as it is known.
         reason: String,
     },
     /// Another host has taken the device over.
@@ -132,16 +132,16 @@ pub enum ServiceError {
         /// The name of that host.
         holder: String,
     },
-    /// The device is not gone: somebody serves it, or may.
+    /// The device is not gone: a host serves it, or may.
     #[error("{detail}")]
     DeviceInUse {
-        /// Who, and how that is known.
+        /// The host, and how it is known.
         detail: String,
     },
     /// The device's host is not seen, but may serve it.
     #[error("{detail}")]
     HolderMayServe {
-        /// Which, and why.
+        /// The device, and the reason.
         detail: String,
         /// That host's name.
         holder: String,
@@ -149,7 +149,7 @@ pub enum ServiceError {
     /// A device of the server is away, and what was asked needs it.
     #[error("{detail}")]
     DeviceAway {
-        /// Which, and why.
+        /// The device, and the reason.
         detail: String,
     },
     /// The volume holds data or is open, and it was not said that this may be lost.
@@ -169,7 +169,7 @@ pub enum ServiceError {
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
-        /// What it said.
+        /// The device's error.
         detail: String,
     },
     /// The server is starting or stopping, or the core in charge is gone.
@@ -181,8 +181,8 @@ pub enum ServiceError {
 ///
 /// - A change is durable when its reply says so. A request whose reply is never waited for is either
 ///   done or not; asking again tells.
-/// - Whoever asks sees and changes volumes of his own only ([`Caller::may_use`]): of others it says that
-///   they are not there. New volumes are his, and within his quota.
+/// - A caller sees and changes its own volumes only ([`Caller::may_use`]); other volumes do not exist for
+///   it. New volumes belong to the caller, and count against its quota.
 /// - Names are unique, also among requests at the same time.
 /// - Requests about one volume take effect in some order; a deleted volume is not found.
 pub trait VolumeService: Send + Sync + 'static {
@@ -198,7 +198,7 @@ pub trait VolumeService: Send + Sync + 'static {
     fn set_slo(&self, caller: Caller, key: VolumeKey, slo: Slo) -> Reply<'_, Volume>;
     /// Makes new tokens for a volume.
     fn change_auth(&self, caller: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens>;
-    /// Changes who may open a volume.
+    /// Changes the hosts that may open a volume.
     fn restrict(
         &self,
         caller: Caller,
@@ -207,29 +207,30 @@ pub trait VolumeService: Send + Sync + 'static {
     ) -> Reply<'_, Volume>;
     /// Deletes a volume and frees its space; one that holds data or that a host has open only if `lose_data`.
     fn delete(&self, caller: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()>;
-    /// Where a volume is: from memory, without asking anybody.
+    /// The location of a volume: from memory, without asking another host.
     fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location;
-    /// Where a new volume is to be made: at a host of a name, or of a label `key=value`.
+    /// The location for a new volume: at a host with this name, or with a label `key=value`.
     fn locate_new(&self, on: &str) -> Result<Location, ServiceError>;
     /// The other hosts of the service that live.
     fn others(&self) -> Vec<OtherHost>;
-    /// What is known here of volumes of other hosts than those of `answered`: they are unreachable.
+    /// The known volumes of hosts other than those in `answered`: these volumes are unreachable.
     fn known_elsewhere(&self, caller: &Caller, answered: &BTreeSet<Uuid>) -> Vec<Volume>;
     /// The hosts of the service.
     fn hosts(&self) -> Reply<'_, HostList>;
-    /// Which host this is, and whether it serves a device: from memory, without asking anybody.
+    /// The identity of this host, and if it serves a device: from memory, without asking another host.
     fn serving(&self, device: Uuid) -> Serving;
-    /// Removes what is known of the volumes of a device that is gone for good, as an operator asserts: their names are
-    /// free then. `down` is the name of its host, if he asserts that this one is down.
+    /// Removes the records of the volumes on a device that is gone for good, as an operator asserts: their
+    /// names are free then. `down` is the name of the device's host, if the operator asserts that this host
+    /// is down.
     fn forget_device(&self, device: Uuid, down: Option<String>) -> Reply<'_, ()>;
     /// The state of the server.
     fn server(&self) -> Reply<'_, Server>;
     /// Changes how a device is shared.
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
-    /// What volumes and devices do.
+    /// The activity of volumes and devices.
     fn stats(&self) -> Reply<'_, Stats>;
     /// Begins, ends or shows a scrub of a device.
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub>;
-    /// Whether requests would be answered now.
+    /// Returns true if requests would be answered now.
     fn is_ready(&self) -> bool;
 }

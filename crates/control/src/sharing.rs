@@ -1,4 +1,4 @@
-//! The documents about shared devices: promises, ceilings, and who gets how much.
+//! The documents about shared devices: promises, ceilings, and the shares of volumes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What a volume is promised of its device, in blocks of 4 KiB.
+/// The service level that a device promises a volume, in blocks of 4 KiB.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Slo {
@@ -43,7 +43,7 @@ impl Default for Slo {
     }
 }
 
-/// What a device is asked for at most, so that it answers in time.
+/// The most that a device is asked for, so that it answers in time.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Ceiling {
     /// Blocks of 4 KiB read a second.
@@ -54,16 +54,16 @@ pub struct Ceiling {
     pub latency_target_us: u64,
 }
 
-/// How a device is shared.
+/// The way in which volumes share a device.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Sharing {
-    /// Whose request goes next: `drr`, `sts` or `fcfs`.
+    /// The policy that selects the next request: `drr`, `sts` or `fcfs`.
     #[schema(example = "drr")]
     pub policy: String,
-    /// What the device is asked for at most; without it requests go as they come, and no rate can be
+    /// The most that the device is asked for; without it requests go as they come, and no rate can be
     /// promised.
     pub ceiling: Option<Ceiling>,
-    /// What a write is worth in thousandths of a read, if both share the ceiling of the reads.
+    /// Cost of a write in thousandths of a read, if both share the ceiling of the reads.
     #[serde(default)]
     pub write_cost_per_mille: Option<u32>,
     /// Blocks read a second that can still be promised.
@@ -92,8 +92,8 @@ pub struct ChangeDevice {
     /// `drr`, `sts` or `fcfs`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// What a write is worth in thousandths of a read: both then share the ceiling of the reads. Zero:
-    /// reads and writes have ceilings of their own.
+    /// Cost of a write in thousandths of a read: both then share the ceiling of the reads. Zero: reads and
+    /// writes have ceilings of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cost_per_mille: Option<u32>,
     /// Takes the ceiling away.
@@ -101,7 +101,7 @@ pub struct ChangeDevice {
     pub no_ceiling: bool,
 }
 
-/// What volumes and devices do. Counters count from the start of the server: two answers make rates.
+/// The activity of volumes and devices. Counters count from the start of the server: two answers make rates.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Stats {
     /// When the answer was made, in nanoseconds since the server started.
@@ -118,7 +118,7 @@ pub struct Stats {
     pub volumes: Vec<VolumeStats>,
 }
 
-/// What a data core does.
+/// The activity of a data core.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct CoreStats {
     /// The CPU.
@@ -147,7 +147,7 @@ pub struct CoreStats {
     pub errors: BTreeMap<String, u64>,
 }
 
-/// How long requests took, the wait for their turn at the device in it.
+/// Latencies of requests, including the wait for their turn at the device.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct Latency {
     /// Requests in each range; the ranges are those of [`Stats::latency_bounds_us`].
@@ -156,16 +156,16 @@ pub struct Latency {
     pub sum_ns: u64,
 }
 
-/// What a device does.
+/// The activity of a device.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct DeviceStats {
     /// As it was given to the server.
     pub name: String,
-    /// How it is shared.
+    /// The way in which volumes share it.
     pub sharing: Sharing,
     /// The windows of the cores.
     pub windows: Vec<WindowStats>,
-    /// What all its volumes do and did, also those that are gone.
+    /// Counters and rates of all its volumes, also those that are gone.
     #[serde(default)]
     pub flow: FlowStats,
     /// Memory of the maps of volumes, by core.
@@ -185,15 +185,15 @@ pub struct ScrubStats {
     pub running: u64,
     /// Parts that were read to their end.
     pub done: u64,
-    /// Parts that were stopped, or begun anew.
+    /// Parts that were stopped, or restarted.
     pub stopped: u64,
     /// Parts at which the device stopped answering.
     pub failed: u64,
-    /// What was found damaged, by what it is, such as `data`, `node` or `bitmap`; each scrub counts it again.
+    /// Damaged blocks by their kind, such as `data`, `node` or `bitmap`; each scrub counts them again.
     pub damaged: BTreeMap<String, u64>,
 }
 
-/// What the maps of a core's volumes take: where each block lies, and its checksum.
+/// Memory of the maps of a core's volumes: the location and checksum of each block.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct MapStats {
     /// The CPU.
@@ -213,27 +213,27 @@ pub struct MapStats {
     pub evictions: u64,
 }
 
-/// What a core has at a device.
+/// The windows and counters of a core at a device.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct WindowStats {
     /// The CPU.
     pub core: u32,
-    /// What is read.
+    /// The window for reads.
     #[serde(default)]
     pub reads: Window,
-    /// What is written. With a write cost all is counted among the reads.
+    /// The window for writes. With a write cost all is counted among the reads.
     #[serde(default)]
     pub writes: Window,
-    /// How full the core's journal is, from 0 to 1.
+    /// Fill level of the core's journal, from 0 to 1.
     #[serde(default)]
     pub journal_used: f64,
-    /// What the core's volumes on the device do and did, also those that are gone.
+    /// Counters and rates of the core's volumes on the device, also those that are gone.
     #[serde(default)]
     pub flow: FlowStats,
-    /// How long their reads took.
+    /// Latency of their reads.
     #[serde(default)]
     pub read_latency: Latency,
-    /// How long their writes took.
+    /// Latency of their writes.
     #[serde(default)]
     pub write_latency: Latency,
     /// Their commands that were answered with an error, by the name of its NVMe status.
@@ -241,7 +241,7 @@ pub struct WindowStats {
     pub errors: BTreeMap<String, u64>,
 }
 
-/// What may be, and is, under way at a device.
+/// Requests that may be, and are, under way at a device.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Window {
     /// Blocks that may be under way, and more while there are fewer of the other kind; nothing without
@@ -253,7 +253,7 @@ pub struct Window {
     pub queued: u64,
 }
 
-/// What requests do, and have done.
+/// Counters and rates of requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct FlowStats {
     /// Requests that wait for their turn.
@@ -278,7 +278,7 @@ pub struct FlowStats {
     pub served_ns: u64,
 }
 
-/// What a volume does.
+/// The activity of a volume.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize, ToSchema)]
 pub struct VolumeStats {
     /// Its id.
@@ -295,22 +295,22 @@ pub struct VolumeStats {
     /// Bytes of the device that it holds.
     #[serde(default)]
     pub allocated_bytes: u64,
-    /// What it is promised.
+    /// The service level that it is promised.
     pub slo: Slo,
     /// Blocks read a second that follow from that; nothing without a ceiling.
     pub promised_reads_per_second: Option<f64>,
     /// Blocks written a second that follow from that; nothing without a ceiling.
     pub promised_writes_per_second: Option<f64>,
-    /// What its requests do, and have done.
+    /// Counters and rates of its requests.
     #[serde(flatten)]
     pub flow: FlowStats,
     /// Connections of its hosts.
     #[serde(default)]
     pub connections: u64,
-    /// How long reads took.
+    /// Latency of reads.
     #[serde(default)]
     pub read_latency: Latency,
-    /// How long writes took.
+    /// Latency of writes.
     #[serde(default)]
     pub write_latency: Latency,
     /// Blocks found damaged, of the volume and of what all volumes of its device rest on, each once, and requests of the

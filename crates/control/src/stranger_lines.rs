@@ -1,5 +1,5 @@
-//! What the log says of requests without a known token: of each source so much as `strangers::Quiet` allows, so that
-//! nobody fills the log by asking.
+//! Log lines about requests without a known token: as many for each source as `strangers::Quiet` allows, so
+//! that no client can fill the log with requests.
 
 use std::mem::replace;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::audit::shown_text;
 
-/// How often it is looked whether it is to be said how many lines were left out.
+/// Interval at which the counts of suppressed lines are logged.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Lines about strangers. While some are left out, a task waits to say how many.
@@ -34,7 +34,7 @@ impl Default for StrangerLines {
 }
 
 impl StrangerLines {
-    /// Somebody at `peer` asked for `path` without a known token.
+    /// Notes that the client at `peer` asked for `path` without a known token.
     pub(crate) fn note(self: &Arc<Self>, peer: SocketAddr, path: &str) {
         let (is_said, left_out, begins) = self.with(|state, now| {
             let left_out = state.quiet.over(now);

@@ -1,4 +1,4 @@
-//! TLS on the API: the server's certificate, and whom a client takes for the server.
+//! TLS on the API: the server's certificate, and the certificates that a client trusts.
 //!
 //! - K1: a key that is made here can be read by its owner only, from its first byte on.
 //! - K2: what lies in the directory is never replaced; one of two files without the other is an error.
@@ -42,7 +42,7 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
     /// A file does not hold what it should.
@@ -50,7 +50,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the file.
         why: String,
     },
     /// One file without the other.
@@ -67,7 +67,7 @@ pub enum TlsError {
 #[derive(Clone)]
 pub struct ApiTls(Arc<RwLock<Shown>>);
 
-/// What is shown to clients.
+/// The certificate that clients are shown.
 #[derive(Clone)]
 struct Shown {
     acceptor: TlsAcceptor,
@@ -174,7 +174,8 @@ fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsErr
     Ok(key)
 }
 
-/// Makes a key, and a certificate signed by it. It has no end: who trusts it trusts this file.
+/// Makes a key, and a certificate signed by it. It does not expire: a client that trusts it trusts this
+/// file.
 fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), TlsError> {
     let pair = KeyPair::generate().map_err(|error| content(key, error.to_string()))?;
     let mut params = CertificateParams::new(names)
@@ -191,7 +192,7 @@ fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), TlsError
     write_new(certificate, 0o644, signed.pem().as_bytes())
 }
 
-/// Whom a client takes for the server.
+/// Builds a client's TLS configuration with the certificates that it trusts.
 ///
 /// # Errors
 /// `authorities` names a file that cannot be read or holds no certificate.

@@ -144,8 +144,8 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.awaits_volumes.get() || self.is_suspended()
     }
 
-    /// Says who may open a volume from now on, durably. Hosts that no longer qualify are cut (T5);
-    /// those that do stay, unless `cut` ends that, too.
+    /// Sets the hosts that may open a volume from now on, durably. Hosts that no longer qualify are cut
+    /// (T5); those that do stay, unless `cut` ends them, too.
     ///
     /// # Errors
     /// There is no such volume, too much is said, or as [`volume::Volume::set_access`].

@@ -1,4 +1,4 @@
-//! What the volumes of tenants may hold together, as far as they are this core's.
+//! Limits on the space that a tenant's volumes on this core hold together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::export::Export;
 use crate::sabotage::{Sabotage, broken};
 
-/// What a core's volumes of one tenant hold, and may.
+/// Space that a core's volumes of one tenant hold, and their limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Allotment {
     /// Blocks that they hold, those that writes under way add included.
@@ -24,7 +24,7 @@ pub struct Allotment {
 #[derive(Default)]
 struct Part {
     allowance: Rc<Allowance>,
-    /// What its volumes hold, while that is counted.
+    /// Space that its volumes hold, while that is counted.
     held: Cell<u64>,
 }
 
@@ -36,9 +36,9 @@ pub(crate) struct Allowances {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Bounds what the volumes of these tenants hold from now on: those of each together by an allotment
-    /// of its own, which has no limit yet. They are numbered in this order, behind those who are bounded already. To be
-    /// said of each once.
+    /// Bounds the space of the volumes of these tenants from now on: the volumes of each tenant share an
+    /// allotment, which has no limit yet. Tenants are numbered in this order, behind those that are bounded
+    /// already. To be called once for each tenant.
     pub fn bound_tenants(&self, owners: Vec<String>) {
         let all = &self.state.allowances;
         let bounded = all.parts.borrow().len();

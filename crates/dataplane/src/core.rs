@@ -24,9 +24,9 @@ use crate::suspended::MayServe;
 
 /// Pause after a failed accept, such as one for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// How long [`Core::shutdown`] waits for requests under way.
+/// Time that [`Core::shutdown`] waits for requests under way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long it then waits for hosts to take leave.
+/// Time that it then waits for hosts to disconnect.
 const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Why sessions end at [`Core::shutdown`].
@@ -51,13 +51,13 @@ pub struct VolumeStatus {
     pub device: usize,
     /// The shard it lies in, counted in the order of [`Core::attach`].
     pub shard: usize,
-    /// What it is promised.
+    /// The service level that it is promised.
     pub slo: Slo,
-    /// Who may open it; `None` if that cannot be read.
+    /// The hosts that may open it; `None` if that cannot be read.
     pub access: Option<Access>,
 }
 
-/// What is to be done when a shard has come back.
+/// The action to take when a shard has come back.
 pub(crate) type OnReturn = Rc<dyn Fn(usize, BTreeSet<Uuid>)>;
 
 pub(crate) struct State<W: World, D: Device> {
@@ -80,7 +80,7 @@ pub(crate) struct State<W: World, D: Device> {
     /// It serves no volume (U1 of `suspended.rs`).
     pub(crate) suspended: Cell<bool>,
     pub(crate) may_serve: RefCell<Option<MayServe>>,
-    /// The ways to devices that were opened anew, by the devices' numbers (H5).
+    /// The new handles of devices that were reopened, by the devices' numbers (H5).
     pub(crate) ways: RefCell<BTreeMap<usize, Way<D>>>,
     /// There is another.
     pub(crate) renewed: Notify,
@@ -89,7 +89,7 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
     /// Volumes whose creation ended in an error, and that may be there all the same.
     pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
-    /// What tenants' volumes may hold.
+    /// Limits on the space of tenants' volumes.
     pub(crate) allowances: Allowances,
     /// Exports so far.
     exported: Cell<u64>,
@@ -212,7 +212,7 @@ impl<W: World, D: Device> Core<W, D> {
                 Ok(self.add_export(volume, shard))
             }
             Err(error) => {
-                // A record or a checkpoint of which nobody knows whether it was written.
+                // A record or a checkpoint that may or may not have been written.
                 if matches!(error, VolumeError::JournalLost | VolumeError::ShutDown) {
                     self.state.unanswered.borrow_mut().insert(uuid);
                 }
@@ -273,8 +273,9 @@ impl<W: World, D: Device> Core<W, D> {
         Ok((status_of(&export), cut_off))
     }
 
-    /// Deletes a volume and cuts its connections. Until it is gone hosts find it: whoever asked for it meanwhile would be told
-    /// that there is none, and never come again, also if it stays.
+    /// Deletes a volume and cuts its connections. Until it is gone hosts find it: a host that connects
+    /// meanwhile would otherwise be told that there is none, and would never retry, also if the volume
+    /// stays.
     ///
     /// # Errors
     /// There is no such volume, or as [`volume::Shard::delete_volume`].
@@ -297,7 +298,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// The first shard that could not write its last checkpoint; it will replay its journal.
     pub async fn shutdown(&self) -> Result<(), VolumeError> {
         self.state.draining.set(true);
-        // Whoever waits for his turn goes now: there will be no other.
+        // Requests that wait for their turn proceed now: there will be no other turn.
         self.state.gates.open();
         self.state.stop.notify_all();
         let world = &self.state.world;

@@ -1,13 +1,14 @@
-//! Who makes room when there are as many connections as there may be.
+//! Eviction of connections when there are as many as there may be.
 //!
-//! - W1: a host that has been let into a volume stays. All others are strangers, those at discovery included. Of
-//!   these the source that has most makes room, with its oldest, for one of a source that has fewer.
-//! - W2: so who floods a core from one source is in his own way, and in nobody else's. Whoever has as many as others,
-//!   or as any, makes room himself: his oldest goes, once it had its [`CHANCE`].
-//! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these are
-//!   taken, too, the source that has most of them ends its oldest at once.
-//! - W4: no tenant takes all places, nor does a volume that is no tenant's (`crowd/guests.rs`). Who asks for more is
-//!   refused; nobody is ended for it.
+//! - W1: a host that has been let into a volume stays. All others are strangers, those at discovery
+//!   included. Of these the source that has most makes room, with its oldest, for one of a source that has
+//!   fewer.
+//! - W2: a client that floods a core from one source is therefore in its own way only. Where no source has
+//!   so many more, the newcomer's own makes room: its oldest goes, once it had its [`CHANCE`].
+//! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these
+//!   are taken, too, the source that has most of them ends its oldest at once.
+//! - W4: no tenant takes all places, nor does a volume without a tenant (`crowd/guests.rs`). A host that
+//!   asks for more is refused; no connection is ended for it.
 //! - W5: each step takes time logarithmic in the number of connections: they may come as fast as they like.
 //!
 //! Which connections there are is told from outside: this does no I/O, and reads no clock.
@@ -25,15 +26,15 @@ use guests::Guests;
 /// Connections that were ended and are not gone yet, beyond those that there may be.
 pub const LEAVING_MAX: usize = 64;
 
-/// How long a stranger stays if only its equals want its place: long enough for a host to authenticate.
+/// Time that a stranger stays if only its equals want its place: long enough for a host to authenticate.
 const CHANCE: Duration = Duration::from_millis(500);
 
-/// How far a connection is.
+/// The stage of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
     /// Anybody's.
     Stranger,
-    /// Of a host that may use this volume.
+    /// Its host may use this volume.
     LetIn(Uuid),
     /// Ended: its host has a while to hear of it.
     Lingering,
@@ -50,7 +51,7 @@ struct Member {
 /// The oldest connection of a source, and how many it has.
 #[derive(Default)]
 struct Sources {
-    /// Of each source the numbers of its connections.
+    /// The numbers of each source's connections.
     numbers: BTreeMap<IpAddr, BTreeSet<u64>>,
     /// Sources by how many they have.
     ranks: BTreeSet<(usize, IpAddr)>,
@@ -133,7 +134,7 @@ impl Crowd {
         self.by_age.insert(number);
     }
 
-    /// Its host has shown that it may use `volume`, which is that of `tenant`, or nobody's.
+    /// Its host has shown that it may use `volume`, which belongs to `tenant`, if it has one.
     pub(crate) fn let_in(&mut self, number: u64, volume: Uuid, tenant: Option<&str>) {
         let next = |from| (from == Stage::Stranger).then_some(Stage::LetIn(volume));
         if self.advance(number, next) {
@@ -159,7 +160,7 @@ impl Crowd {
         self.members.remove(&number);
     }
 
-    /// Whether there is a `next` stage for it.
+    /// Moves the connection to its `next` stage; returns false if there is none.
     fn advance(&mut self, number: u64, next: impl FnOnce(Stage) -> Option<Stage>) -> bool {
         let Some(member) = self.members.get_mut(&number) else { return false };
         let (from, source) = (member.stage, member.source);
@@ -181,12 +182,12 @@ impl Crowd {
         true
     }
 
-    /// W4: whether `volume`, of `tenant` or of nobody, may have another of `max` places.
+    /// W4: returns true if `volume`, of `tenant` if it has one, may have another of `max` places.
     pub(crate) fn has_place_for(&self, volume: Uuid, tenant: Option<&str>, max: usize) -> bool {
         self.guests.may_add(volume, tenant, max)
     }
 
-    /// W1 and W2: who makes room for one of the source `newcomer`.
+    /// W1 and W2: returns the connection that makes room for one of the source `newcomer`.
     pub(crate) fn who_makes_room(&self, newcomer: IpAddr, now: Instant) -> Option<u64> {
         let (crowd, most) = self.strangers.crowd()?;
         let own = self.strangers.count(newcomer);
@@ -198,7 +199,8 @@ impl Crowd {
         equal.filter(|number| now.since(self.members[number].since) >= CHANCE)
     }
 
-    /// W3: who is to go at once of those on their way out; `None` if all do so.
+    /// W3: returns the connection, of those on their way out, that has to go at once; `None` if there is
+    /// none.
     pub(crate) fn who_lingers_longest(&self) -> Option<u64> {
         let (crowd, _) = self.lingering.crowd()?;
         self.lingering.oldest_of(crowd)

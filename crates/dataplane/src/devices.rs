@@ -26,11 +26,11 @@ pub(crate) struct Attached<D: Device> {
     pub(crate) device: usize,
 }
 
-/// The way to a device that was opened anew, in place of what its shards had.
+/// The handle of a device that was reopened, in place of the one that its shards had.
 #[derive(Clone)]
 pub(crate) struct Way<D> {
     pub(crate) device: D,
-    /// How often it was opened anew.
+    /// The number of times that it was reopened.
     pub(crate) number: u64,
 }
 
@@ -44,7 +44,7 @@ impl<W> Default for Gates<W> {
 }
 
 impl<W: World> Gates<W> {
-    /// The way to a device. Open to all, if nobody has said anything else.
+    /// The gate of a device. Open to all, unless it was configured.
     pub(crate) fn get(&self, world: &W, device: usize) -> Gate<W> {
         let mut gates = self.0.borrow_mut();
         while gates.len() <= device {
@@ -53,7 +53,7 @@ impl<W: World> Gates<W> {
         gates[device].clone()
     }
 
-    /// From now on nobody waits.
+    /// Opens all gates: from now on no request waits.
     pub(crate) fn open(&self) {
         let gates = self.0.borrow().clone();
         gates.iter().for_each(|gate| gate.configure(None));
@@ -64,12 +64,12 @@ impl<W: World> Gates<W> {
     }
 }
 
-/// What a volume's requests do and get.
+/// Requests of a volume, and its share of the device.
 #[derive(Clone, Debug)]
 pub struct VolumeFlow {
     /// Identity.
     pub uuid: Uuid,
-    /// What it may count on, in blocks a second, if the device has a ceiling.
+    /// The rate that it may count on, in blocks a second, if the device has a ceiling.
     pub quota: Quota,
     /// Its queue and what it has done.
     pub done: Done,
@@ -79,7 +79,7 @@ pub struct VolumeFlow {
     pub connections: usize,
 }
 
-/// How a core is.
+/// The state of a core.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStats {
     /// Volumes that it serves.
@@ -96,7 +96,7 @@ pub struct CoreStats {
     pub connections_refused: u64,
     /// Figures of each front end that had a connection.
     pub front_ends: Vec<FrontendStats>,
-    /// How its devices are, by number.
+    /// The state of its devices, by number.
     pub devices: Vec<DeviceStats>,
 }
 
@@ -105,7 +105,7 @@ pub struct CoreStats {
 pub struct ShardFailure {
     /// Its number on the device.
     pub shard: u16,
-    /// What happened.
+    /// The cause.
     pub why: JournalLoss,
     /// Why the last attempt to read it back did not succeed, if there was one.
     pub last_attempt: Option<OpenError>,
@@ -121,31 +121,31 @@ impl fmt::Display for ShardFailure {
     }
 }
 
-/// How a device is, as far as a core uses it.
+/// The state of a device, as far as a core uses it.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceStats {
     /// Space of each shard, in the order of [`Core::attach`].
     pub capacity: Vec<Capacity>,
-    /// What the maps of each shard take, in the same order.
+    /// Memory of the maps of each shard, in the same order.
     pub maps: Vec<MapMemory>,
-    /// How full the journal of each shard is, from 0 to 1, in the same order.
+    /// Fill level of the journal of each shard, from 0 to 1, in the same order.
     pub journal_used: Vec<f64>,
     /// Blocks found damaged, each once, and requests that the device failed, since the core was made.
     pub media_errors: u64,
-    /// Whether writes wait for a flush: the device has a volatile write cache.
+    /// True if writes wait for a flush: the device has a volatile write cache.
     pub flushes: bool,
     /// Why a shard, the first of them, takes no changes: nothing is written there before the device works again and
     /// the shard was read back.
     pub failure: Option<ShardFailure>,
     /// The windows before the device.
     pub window: WindowStats,
-    /// What all its volumes do and did, also those that are gone.
+    /// Counters of all its volumes, also those that are gone.
     pub done: Done,
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Sets this core's part of a device, and what its volumes may count on; without `config` the
-    /// device has no ceiling and nobody waits. I/O goes on meanwhile.
+    /// Sets this core's part of a device, and the rates that its volumes may count on; without `config` the
+    /// device has no ceiling and no request waits. I/O goes on meanwhile.
     pub fn schedule(
         &self,
         device: usize,
@@ -160,7 +160,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.gates.get(self.world(), device).configure(config);
     }
 
-    /// What the first `max` volumes from `first` on do and get, by identity.
+    /// Returns the flows of the first `max` volumes from `first` on, by identity.
     #[must_use]
     pub fn flows_from(&self, first: Uuid, max: usize) -> Vec<VolumeFlow> {
         let flow = |(uuid, export): (&Uuid, &Rc<Export<W, D>>)| VolumeFlow {
@@ -173,7 +173,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.exports.borrow().range(first..).take(max).map(flow).collect()
     }
 
-    /// How the core is.
+    /// Returns the state of the core.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
         let mut devices: Vec<DeviceStats> = Vec::new();

@@ -7,14 +7,14 @@ use crate::errors::ErrorCounts;
 use crate::flow_stats::FlowStats;
 use crate::latency::LatencyCounts;
 
-/// What was done, how long it took, and what failed. Counts go on for ever.
+/// Requests that were done, their latency, and their errors. Counts go on for ever.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
-    /// What was done and is waited for.
+    /// Requests that were done, and those that are waiting.
     pub flow: FlowStats,
-    /// How long reads and writes took.
+    /// Latency of reads and writes.
     pub latency: [LatencyCounts; 2],
-    /// What was answered with an error, also to commands that never came to the engine.
+    /// Errors that were answered, also to commands that never came to the engine.
     pub errors: ErrorCounts,
 }
 

@@ -17,13 +17,13 @@ use crate::session::ExportId;
 pub struct Export<W: World, D: Device> {
     volume: RefCell<Volume<D>>,
     id: ExportId,
-    /// Which of the core's shards it lies in.
+    /// The index of its shard among the core's shards.
     pub(crate) shard: usize,
-    /// Which of the core's devices that is on.
+    /// The number of that shard's device among the core's devices.
     pub(crate) device: usize,
     /// The engine has said that it takes no more changes before its shard is back.
     takes_no_changes: Cell<bool>,
-    /// Who may open it; `None` if that cannot be read.
+    /// The hosts that may open it; `None` if that cannot be read.
     access: RefCell<Option<Rc<Access>>>,
     /// Reservations of hosts.
     pub(crate) reservations: VolumeReservations,
@@ -156,11 +156,11 @@ impl<W: World, D: Device> Export<W, D> {
     }
 }
 
-/// Who may open `volume`; `None` if that cannot be read.
+/// Returns the hosts that may open `volume`; `None` if that cannot be read.
 fn access_of<D: Device>(volume: &Volume<D>) -> Option<Rc<Access>> {
     let access = Access::decode(&volume.access()).inspect_err(|error| {
         let (volume, name) = (volume.uuid(), volume.name());
-        tracing::error!(%volume, name, %error, "nobody may open it: it cannot be read who may; a newer version may have written that");
+        tracing::error!(%volume, name, %error, "no host may open it: its restrictions cannot be read; a newer version may have written them");
     });
     access.ok().map(Rc::new).filter(|access| {
         let reserved = Reservations::from_record(&access.reservations);

@@ -1,11 +1,11 @@
-//! What a volume, or all on a device, have done and wait for.
+//! Counters of requests that a volume, or all on a device, have done, and of those that wait.
 
 use std::time::Duration;
 
 use schedule::Request;
 use units::Instant;
 
-/// What was done and what is waited for. Counts go on for ever.
+/// Requests that were done, and those that wait. Counts go on for ever.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FlowStats {
     /// Requests that wait for their turn.

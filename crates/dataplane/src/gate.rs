@@ -1,11 +1,11 @@
-//! The way to the device: who goes when, if the device has a ceiling.
+//! The gate of a device: decides which request goes when, if the device has a ceiling.
 //!
 //! ```text
 //! request ──► Lane::enter ──► Scheduler ──► Ticket ──► engine, device ──► ticket dropped
 //!               a lane for                    │                               │
 //!               each volume     about a window of blocks is inside   ◄────────┘
 //! ```
-//! - G1: without a ceiling nobody waits, and a request costs a few counters.
+//! - G1: without a ceiling no request waits, and each costs a few counters.
 //! - G2: a ticket that was given is given back once, also when ceiling, policy or quotas change
 //!   meanwhile: changes take effect for requests that have not entered yet.
 //! - G3: a request whose host has gone leaves its queue, and its volume's quota to others; only one
@@ -51,7 +51,8 @@ enum WaiterState {
     Abandoned,
 }
 
-/// Where a request is accounted: with which scheduler, as whose. `None`: nowhere.
+/// The scheduler, by its generation, and the flow to which a request is accounted. `None`: it is not
+/// accounted.
 type Account = Option<(u64, FlowId)>;
 
 struct State {
@@ -60,7 +61,7 @@ struct State {
     generation: u64,
     waiters: Slab<Waiter>,
     lanes: Vec<Weak<LaneState>>,
-    /// What volumes did that are gone.
+    /// Counters of the volumes that are gone.
     gone: Rc<RefCell<Done>>,
     /// When the timer fires.
     wake_at: Option<Instant>,
@@ -92,7 +93,7 @@ struct LaneState {
     quota: Cell<Quota>,
     done: RefCell<Done>,
     busy: RefCell<BusyTime>,
-    /// Where the sum of those lanes is kept that are gone.
+    /// The sum of the counters of lanes that are gone.
     gone: Rc<RefCell<Done>>,
 }
 
@@ -112,7 +113,7 @@ pub(crate) struct Ticket<'a, W: World> {
     times: [Instant; 2],
 }
 
-/// How a gate is, by class of requests.
+/// The state of a gate, by class of requests.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct WindowStats {
     /// Blocks that may be under way; `None` without a ceiling.
@@ -185,7 +186,7 @@ impl<W: World> Gate<W> {
         self.pump();
     }
 
-    /// What all volumes together do and did, also those that are gone.
+    /// Counters of all volumes together, also those that are gone.
     pub(crate) fn done(&self) -> Done {
         let state = self.inner.state.borrow();
         let mut sum = state.gone.borrow().clone();
@@ -203,7 +204,7 @@ impl<W: World> Gate<W> {
         })
     }
 
-    /// Lets in whoever may go.
+    /// Lets in each request that may go.
     fn pump(&self) {
         let now = self.inner.world.now();
         let state = &mut *self.inner.state.borrow_mut();
@@ -302,7 +303,7 @@ impl LaneState {
 }
 
 impl<W: World> Lane<W> {
-    /// The volume is gone: whoever waits goes on, and finds that out.
+    /// The volume is gone: waiting requests go on, and find that out.
     pub(crate) fn close(&self) {
         let state = &mut *self.gate.inner.state.borrow_mut();
         if let (Some(scheduler), Some(flow)) = (&mut state.scheduler, self.state.flow.take()) {
@@ -315,7 +316,7 @@ impl<W: World> Lane<W> {
         self.state.is_closed.set(true);
     }
 
-    /// What the volume may count on, when there is a ceiling.
+    /// Sets the rate that the volume may count on, when there is a ceiling.
     pub(crate) fn set_quota(&self, quota: Quota) {
         if self.state.quota.replace(quota) == quota {
             return;
@@ -332,7 +333,7 @@ impl<W: World> Lane<W> {
         self.state.quota.get()
     }
 
-    /// Where the volume's commands wait for the processor.
+    /// The lane in which the volume's commands wait for the processor.
     pub(crate) fn turns(&self) -> LaneId {
         self.turns
     }
@@ -368,7 +369,7 @@ impl<W: World> Lane<W> {
         Some(self.ticket(request, account, [arrived, self.counted_now()]))
     }
 
-    /// Lets the request use the device, if nobody is before it and it need not wait.
+    /// Lets the request use the device, if no other is before it and it need not wait.
     pub(crate) fn enter_at_once(&self, direction: Direction, blocks: u64) -> Option<Ticket<'_, W>> {
         let (inner, request) = (&self.gate.inner, request(direction, blocks));
         if !inner.has_ceiling.get() {
@@ -400,12 +401,12 @@ impl<W: World> Lane<W> {
         if counts() { self.gate.inner.world.now() } else { Instant::default() }
     }
 
-    /// Stands in line, which is only where there is a ceiling: whoever was not let in at once.
+    /// Queues a request that was not let in at once, which happens only where there is a ceiling.
     async fn wait(&self, request: Request, gone: &Notify) -> Option<Account> {
         let now = self.gate.inner.world.now();
         let place = {
             let state = &mut *self.gate.inner.state.borrow_mut();
-            let scheduler = state.scheduler.as_mut().expect("without one nobody waits (G1)");
+            let scheduler = state.scheduler.as_mut().expect("without one no request waits (G1)");
             let flow = self.state.flow.get().expect("whose volume is gone does not wait");
             let waiter = Waiter { waker: None, state: WaiterState::Queued };
             let place = state.waiters.insert(waiter);

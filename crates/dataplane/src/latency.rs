@@ -1,4 +1,4 @@
-//! How long requests took, counted by ranges.
+//! Latencies of requests, counted by ranges.
 
 use units::Duration;
 

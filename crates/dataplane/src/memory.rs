@@ -1,8 +1,8 @@
-//! Who may use how much of a core's memory for data.
+//! Limits on the memory of a core for data, by connection.
 //!
-//! - M1: the data of all requests of a core, from the moment memory is found for it until it was
-//!   written or sent, stays within the core's budget. What does not fit waits its turn. A request
-//!   is charged once, for all that it will need, before it holds any: nobody waits while he holds.
+//! - M1: the data of all requests of a core, from the moment memory is found for it until it was written or
+//!   sent, stays within the core's budget. A request for which there is no room waits its turn. It is
+//!   charged once, for all that it will need, before it holds any: no request waits while it holds memory.
 //! - M2: a connection holds at most its window, and at most a fixed fraction of what is left over
 //!   (dynamic thresholds, as switches share their buffers), so that few cannot take all. Where many
 //!   have taken all and others wait, a peer that holds memory and hardly moves is cut off soon (P2 of `pace.rs`).
@@ -18,7 +18,7 @@ use io_traits::buffer_footprint_bytes;
 use local_sync::{Notify, Semaphore, first_of};
 use units::BLOCK_SIZE;
 
-/// A connection may hold one part in so many of the memory that nobody holds.
+/// A connection may hold one part in so many of the memory that is free.
 const FREE_SHARE: i64 = 8;
 /// A pool of which less than one part in so many is free is short.
 const SHORT_SHARE: i64 = 16;
@@ -130,7 +130,7 @@ impl Window {
         self.charge(bytes, self.obstacle(bytes).is_some())
     }
 
-    /// Waits for those who wait, then takes `bytes` that another request has paid for.
+    /// Waits for the requests that wait already, then takes `bytes` that another request has paid for.
     pub async fn take_in_turn(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
         (!self.held.is_closed.get()).then(|| self.charge(bytes, false))
@@ -154,12 +154,12 @@ impl Window {
         self.held.changed.notify_all();
     }
 
-    /// Whether the connection holds any.
+    /// Returns true if the connection holds any memory.
     pub fn is_used(&self) -> bool {
         self.held.bytes.get() > 0
     }
 
-    /// Whether the connection may have more: what has nothing always may.
+    /// Returns true if the connection may have more: one that holds nothing always may.
     pub fn has_room(&self) -> bool {
         self.held.bytes.get() == 0 || self.obstacle(footprint(1)).is_none()
     }
@@ -169,8 +169,8 @@ impl Window {
         u64::try_from(self.held.debt.get()).unwrap_or(0)
     }
 
-    /// Waits until there may be room, or the window was closed. It stands in no line: whoever
-    /// receives must not wait behind those who wait for what he will receive.
+    /// Waits until there may be room, or the window was closed. It stands in no line: a receiver must not
+    /// wait behind requests that wait for the data that it will receive.
     pub async fn room(&self) {
         if !self.held.is_closed.get()
             && let Some(obstacle) = self.obstacle(footprint(1))
@@ -199,7 +199,7 @@ impl Window {
     fn obstacle(&self, bytes: i64) -> Option<Obstacle> {
         let (held, free) = (self.held.bytes.get(), self.held.pool.free.get());
         let after = held + bytes;
-        // Who holds nothing gets one request, whatever its size.
+        // A connection that holds nothing gets one request, whatever its size.
         if held > 0 && after > self.held.bytes_max {
             return Some(Obstacle::Window);
         }
@@ -301,7 +301,7 @@ mod tests {
 
     /// M2: a connection that waits for its own requests says nothing about the pool.
     #[test]
-    fn only_those_for_whom_too_little_is_free_are_in_need() {
+    fn only_connections_for_which_too_little_is_free_are_in_need() {
         let memory = memory(64 * MIB);
         let window = memory.window(2 << 20);
         let share = window.try_take(2 * MIB).expect("room");
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!(memory.pool.waiting.get(), 0);
     }
 
-    /// M3: debt is charged, and nobody is lent anything before it is paid back.
+    /// M3: debt is charged, and nothing is lent to any connection before it is paid back.
     #[test]
     fn debt_is_paid_back_before_anything_is_lent() {
         let memory = memory(4 * MIB);

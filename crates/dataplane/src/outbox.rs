@@ -1,10 +1,10 @@
-//! What a connection has to say, and the task that says it.
+//! Replies that wait to be sent on a connection, and the task that sends them.
 //!
 //! - O1: one send is under way at a time; what is said meanwhile goes into the next one, so replies
 //!   that are ready together leave together and a lone one is not delayed.
 //! - O2: bytes leave in the order in which they were put in.
-//! - O3: data holds its share of the core's memory until it was sent, so a peer that does not read
-//!   is out of memory to be served with, and nobody else is: see [`crate::memory`].
+//! - O3: data holds its share of the core's memory until it was sent, so a peer that does not read uses up
+//!   only the memory for its own requests: see [`crate::memory`].
 //! - O4: once [`BATCH_BYTES_MAX`] wait and nothing is under way, the send begins before [`Outbox::put`]
 //!   returns: the buffers are recycled.
 //! - O5: a send carries about so much and no more, so that a deep queue of large replies to a slow
@@ -31,7 +31,7 @@ use crate::memory::Share;
 /// has in its caches. With an eighth of it reads of 128 KiB at depth 8 are an eighth slower, at depth 32 a third.
 const BATCH_BYTES_MAX: usize = 2 << 20;
 
-/// What one send carries.
+/// The content of one send.
 #[derive(Default)]
 struct Batch {
     content: SendBatch,
@@ -40,10 +40,10 @@ struct Batch {
     copied_bytes: usize,
 }
 
-/// What waits to be sent.
+/// Replies that wait to be sent.
 #[derive(Default)]
 struct Queue {
-    /// Whether some of what waits may be pinned (O6).
+    /// True if some of them may be pinned (O6).
     has_pinned: bool,
     batches: VecDeque<Batch>,
     len_bytes: usize,
@@ -51,7 +51,7 @@ struct Queue {
     spare: Option<Batch>,
 }
 
-/// What is being sent. The content itself is with the stream.
+/// The send that is under way. Its content is with the stream.
 struct UnderWay {
     shares: Vec<Share>,
     copied_bytes: usize,
@@ -60,7 +60,7 @@ struct UnderWay {
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Phase {
     Open,
-    /// What is there will be sent, then sending ends.
+    /// The queued replies will be sent, then sending ends.
     Closing,
     Failed(StreamError),
     Ended,
@@ -92,7 +92,7 @@ pub struct Outbox {
 pub struct Filling<'a> {
     queue: &'a mut Queue,
     copied_bytes: usize,
-    /// Whether it may take long until it is sent (O6).
+    /// True if it may take long until it is sent (O6).
     waits: bool,
 }
 

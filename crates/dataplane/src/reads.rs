@@ -144,7 +144,8 @@ impl<W: World, D: Device> Read<W, D> {
         self.job.read_as_task(world, range, share);
     }
 
-    /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
+    /// Fails if it has to wait, and returns its share of the memory if it has one: dropping the share would
+    /// wake other requests for memory in vain.
     fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
         let Job { session, tag, export } = &self.job;
         if !self.job.may(Access::Read) {

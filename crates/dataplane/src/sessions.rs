@@ -32,7 +32,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Looks at, or changes, who has them.
+    /// Reads or changes the occupants of the places.
     pub(crate) fn with_crowd<T>(&self, act: impl FnOnce(&mut Crowd) -> T) -> T {
         act(&mut self.crowd.borrow_mut())
     }

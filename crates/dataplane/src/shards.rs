@@ -2,15 +2,15 @@
 //!
 //! - H1: of a shard that has failed, changes are errors at once and reads go on as far as the device
 //!   answers. Hosts stay connected.
-//! - H2: it is read back again and again, at growing distances, until that succeeds. Then its volumes
-//!   take the places of the failed ones, in one step.
-//!   One that the core did not know could not be read before, and is served; but for one whose creation ended in an
-//!   error: whoever wanted it may do so again, and it is deleted.
+//! - H2: it is read back again and again, at growing distances, until that succeeds. Then its volumes take
+//!   the places of the failed ones, in one step. A volume that the core did not know could not be read
+//!   before, and is served. The exception is one whose creation ended in an error: its creator may ask for
+//!   it again, and it is deleted.
 //! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
 //!   would be another's to write.
-//! - H4: damage is named in the log, once for each place, whoever has met it and however often.
-//! - H5: when a device was opened anew, no shard goes on by the old way to it, also none that works: what it
-//!   takes for written may be gone with the old drive's cache. Each is read back by the new way.
+//! - H4: damage is named in the log, once for each place, however often and by whatever request it was met.
+//! - H5: when a device was reopened, no shard goes on by the old handle, also none that works: what it takes
+//!   for written may be gone with the old drive's cache. Each is read back by the new handle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -39,7 +39,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Takes a shard of any device into service, with all its volumes; returns its number, which counts
-    /// those of all devices. Who calls numbers the devices, from 0.
+    /// those of all devices. The caller numbers the devices, from 0.
     pub fn attach_on(&self, device: usize, shard: Shard<D>) -> usize {
         let volumes = shard.volumes();
         self.run_loops(&shard);
@@ -56,8 +56,8 @@ impl<W: World, D: Device> Core<W, D> {
         number
     }
 
-    /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. Who
-    /// calls sees to it that the device takes no more requests.
+    /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. The
+    /// caller sees to it that the device takes no more requests.
     pub fn abandon(&self, device: usize) {
         self.state.abandoned.borrow_mut().insert(device);
         let mut gone = Vec::new();
@@ -71,8 +71,8 @@ impl<W: World, D: Device> Core<W, D> {
         gone.iter().for_each(|export| self.retire(export));
     }
 
-    /// Uses a device by another way from now on, since the old one is dead (H5). Who calls sees to it that no
-    /// request goes the old way any more, and that the new one leads to the same device.
+    /// Uses a device by another handle from now on, since the old one is dead (H5). The caller sees to it
+    /// that no request uses the old handle any more, and that the new one leads to the same device.
     pub fn renew(&self, device: usize, way: D) {
         let mut ways = self.state.ways.borrow_mut();
         let number = ways.get(&device).map_or(0, |way| way.number) + 1;
@@ -191,14 +191,14 @@ impl<W: World, D: Device> Core<W, D> {
                 None => failed.reopen().await,
             };
             match reopened {
-                // Nobody would end its loops.
+                // No other task would end its loops.
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
                     self.replace_shard(number, &shard);
                     let has_hosts = || self.sessions().count() > 0;
                     situation_if(Situation::ShardReturnsUnderHosts, has_hosts);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
-                        // H5: it was opened anew meanwhile.
+                        // H5: the device was reopened meanwhile.
                         return shard.give_up();
                     }
                     self.tell_of_return(&shard);

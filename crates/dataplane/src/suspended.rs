@@ -1,12 +1,12 @@
 //! A core that serves no volume for a while: whether its devices are still its own is not known.
 //!
-//! - U1: hosts of its volumes are cut, and none is let in. They are to come again (T8), and strangers likewise, who meet what they
-//!   meet of a volume that does not exist (T4 of `admission.rs`).
+//! - U1: hosts of its volumes are cut, and none is let in. They are to retry (T8), and so are strangers,
+//!   which are answered as for a volume that does not exist (T4 of `admission.rs`).
 //! - U2: none of its shards is looked after, or shut down with it: whatever they wrote could be another's to write. The next
 //!   start replays their journals, if it is to have them.
-//! - U3: what waits for its turn is not carried out (C3 of `commands.rs`). Before commands run, whoever knows is asked
-//!   whether they still may ([`Core::serve_while`]): so a process that was stopped carries nothing out when it goes on, before anybody has
-//!   told its cores.
+//! - U3: a command that waits for its turn is not carried out (C3 of `commands.rs`). Before commands run,
+//!   the lease is checked ([`Core::serve_while`]): a process that was stopped therefore carries no command
+//!   out when it continues, before its cores have been told.
 
 use io_traits::{Device, World};
 
@@ -17,8 +17,8 @@ use crate::session::VolumeEvent;
 pub(crate) type MayServe = Box<dyn Fn() -> bool>;
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Serves no volume until [`Core::resume`]. Who calls sees to it that the devices take no more requests when they may be
-    /// another's.
+    /// Serves no volume until [`Core::resume`]. The caller sees to it that the devices take no more requests
+    /// when they may be another's.
     pub fn suspend(&self) {
         if self.state.suspended.replace(true) {
             return;

@@ -1,24 +1,24 @@
-//! Whose command the core works on next.
+//! Selects the command that the core works on next.
 //!
-//! Commands wait by lane: one for each volume, and one for all strangers, who have not said, or not proved, which they want.
-//! Lanes with commands take turns (deficit round robin), so that what a volume gets of the processor
-//! does not depend on how many commands its neighbours have sent, over how many connections, or how
-//! cheap they are. In the strangers' lane sources take turns in the same way.
+//! Commands wait by lane: one for each volume, and one for all strangers, whose volume is not known or not
+//! proved yet. Lanes with commands take turns (deficit round robin), so that a volume's part of the
+//! processor does not depend on how many commands its neighbours have sent, over how many connections, or
+//! how cheap they are. In the strangers' lane sources take turns in the same way.
 //!
 //! - T1: commands of a volume, or of a source of strangers, leave in the order of their coming, each once.
-//! - T2: in a turn a lane may spend [`QUANTUM_UNITS`], and so may a source in its own; what it lacks for its next
-//!   command it keeps for its next turn. Who has no more commands keeps nothing.
+//! - T2: in a turn a lane may spend [`QUANTUM_UNITS`], and so may a source in its own; what it lacks for its
+//!   next command it keeps for its next turn. A lane without commands keeps nothing.
 //! - T3: a lane whose first command comes waits for one turn of each other lane, and no longer.
-//! - T4: strangers get as much as one volume, however many they are. One of them waits for one turn of each other source
-//!   that has commands, and no longer.
+//! - T4: strangers get as much as one volume, however many they are. One of them waits for one turn of each
+//!   other source that has commands, and no longer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use slab::Slab;
 
-/// What a lane may spend in a turn. A command without data costs one unit, about a microsecond: long
-/// enough that replies to one host leave together, short enough that nobody notices the wait.
+/// Units that a lane may spend in a turn. A command without data costs one unit, about a microsecond: long
+/// enough that replies to one host leave together, short enough that no host notices the wait.
 pub(crate) const QUANTUM_UNITS: u32 = 16;
 
 /// The lane of a volume, by number. Numbers are reused.
@@ -28,7 +28,7 @@ pub(crate) struct LaneId(usize);
 /// The lane of all strangers: the first one.
 const STRANGERS: usize = 0;
 
-/// Where a command waits.
+/// The lane in which a command waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Lane {
     /// Among those of its volume.
@@ -37,10 +37,10 @@ pub(crate) enum Lane {
     Stranger(IpAddr),
 }
 
-/// What waits, in the order in which it leaves.
+/// The waiting commands, in the order in which they leave.
 trait Queue {
     type Item;
-    /// What the next one costs.
+    /// The cost of the next one.
     fn next_units(&mut self) -> Option<u32>;
     fn pop(&mut self) -> Option<(Self::Item, u32)>;
     fn is_empty(&self) -> bool;
@@ -101,7 +101,7 @@ impl<Q: Queue> Round<Q> {
         push(&mut turn.queue);
     }
 
-    /// Brings whoever may spend what its next command costs to the front (T2).
+    /// Brings the first lane or source that may pay for its next command to the front (T2).
     fn settle(&mut self) -> Option<u32> {
         loop {
             let turn = &mut self.turns[*self.order.front()?];
@@ -238,7 +238,7 @@ impl<T> Turns<T> {
         line.into_iter().map(|(command, _)| command)
     }
 
-    /// Whether no command waits.
+    /// Returns true if no command waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.round.order.is_empty()
     }

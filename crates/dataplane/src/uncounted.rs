@@ -7,19 +7,19 @@ thread_local! {
     static COUNTS: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
 }
 
-/// Whether requests of this thread's volumes are counted and timed from now on. None may be under way.
+/// Sets if requests of this thread's volumes are counted and timed from now on. None may be under way.
 #[cfg(feature = "uncounted")]
 pub fn count_requests(count: bool) {
     COUNTS.set(count);
 }
 
-/// Whether requests are counted.
+/// Returns true if requests are counted.
 #[cfg(feature = "uncounted")]
 pub(crate) fn counts() -> bool {
     COUNTS.get()
 }
 
-/// Whether requests are counted.
+/// Returns true if requests are counted.
 #[cfg(not(feature = "uncounted"))]
 #[inline(always)]
 pub(crate) const fn counts() -> bool {

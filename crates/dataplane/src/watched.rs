@@ -103,7 +103,7 @@ impl<D: Device, W: World> Watched<D, W> {
         Self { device, watch: self.watch.clone() }
     }
 
-    /// Whether requests fail at once, because earlier ones are not done.
+    /// Returns true if requests fail at once, because earlier ones are not done.
     #[must_use]
     pub fn is_hung(&self) -> bool {
         self.watch.late.get() > 0
@@ -169,7 +169,7 @@ impl<D: Device, W: World> Watched<D, W> {
     }
 }
 
-/// Gives up what is late. `false`: nobody uses the device any more.
+/// Gives up requests that are late. Returns false if the device is no longer in use.
 fn look<W: World>(watch: &Weak<Watch<W>>) -> bool {
     let Some(watch) = watch.upgrade() else { return false };
     let mut wakers = Vec::new();
@@ -203,7 +203,8 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.device.pin(range)
     }
 
-    /// Half of the room is for what somebody waits for: what nobody polls keeps its part until it is dropped.
+    /// Half of the room is for requests with a waiting task: a request that is not polled keeps its part
+    /// until it is dropped.
     fn has_room(&self) -> bool {
         let has_room = self.watch.room.available() > AT_DEVICE_MAX / 2;
         has_room && !self.is_hung() && self.device.has_room()
@@ -229,7 +230,7 @@ impl<D: Device, W: World> Device for Watched<D, W> {
         self.watch(move |device| async move { device.flush().await })
     }
 
-    /// Takes as long as it takes: nobody waits for it, and its blocks are not used meanwhile.
+    /// Has no time limit: no task waits for it, and its blocks are not used meanwhile.
     fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         self.device.discard(range)
     }

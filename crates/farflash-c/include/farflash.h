@@ -3,12 +3,12 @@
  *
  * Every function that can fail returns an int: FARFLASH_OK (0), or one of the other codes, all negative;
  * farflash_error() then says in words what was wrong. All functions can be called from any thread, and
- * handles can be shared between threads, except that nobody may use a handle while or after it is closed
+ * handles can be shared between threads, except that no thread may use a handle while or after it is closed
  * or freed.
  *
  * Ownership
  *   - What farflash_cluster_new(), farflash_open(), and farflash_list() and farflash_show() give belongs to the caller,
- *     who gives it back once, with farflash_cluster_free(), farflash_close() and farflash_list_free(). NULL is given back
+ *     which gives it back once, with farflash_cluster_free(), farflash_close() and farflash_list_free(). NULL is given back
  *     by doing nothing. A volume or a list does not need its cluster any longer. Strings of a list belong to the list.
  *   - Strings and buffers that are passed in stay the caller's. A function that waits is done with them when
  *     it returns. farflash_submit() is done with data to be written or compared when it returns, and functions with
@@ -25,11 +25,11 @@
  * Blocks with metadata
  *   A volume made by farflash_create_ex() keeps 8, 16 or 64 bytes of the program's beside each block. There the
  *   functions and requests that end in _ex read, write and compare blocks with their metadata, as one; those on
- *   data alone are refused (FARFLASH_INVALID_ARGUMENT), so that nobody overwrites metadata without knowing of it.
+ *   data alone are refused (FARFLASH_INVALID_ARGUMENT), so that no program overwrites metadata without knowing of it.
  *   On other volumes they take and give 0 bytes of metadata. Such data is copied once more.
  *
  * Requests wait for a server that went away and are repeated when it is back, wherever it is then, except for
- * a compare-and-swap that was sent already. A child made by fork() opens its volumes anew.
+ * a compare-and-swap that was sent already. A child made by fork() opens its volumes again.
  */
 #ifndef FARFLASH_H
 #define FARFLASH_H
@@ -78,7 +78,7 @@ typedef struct farflash_tokens {
 } farflash_tokens;
 
 /*
- * Servers whose API is at `urls`, separated by commas (NULL: those in FARFLASH_API). `api_token` says who asks
+ * Servers whose API is at `urls`, separated by commas (NULL: those in FARFLASH_API). `api_token` authenticates the caller
  * (NULL: the one in FARFLASH_API_TOKEN if `urls` is NULL, else none). Nothing is sent yet.
  */
 int farflash_cluster_new(const char *urls, const char *api_token, farflash_cluster **cluster);
@@ -179,8 +179,8 @@ int farflash_change_auth(const farflash_cluster *cluster, const char *volume, in
                          uint32_t grace_seconds, farflash_tokens *tokens);
 
 /*
- * Changes who may open a volume besides knowing its token: host NQNs, networks (192.0.2.0/24), interfaces of
- * the server; lists are separated by commas. NULL leaves a list as it is, "" opens the volume to all.
+ * Changes the hosts that may open a volume, besides knowing its token: host NQNs, networks (192.0.2.0/24), interfaces
+ * of the server; lists are separated by commas. NULL leaves a list as it is, "" opens the volume to all.
  */
 int farflash_restrict(const farflash_cluster *cluster, const char *volume, const char *hosts,
                       const char *networks, const char *interfaces);
@@ -270,7 +270,7 @@ typedef struct farflash_volume_properties {
 
 /*
  * Opens `target`: a volume's name or UUID, which `cluster` is asked for (NULL: the one in the environment), or
- * tcp://IP:PORT/NQN, for which nobody is asked. `options` can be NULL.
+ * tcp://IP:PORT/NQN, for which no API is asked. `options` can be NULL.
  */
 int farflash_open(const farflash_cluster *cluster, const char *target,
                   const farflash_open_options *options, farflash_volume **volume);

@@ -72,7 +72,7 @@ pub unsafe extern "C" fn farflash_incomplete_records(cluster: *const Cluster) ->
 /// See `farflash.h`.
 ///
 /// # Safety
-/// `cluster` is null, or from `farflash_cluster_new` and used by nobody any more.
+/// `cluster` is null, or from `farflash_cluster_new` and no longer used by any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_cluster_free(cluster: *mut Cluster) {
     edge(|| {
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn farflash_set_slo(
     })
 }
 
-/// What is promised.
+/// The service level that is asked for.
 pub(crate) fn promised(share: u32, reads: u64, writes: u64) -> Result<Slo, Failure> {
     let nothing = || Failure::argument("neither a share nor rates are given");
     slo(share, reads, writes)?.ok_or_else(nothing)
@@ -279,7 +279,7 @@ pub unsafe extern "C" fn farflash_change_auth(
     })
 }
 
-/// How tokens are to be made anew, which are told to `tokens`.
+/// Builds the request for new tokens, which are written to `tokens`.
 pub(crate) fn auth_change(
     cut: c_int,
     grace_seconds: u32,
@@ -314,7 +314,7 @@ pub unsafe extern "C" fn farflash_restrict(
     })
 }
 
-/// Who may open a volume from now on.
+/// The hosts that may open a volume from now on.
 ///
 /// # Safety
 /// The lists are null, or end in a zero and stay as they are meanwhile.

@@ -76,7 +76,7 @@ pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     code
 }
 
-/// Whether a `T` can be at `pointer`, which may be null.
+/// Checks that a `T` can be at `pointer`, which may be null.
 pub(crate) fn check_aligned<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     if pointer.is_aligned() {
         return Ok(());
@@ -86,21 +86,21 @@ pub(crate) fn check_aligned<T>(pointer: *const T, name: &str) -> Result<(), Fail
     )))
 }
 
-/// Whether a `T` can be at `pointer`.
+/// Checks that a `T` can be at `pointer`.
 pub(crate) fn check_place<T>(pointer: *const T, name: &str) -> Result<(), Failure> {
     if pointer.is_null() { Err(is_null(name)) } else { check_aligned(pointer, name) }
 }
 
-/// What is at `pointer`.
+/// Returns a reference to the `T` at `pointer`.
 ///
 /// # Safety
-/// `pointer` is null or not aligned, or points to a `T` that outlives `'a` and is changed by nobody meanwhile.
+/// `pointer` is null or not aligned, or points to a `T` that outlives `'a` and is not changed meanwhile.
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { optional_reference(pointer, name) }?.ok_or_else(|| is_null(name))
 }
 
-/// What is at `pointer`; `None` if that is null.
+/// Returns a reference to the `T` at `pointer`; `None` if `pointer` is null.
 ///
 /// # Safety
 /// As of [`reference`].
@@ -203,7 +203,7 @@ pub(crate) unsafe fn bytes<'a>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, len) })
 }
 
-/// Whether `len` bytes can be at `pointer`.
+/// Checks that `len` bytes can be at `pointer`.
 pub(crate) fn check_memory(pointer: *const u8, len: usize, name: &str) -> Result<(), Failure> {
     if pointer.is_null() && len > 0 {
         return Err(is_null(name));

@@ -55,7 +55,7 @@ impl Room {
     }
 }
 
-/// What is at `pointer`, to be written or compared.
+/// The data at `pointer`, to be written or compared.
 ///
 /// # Safety
 /// `pointer` is null or as `farflash.h` says, for `'a`.

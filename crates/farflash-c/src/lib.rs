@@ -1,5 +1,5 @@
-//! `libfarflash.so`: the C face of `farflash-client`. What each function does, and who owns what, stands in
-//! `include/farflash.h`, which is written by hand; a test holds the two together.
+//! `libfarflash.so`: the C interface of `farflash-client`. The functions, and the ownership of memory, are
+//! described in `include/farflash.h`, which is written by hand; a test holds the two together.
 //!
 //! - F1: no panic leaves a function: [`edge`] turns it into `FARFLASH_FAILED`.
 //! - F2: pointers become references or slices at the very edge, each checked against null; behind it

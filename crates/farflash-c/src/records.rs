@@ -1,4 +1,4 @@
-//! What an API knows of volumes.
+//! The records that an API has of volumes.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
@@ -74,7 +74,7 @@ impl CVolumeList {
         Self(volumes.into_iter().map(record).collect())
     }
 
-    /// As it goes to the caller, who gives it back.
+    /// Hands the list over to the caller, which gives it back.
     pub(crate) fn handed_over(volumes: Vec<VolumeRecord>) -> *mut Self {
         Box::into_raw(Box::new(Self::new(volumes)))
     }
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn farflash_list_get(
 /// See `farflash.h`.
 ///
 /// # Safety
-/// `list` is null, or from this library and used by nobody any more.
+/// `list` is null, or from this library and no longer used by any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_list_free(list: *mut CVolumeList) {
     edge(|| {

@@ -11,7 +11,7 @@ use crate::structs::{CCutOff, CNewVolume, COpenOptions, CTokens};
 use crate::submit::Callback;
 use crate::volume::Opening;
 
-/// Whom to tell, and where what is told goes.
+/// The callback of a request, and the place for its result.
 pub(crate) struct Caller<R> {
     done: Callback,
     context: *mut c_void,

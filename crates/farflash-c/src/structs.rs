@@ -114,8 +114,8 @@ pub struct CBlocks {
     pub(crate) metadata_len: usize,
 }
 
-/// What all requests have of `farflash_request`. Programs that were built before there were requests with
-/// metadata have no more than this.
+/// The fields of `farflash_request` that all requests have. Programs that were built before there were
+/// requests with metadata have no more than this.
 #[repr(C)]
 pub struct CRequest {
     pub(crate) op: c_int,
@@ -156,7 +156,7 @@ impl CTokens {
 }
 
 impl CCutOff {
-    /// What a resize has cut off, by the record that it returned.
+    /// The part that a resize has cut off, by the record that it returned.
     pub(crate) fn of(record: &VolumeRecord) -> Self {
         let (bytes, at_least) = record.cut_off.map_or((0, false), |cut| (cut.bytes, cut.at_least));
         Self { bytes, at_least: u32::from(at_least) }
@@ -180,12 +180,12 @@ impl CProperties {
 }
 
 impl CClusterOptions {
-    /// Whether it is the one that is known here.
+    /// Checks that the structure is of the size that is known here.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         check_size::<Self>(self.struct_size)
     }
 
-    /// What `farflash_cluster_new` takes.
+    /// The arguments of `farflash_cluster_new`.
     pub(crate) fn of(urls: *const c_char, api_token: *const c_char) -> Self {
         Self { struct_size: size_of::<Self>(), urls, api_token, api_ca: std::ptr::null() }
     }
@@ -246,7 +246,7 @@ impl CNewVolume {
     }
 }
 
-/// What is promised, if anything is.
+/// The service level that is asked for, if there is one.
 pub(crate) fn slo(share: u32, reads: u64, writes: u64) -> Result<Option<Slo>, Failure> {
     match (share, reads, writes) {
         (0, 0, 0) => Ok(None),
@@ -259,7 +259,7 @@ pub(crate) fn slo(share: u32, reads: u64, writes: u64) -> Result<Option<Slo>, Fa
 }
 
 impl CFailureDomain {
-    /// Whether there is room for one at `pointer`.
+    /// Checks that there is room for one at `pointer`.
     ///
     /// # Safety
     /// `pointer` is null, or points to one of which no more than the size need be set.
@@ -292,9 +292,9 @@ impl CFailureDomain {
     }
 }
 
-/// The labels, each of which ends in a zero, with an empty one at the end. What a foreign target says can be longer than
-/// the array, since bytes that are no text were replaced by longer ones: then whole labels are left out, so that
-/// whoever looks for the empty one finds it.
+/// The labels, each of which ends in a zero, with an empty one at the end. The labels of a foreign target can
+/// be longer than the array, since bytes that are no text were replaced by longer ones: then whole labels are
+/// left out, so that a reader finds the empty one at the end.
 fn labels<const N: usize>(domain: &FailureDomain) -> [c_char; N] {
     let mut text = String::new();
     for (key, value) in &domain.labels {
@@ -306,7 +306,7 @@ fn labels<const N: usize>(domain: &FailureDomain) -> [c_char; N] {
     array(&text)
 }
 
-/// Whether the caller's structure is the one that is known here.
+/// Checks that the caller's structure is of the size that is known here.
 pub(crate) fn check_size<T>(struct_size: usize) -> Result<(), Failure> {
     if struct_size == size_of::<T>() {
         return Ok(());
@@ -355,7 +355,7 @@ impl COpenOptions {
 mod tests {
     use super::*;
 
-    /// Whoever goes through the labels finds the empty one within the array, whatever a target says.
+    /// A reader of the labels finds the empty one within the array, whatever a target sends.
     ///
     /// Method: as many labels as an array takes, of every length of the last, and one that is longer than it.
     #[test]

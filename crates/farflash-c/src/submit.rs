@@ -13,12 +13,12 @@ use crate::volume::differs;
 /// `farflash_callback`
 pub type Callback = unsafe extern "C" fn(*mut c_void, c_int, u64, *const c_char);
 
-/// Of the requests that say something of metadata, the first, the last of those that were there first, and one more.
+/// The requests with metadata: the first one, the last of the original ones, and one that was added later.
 const READ_EX: c_int = 7;
 const COMPARE_AND_SWAP_EX: c_int = 10;
 const WRITE_TX_EX: c_int = 12;
 
-/// Whom to tell, and where what is read goes.
+/// The callback of a request, and the place for data that is read.
 struct Caller {
     done: Callback,
     context: *mut c_void,

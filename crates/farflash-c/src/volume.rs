@@ -35,16 +35,16 @@ pub unsafe extern "C" fn farflash_open(
     })
 }
 
-/// What is to be opened, and how.
+/// The volume to be opened, and the options for that.
 pub(crate) struct Opening<'a> {
-    /// Who is asked; `None`: the one in the environment, or nobody.
+    /// The API to ask; `None`: the one in the environment, or none.
     pub(crate) cluster: Option<&'a Cluster>,
     pub(crate) target: &'a str,
     pub(crate) options: OpenOptions,
 }
 
 impl<'a> Opening<'a> {
-    /// What is asked for, with a place to put the volume to.
+    /// The arguments of the caller, with a place to put the volume to.
     ///
     /// # Safety
     /// Pointers are null or as `farflash.h` says, for `'a`.
@@ -77,7 +77,7 @@ impl<'a> Opening<'a> {
 /// See `farflash.h`.
 ///
 /// # Safety
-/// `volume` is null, or from `farflash_open` and used by nobody any more.
+/// `volume` is null, or from `farflash_open` and no longer used by any thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn farflash_close(volume: *mut Volume) -> c_int {
     edge(|| {
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn farflash_compare_and_swap(
     })
 }
 
-/// How a swap ended, with the byte that differs put to `miscompare`.
+/// The result of a swap, with the byte that differs put to `miscompare`.
 ///
 /// # Safety
 /// `miscompare` is null, or points to memory that is the caller's to write.
@@ -299,7 +299,7 @@ pub(crate) unsafe fn swap_outcome(swap: Swap, miscompare: *mut u64) -> Result<()
     }
 }
 
-/// What is there is not what was expected.
+/// The failure of a comparison: the volume holds other data than expected.
 pub(crate) fn differs() -> Failure {
     let text = "what is there is not what was expected".to_owned();
     Failure { code: MISCOMPARE, text }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use building::{SONAME, compile, library, source};
 
-/// What a tool of binutils says of `file`.
+/// Returns the output of a tool of binutils about `file`.
 fn told(tool: &str, arguments: &[&str], file: &Path) -> String {
     let output = Command::new(tool).args(arguments).arg(file).output();
     let output = output.unwrap_or_else(|error| panic!("{tool}, of binutils: {error}"));

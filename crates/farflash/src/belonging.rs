@@ -56,7 +56,7 @@ pub(crate) fn join(
     check(path, &joined, Some(cluster)).map(|()| joined)
 }
 
-/// What the device at `path` carries of the last claim of its cluster.
+/// The mark that the device at `path` carries of the last claim of its cluster.
 pub(crate) fn mark(
     path: &Path,
     device: &OwnedDevice,
@@ -122,7 +122,7 @@ fn carried(mark: ClaimMark) -> Mark {
 }
 
 fn not_marked(path: &Path, error: DeviceError) -> Failure {
-    let what = format!("{}: by whom it was claimed last cannot be read or written", path.display());
+    let what = format!("{}: the mark of its last claim cannot be read or written", path.display());
     failing(format!("{what}: {error}"), &volume::OpenError::from(error))
 }
 

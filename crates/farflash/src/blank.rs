@@ -1,4 +1,4 @@
-//! Whether a device holds anything but zeroes: all of it is read.
+//! Finds out if a device holds anything but zeroes: all of it is read.
 //!
 //! A file tells which of its parts were ever written, so that a sparse one is read quickly. A block
 //! device cannot tell, and takes as long as it takes.
@@ -85,7 +85,7 @@ fn first_nonzero(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte != 0)
 }
 
-/// Where the next written or unwritten part begins; `None` behind the last.
+/// Returns the beginning of the next written or unwritten part; `None` behind the last.
 fn seek(file: &File, to: rustix::fs::SeekFrom) -> io::Result<Option<u64>> {
     match rustix::fs::seek(file, to) {
         Ok(at) => Ok(Some(at)),

@@ -1,4 +1,4 @@
-//! What lies on a device, and whether it is the one that is meant.
+//! The contents of a device, and the check that it is the intended one.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::output::{self, Voice};
 use crate::shell;
 use crate::storage::{on_device, open_now};
 
-/// What lies on a device.
+/// The contents of a device.
 pub(crate) enum Contents {
     /// Nothing, as far as was looked.
     Blank,
@@ -26,7 +26,7 @@ pub(crate) enum Contents {
     Other(String),
 }
 
-/// How else to have the use of a device that holds something.
+/// Advice for the use of a device that holds something.
 pub(crate) fn or_lose(path: &Path) -> String {
     let device = shell::device(path);
     format!(
@@ -34,7 +34,7 @@ pub(crate) fn or_lose(path: &Path) -> String {
     )
 }
 
-/// Of a format whose start someone else has taken: what the device holds, and what to do.
+/// For a format whose start other software has overwritten: the contents of the device, and advice.
 fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
     let (id, device) = (superblock.uuid, shell::device(path));
     let what = format!("something else ({by}), and before that held the farflash device {id}");
@@ -45,7 +45,7 @@ fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, Strin
     (what, remedy)
 }
 
-/// Refuses a device whose start someone else has taken: who knows better says so with --force.
+/// Refuses a device whose start other software has overwritten. An operator that knows better uses --force.
 pub(crate) fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
@@ -91,7 +91,7 @@ pub(crate) fn find_superblock(
     ))
 }
 
-/// How closely a device is looked at before it counts as blank.
+/// The part of a device that is examined before it counts as blank.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Look {
     /// All of it is read, but for what a sparse file says was never written.
@@ -198,7 +198,7 @@ pub(crate) fn look_again(
             Ok(())
         }
         _ => Err(Failure::runtime(
-            format!("{} was formatted anew, or overwritten, while it was claimed", path.display()),
+            format!("{} was formatted again, or overwritten, while it was claimed", path.display()),
             "start this server again: it says what is there, and serves it if it is a farflash device",
         )),
     }
@@ -259,7 +259,7 @@ mod tests {
         let spec = FileSpec { path: path.clone(), size, flush: FlushMode::Auto };
         storage::make(&spec, storage::to_make(&spec)).expect("a file");
         let format = || {
-            let device = storage::open(&spec, Voice::Log).expect("nobody has it");
+            let device = storage::open(&spec, Voice::Log).expect("no process has it");
             storage::format(&path, &device).expect("formatted")
         };
         let superblock = format();

@@ -43,7 +43,7 @@ pub(crate) struct FileSpec {
     pub(crate) flush: FlushMode,
 }
 
-/// Whether writes are followed by a flush before they are acknowledged.
+/// The rule by which writes are followed by a flush before they are acknowledged.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum FlushMode {
     /// As the device says.
@@ -194,7 +194,7 @@ fn parse_flush(text: &str) -> Result<FlushMode, ParseDeviceError> {
 }
 
 impl FlushMode {
-    /// What the engine is told about the device's cache; `None` asks the device.
+    /// The engine's setting for the device's cache; `None` asks the device.
     pub(crate) fn volatile_cache(self) -> Option<bool> {
         match self {
             Self::Auto => None,
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(shown.as_deref(), Ok("mem:1.5GiB"));
     }
 
-    /// What is proposed for a device is for the one that was measured.
+    /// A proposal for a device names the one that was measured.
     #[test]
     fn a_device_is_written_as_it_can_be_given_again() {
         for text in [

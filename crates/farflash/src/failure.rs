@@ -1,4 +1,4 @@
-//! What a command that did not work tells its user.
+//! The failure of a command, as its user is told of it.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -24,17 +24,18 @@ impl Failure {
         Self { cause: Cause::Usage, what: what.into(), remedy: remedy.into() }
     }
 
-    /// What was asked makes sense, but cannot be done: exit code 1.
+    /// The request makes sense, but cannot be carried out: exit code 1.
     pub(crate) fn runtime(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { cause: Cause::Runtime, what: what.into(), remedy: remedy.into() }
     }
 
-    /// A device cannot be had for now, which is nobody's mistake: it is not there, or does not work. Exit code 1.
+    /// A device cannot be had for now, without a mistake of the user: it is not there, or does not work. Exit
+    /// code 1.
     pub(crate) fn absence(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { cause: Cause::Absence, what: what.into(), remedy: remedy.into() }
     }
 
-    /// Whether it is one that may go by itself: see [`Self::absence`].
+    /// Returns true if the failure may go away by itself: see [`Self::absence`].
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self.cause, Cause::Absence)
     }
@@ -44,7 +45,7 @@ impl Failure {
         Self { remedy: remedy.into(), ..self }
     }
 
-    /// What is wrong and what to do, for a log or a document.
+    /// The fault and the advice, for a log or a document.
     pub(crate) fn in_one_line(&self) -> String {
         format!("{} ({})", self.what, self.remedy)
     }

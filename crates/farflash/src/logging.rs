@@ -1,7 +1,7 @@
 //! The log: to stderr, for people or as one JSON object a line. `FARFLASH_LOG` filters it.
 //!
-//! A thread of its own writes it: whoever says something never waits for whoever reads. Lines that find too many waiting
-//! are left out, and counted.
+//! A thread of its own writes it: a thread that logs never waits for the reader of the log. Lines that find
+//! too many waiting are left out, and counted.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Stderr, Write};
@@ -18,14 +18,14 @@ use crate::threads;
 /// Lines that wait to be written, at most: some megabytes.
 const WAITING_LINES_MAX: usize = 8192;
 
-/// How long lines are gathered. A core that says something wakes the writer no more often, and writes nothing itself: to
-/// interrupt another CPU takes it some 20 µs in a virtual machine.
+/// Time for which lines are gathered. A core that logs wakes the writer no more often, and writes nothing
+/// itself: to interrupt another CPU takes it some 20 µs in a virtual machine.
 pub(crate) const GATHERED_FOR: Duration = Duration::from_millis(50);
 /// Bytes that are written at once.
 const GATHERED_BYTES_MAX: usize = 64 << 10;
 
-/// It warns of each alert that a stranger sends, so that anybody could fill the log: what it says is not written unless
-/// somebody asks for it by name.
+/// It warns of each alert that a stranger sends, so that any client could fill the log: its lines are not
+/// written unless the filter names it.
 const TLS_LIBRARY: &str = "rustls";
 
 /// Lines that were left out.
@@ -110,18 +110,18 @@ fn filter(wanted: &str) -> Result<EnvFilter, BadFilter> {
     Ok(filter.add_directive(format!("{TLS_LIBRARY}=off").parse().expect("a directive")))
 }
 
-/// Whether lines have colours: on a terminal whose user does not say by `NO_COLOR` that he wants none.
+/// Returns true if lines have colours: on a terminal, unless its user has set `NO_COLOR`.
 fn is_coloured(is_terminal: bool, no_color: Option<OsString>) -> bool {
     is_terminal && no_color.is_none_or(|value| value.is_empty())
 }
 
-/// Waits until everything is written, but not for long if nobody reads. What is said later is lost. For those who end
-/// the process without dropping the [`Log`].
+/// Waits until everything is written, but not for long if the log is not read. Later lines are lost. For
+/// callers that end the process without dropping the [`Log`].
 pub(crate) fn finish() {
     drop(WRITER.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// Lines that were left out so far, because nobody read those before.
+/// Lines that were left out so far because earlier ones had not been read.
 pub(crate) fn lines_left_out() -> u64 {
     LEFT_OUT.get().map_or(0, |left_out| left_out.dropped_lines() as u64)
 }

@@ -23,7 +23,7 @@ pub(crate) fn away(error: &OpenError) -> Failure {
     }
 }
 
-/// Whether a device cannot be had for now, which is no mistake of whoever named it.
+/// Returns true if a device cannot be had for now, without a mistake of the user that named it.
 fn is_absence(error: &OpenError) -> bool {
     match error {
         OpenError::Missing { .. } => true,
@@ -52,7 +52,7 @@ fn is_absence(error: &OpenError) -> bool {
     }
 }
 
-/// Whether `path` is a block device.
+/// Returns true if `path` is a block device.
 fn is_drive(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device())
 }
@@ -66,7 +66,7 @@ fn format_command(path: &Path, size: Option<ByteLen>) -> String {
     format!("`farflash format --device {},size={size}`", shell::device(path))
 }
 
-/// What to do about a device without room. Only a file can be made anew.
+/// Advice for a device without room. Only a file can be made again.
 fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
     if is_drive {
         return "see that the drive is attached and works, or name another --device".to_owned();
@@ -74,7 +74,7 @@ fn too_small(path: &Path, size: Option<ByteLen>, is_drive: bool) -> String {
     format!("remove it, then {}", format_command(path, size))
 }
 
-/// What to do about a device that fails what is asked of it.
+/// Advice for a device that fails requests.
 pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 
 /// Advice about a device that takes no writes at all.
@@ -87,7 +87,7 @@ pub(crate) fn remedy_of_errno(errno: Errno) -> &'static str {
     remedy_of(&DeviceError::Io { range, errno: errno.raw_os_error() })
 }
 
-/// What to do about a device that is open and failed a request.
+/// Advice for a device that is open and failed a request.
 pub(crate) fn remedy_of(error: &DeviceError) -> &'static str {
     match error {
         DeviceError::NoSpace { .. } => "make room in the file system that it lies in",
@@ -108,7 +108,7 @@ pub(crate) fn failing(what: impl Into<String>, error: &volume::OpenError) -> Fai
     Failure::absence(what, remedy)
 }
 
-/// Whether a device that is open does not work for now.
+/// Returns true if a device that is open does not work for now.
 pub(crate) fn is_failing(error: &volume::OpenError) -> bool {
     match error {
         volume::OpenError::Device(error) => match error {
@@ -119,7 +119,7 @@ pub(crate) fn is_failing(error: &volume::OpenError) -> bool {
     }
 }
 
-/// What to say of a device that was not opened. `size` is what `size=` says, if it is given.
+/// The failure for a device that was not opened. `size` is the value of `size=`, if it is given.
 pub(crate) fn refused(error: &OpenError, size: Option<ByteLen>) -> Failure {
     let new = if is_absence(error) { Failure::absence } else { Failure::runtime };
     if let OpenError::Missing { path } = error
@@ -183,7 +183,7 @@ mod tests {
         assert!(said(&broken).contains(NO_ANSWER), "{}", said(&broken));
     }
 
-    /// A loop device without a file, a reader without a card: nobody is told to remove that.
+    /// A loop device without a file, a reader without a card: the user is not told to remove that.
     #[test]
     fn a_drive_without_room_is_not_to_be_removed() {
         let advice = |is_drive| too_small(Path::new("/dev/loop0"), None, is_drive);

@@ -23,7 +23,7 @@ pub(crate) fn print(
     }
 }
 
-/// Says something on the way. Where nobody can hear it, it is left unsaid.
+/// Writes a note on progress to stderr. Errors of stderr are ignored.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -47,7 +47,7 @@ pub(crate) fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How a command speaks while it works.
+/// The channel to which a command reports while it works.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Voice {
     /// By notes on stderr.

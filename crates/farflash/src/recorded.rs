@@ -1,4 +1,4 @@
-//! What is done by signal or on the command line, in the audit log.
+//! Entries of the audit log about actions by signal or on the command line.
 
 use control::{Audit, Deed};
 

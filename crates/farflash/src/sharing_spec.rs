@@ -1,4 +1,4 @@
-//! How a device is shared, as people write it behind its name:
+//! The sharing of a device, as users write it behind its name:
 //! `file:PATH,reads-per-second=N,writes-per-second=N[,latency-target=TIME][,policy=NAME]
 //! [,write-cost=READS]`.
 
@@ -20,7 +20,7 @@ pub(crate) struct SharedSpec {
     pub(crate) sharing: SharingSpec,
 }
 
-/// How a device is shared.
+/// The sharing of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct SharingSpec {
     pub(crate) policy: PolicyKind,
@@ -36,7 +36,7 @@ impl Default for SharingSpec {
     }
 }
 
-/// What the devices of a server are called, each in its own way: devices in memory may look alike.
+/// Names of a server's devices, each of them unique: devices in memory may look alike.
 pub(crate) fn device_names(devices: &[SharedSpec]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for shared in devices {

@@ -33,7 +33,7 @@ pub(crate) fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevic
     open_with(spec, true, voice)
 }
 
-/// Whether what is open of a device can still be read: one superblock is enough.
+/// Returns true if an open device can still be read: one superblock is enough.
 pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
     on_device(device, |device| async move {
         for place in Superblock::places(device.geometry().blocks.max(1)) {
@@ -45,7 +45,7 @@ pub(crate) fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
     })
 }
 
-/// Opens and locks it without waiting for whoever has it.
+/// Opens and locks it without waiting for the process that has it.
 pub(crate) fn open_now(spec: &FileSpec) -> Result<OwnedDevice, OpenError> {
     OwnedDevice::open(&spec.path, options(spec, false))
 }
@@ -57,7 +57,7 @@ pub(crate) fn open_late(spec: &FileSpec) -> Result<OwnedDevice, Failure> {
         .and_then(|device| sized(spec, device))
 }
 
-/// What to say of a device that does not answer in time.
+/// The failure for a device that does not answer in time.
 pub(crate) fn hangs(spec: &FileSpec) -> Failure {
     Failure::absence(format!("{} does not answer", spec.path.display()), NO_ANSWER)
 }
@@ -118,7 +118,7 @@ fn sized(spec: &FileSpec, device: OwnedDevice) -> Result<OwnedDevice, Failure> {
     Ok(device)
 }
 
-/// How long a device or port that is in use is tried again. The kernel gives back what a killed
+/// Time for which opening a device or port that is in use is retried. The kernel gives back what a killed
 /// server had only when the last of its I/O is done, which is after the process has ended.
 pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two tries.
@@ -155,7 +155,7 @@ pub(crate) fn check_is_there(path: &Path, remedy: &str) -> Result<(), Failure> {
     }
 }
 
-/// What was done to give a device its place, to be undone if nothing comes of it.
+/// The changes that gave a device its place, to be undone if it is not used.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Made {
     /// It was there.
@@ -194,7 +194,7 @@ pub(crate) fn create_if_missing(spec: &FileSpec, cores: usize) -> Result<Made, F
     Ok(made)
 }
 
-/// What is to be done to give the file of `spec` its size, if that is given.
+/// The changes needed to give the file of `spec` its size, if a size is given.
 pub(crate) fn to_make(spec: &FileSpec) -> Made {
     match std::fs::metadata(&spec.path) {
         _ if spec.size.is_none() => Made::Nothing,
@@ -253,7 +253,7 @@ pub(crate) fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result
     Ok(())
 }
 
-/// What a core takes of a new device: an extent for its journal, and one for the rest.
+/// Extents that a core takes of a new device: one for its journal, and one for the rest.
 const EXTENTS_PER_CORE: usize = 2;
 
 /// A formatted device of `len` bytes in memory.
@@ -291,7 +291,7 @@ pub(crate) fn on_device<T: 'static, F: Future<Output = T> + 'static>(
     on_core(|handle| work(device.attach(&handle)))
 }
 
-/// What to say when the reactor does not start.
+/// The failure if the reactor does not start.
 pub(crate) fn no_core(error: &reactor::StartError) -> Failure {
     let remedy = match error {
         reactor::StartError::NoSuchCpu { .. } => "name other cores with --cores".to_owned(),

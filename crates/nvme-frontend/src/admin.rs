@@ -39,7 +39,7 @@ fn atomic_write_blocks(transfer_bytes_max: u32, sector: SectorSize) -> u32 {
     u32::try_from(blocks).expect("a minimum of 32 bits")
 }
 
-/// What admin commands ask about: the volume and the host's view of the service.
+/// The subject of admin commands: the volume and the host's view of the service.
 struct Figures<'a, W: World, D: Device> {
     core: &'a NvmeCore<W, D>,
     association: &'a Association<W, D>,
@@ -199,7 +199,8 @@ impl<W: World, D: Device> Connection<W, D> {
                 let accept = move |connection: &Rc<Self>| {
                     connection.reply(|transport, out| transport.accept(slot, &negotiated, out));
                 };
-                // It may be a stranger's, who is to authenticate for what is not there, too (T4).
+                // The host may be a stranger, which has to authenticate for a volume that is not there, too
+                // (T4).
                 match self.unproven() {
                     Some(_) => self.answer_evenly(came, accept),
                     None => accept(self),
@@ -224,7 +225,8 @@ impl<W: World, D: Device> Connection<W, D> {
             self.ask_to_authenticate(&association.subject, request, &mut negotiated);
             return Ok((negotiated, Role::Admin(association)));
         }
-        // Here, too, whoever fails waits (T2): any number may ask for a queue that is not made yet.
+        // A source that failed has to wait here, too (T2): any number may ask for a queue that is not made
+        // yet.
         if self.core.authenticates()
             && self.core.is_rate_limited(self.peer().ip(), request.subsystem)
         {
@@ -245,8 +247,8 @@ impl<W: World, D: Device> Connection<W, D> {
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Whether the queue that `request` asks for may be one of `association`. Where hosts have to
-    /// authenticate, a stranger does not learn which part of what it guessed was wrong (T4).
+    /// Returns true if the queue that `request` asks for may be one of `association`. Where hosts have to
+    /// authenticate, a stranger does not learn which part of its guess was wrong (T4).
     fn may_join(&self, association: &Association<W, D>, request: &ConnectRequest) -> bool {
         let is_guess =
             self.core.authenticates() && !association.controller.borrow().belongs_to(request);

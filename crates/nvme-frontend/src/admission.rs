@@ -3,8 +3,9 @@
 //! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
 //!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
 //!   that they take (E1 of `even.rs`).
-//! - T5: a host that no longer qualifies is cut as soon as that is decided. Of a stranger, who has not shown that it knows a
-//!   token, nothing is cut: its exchange fails (T7 of `authentication.rs`), as for a volume which does not exist (T4).
+//! - T5: a host that no longer qualifies is cut as soon as that is decided. A stranger, which has not shown
+//!   that it knows a token, is not cut: its exchange fails (T7 of `authentication.rs`), as for a volume which
+//!   does not exist (T4).
 //! - T8: while a volume that is absent may still appear, each refused host is told to retry: a host that is told Do Not Retry,
 //!   or that its token is wrong, never does. For the sake of T4 all hosts are told so, and no refusal counts as a guess (T2 of
 //!   `authentication.rs`).
@@ -79,7 +80,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         let uuid = uuid.filter(|uuid| nqn_of(*uuid) == subsystem);
         let opened = connection.as_peer(&request.host_nqn, |peer| self.open(uuid, peer));
         let refused = match opened {
-            // W4 of `dataplane/src/crowd.rs`. Who has to authenticate hears of it behind that.
+            // W4 of `dataplane/src/crowd.rs`. A host that has to authenticate is told behind that.
             Ok(export) if self.authenticates() || self.has_place_for(&export) => {
                 return Ok(Subject::Volume(export));
             }
@@ -154,7 +155,7 @@ impl<W: World, D: Device> Association<W, D> {
         }
     }
 
-    /// Whether all its connections still may open `export`.
+    /// Returns true if all its connections still may open `export`.
     fn qualifies(&self, export: &Export<W, D>) -> bool {
         self.connections().iter().all(|connection| connection.qualifies(export, &self.host))
     }

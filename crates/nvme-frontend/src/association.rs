@@ -1,10 +1,11 @@
 //! A controller and the connections that are its queues.
 //!
-//! - Q1: an I/O queue belongs to the connection on which its host has authenticated first; where nobody has to,
-//!   to the one that asked first. Until then any number may ask for it: who has only overheard what a host is
-//!   called keeps it from nothing, unless it fails from the host's own address: that one is put off if there is too much of this.
-//! - Q2: when it is decided whose a queue is, the other connections that asked for it are cut. Who asks later
-//!   is refused, as for any queue that is there.
+//! - Q1: an I/O queue belongs to the connection on which its host has authenticated first; without
+//!   authentication, to the one that asked first. Until then any number may ask for it: a stranger that has
+//!   only overheard the host's name keeps the host from nothing, unless it fails from the host's own address:
+//!   that address is rate-limited after too many failures.
+//! - Q2: when the owner of a queue is decided, the other connections that asked for it are cut. A later
+//!   connection is refused, as for any queue that is there.
 //! - Q3: a connection that has ended has no place among connections, and its commands at the device go on. A host that
 //!   comes, sends what takes a device long, and goes, again and again, leaves a bounded number of them: a volume that
 //!   has [`FORMER_QUEUES_MAX`] such connections gets no new queue.
@@ -54,15 +55,15 @@ impl<W: World, D: Device> Queue<W, D> {
 /// One host's use of one subsystem.
 pub(crate) struct Association<W: World, D: Device> {
     pub(crate) controller: RefCell<Controller>,
-    /// Who uses it.
+    /// The NQN of its host.
     pub(crate) host: Nqn,
     /// The same host, as reservations know it.
     pub(crate) reservation_host: Rc<Host>,
-    /// What is served.
+    /// The subsystem that it is connected to.
     pub(crate) subject: Subject<W, D>,
-    /// What its host sees of the discovery log, while that is kept (V2 of `discovery.rs`).
+    /// The discovery log as its host sees it, while that is kept (V2 of `discovery.rs`).
     pub(crate) log: RefCell<Weak<DiscoveryLog>>,
-    /// How often that has changed.
+    /// The number of times that it has changed.
     pub(crate) generation: Cell<u64>,
     admin: Weak<Connection<W, D>>,
     /// Those that are queues, and those that would be.
@@ -97,8 +98,9 @@ impl<W: World, D: Device> Association<W, D> {
         self.controller.borrow().parameters().instance
     }
 
-    /// Whether none of its connections is left, be it for the sake of a command that is under way: each
-    /// holds its connection. What only asked to be a queue carries out nothing, and may be anybody's (Q1).
+    /// Returns true if none of its connections is left, nor a command that is under way: each command holds
+    /// its connection. A connection that only asked to be a queue carries out nothing, and may be a
+    /// stranger's (Q1).
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
         is_gone(&self.admin)
@@ -106,7 +108,8 @@ impl<W: World, D: Device> Association<W, D> {
             && self.has_no_former_queue()
     }
 
-    /// Whether nothing is under way any more on queues that it had, before a reset or until they ended.
+    /// Returns true if nothing is under way any more on queues that it had, before a reset or until they
+    /// ended.
     pub(crate) fn has_no_former_queue(&self) -> bool {
         self.former_queues() == 0
     }
@@ -283,12 +286,12 @@ impl<W: World, D: Device> Association<W, D> {
         fitting.filter_map(|queue| queue.connection.upgrade()).collect()
     }
 
-    /// Whether its host has not shown yet that it may use what it asked for.
+    /// Returns true if its host has not shown yet that it may use the subsystem.
     pub(crate) fn is_strangers(&self) -> bool {
         self.admin.upgrade().is_some_and(|admin| admin.is_strangers())
     }
 
-    /// Whether `restrictions` admit its host as it came.
+    /// Returns true if `restrictions` admit its host, by its name and by its connection.
     pub(crate) fn is_admitted_by(&self, restrictions: &Restrictions) -> bool {
         self.admin.upgrade().is_some_and(|admin| admin.is_admitted_by(restrictions, &self.host))
     }

@@ -5,10 +5,12 @@
 //!   [`HOST_TIME_MAX`]. What the server computes for the exchange, and for other sources before, is not
 //!   the host's time; what its own source has asked for before is. Meanwhile there is no keep alive timer:
 //!   hosts begin to keep alive what they have opened.
-//! - T2: whoever fails is told so in the protocol's own words, then the connection ends. After a few failures, which
-//!   count as soon as the Reply was wrong, its source is put off for a while, whatever queue of the subsystem it asks for
-//!   (`strangers::Throttle`). All queues of a controller that fail together count as one. That is asked again when a Reply is to be judged: nothing opens a volume to a source that is put off,
-//!   so that exchanges begun before are no more guesses. It meets what any wrong Reply does, at the same time.
+//! - T2: a host that fails is told so by the protocol, then the connection ends. After a few failures, which
+//!   count as soon as the Reply was wrong, its source is rate-limited for a while, whichever queue of the
+//!   subsystem it asks for (`strangers::Throttle`). All queues of a controller that fail together count as
+//!   one. The limit is checked again when a Reply is to be judged: nothing opens a volume to a rate-limited
+//!   source, so that exchanges begun earlier are no further guesses. It gets the answer of any wrong Reply,
+//!   at the same time.
 //! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
 //! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
@@ -39,9 +41,9 @@ use crate::connection::{Connection, Role};
 use crate::frontend::NvmeCore;
 use crate::incoming::Payload;
 
-/// How long a host may take to authenticate. The largest group keeps a slow processor busy for seconds.
+/// Time that a host may take to authenticate. The largest group keeps a slow processor busy for seconds.
 const HOST_TIME_MAX: Duration = Duration::from_secs(30);
-/// What an exchange makes the server compute: its public value, and the shared one.
+/// Computations of the server for an exchange: its public value, and the shared one.
 const JOBS_OF_EXCHANGE: u8 = 2;
 
 /// The authentication of one queue.
@@ -67,7 +69,7 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
 }
 
 impl<W: World, D: Device> QueueAuthentication<W, D> {
-    /// What the host has to go through before it may use `subject`; `None` if anybody may.
+    /// The authentication that the host must complete before it may use `subject`; `None` if none is needed.
     pub(crate) fn required(
         core: &NvmeCore<W, D>,
         subject: &Subject<W, D>,
@@ -97,13 +99,14 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         self.passed.get()
     }
 
-    /// Whether the host had its chance (T1).
+    /// Returns true if the host has used up its time (T1).
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let until = self.served_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
         until.since(self.since.get()) > HOST_TIME_MAX
     }
 
-    /// Whoever begins again and again has no more time for that.
+    /// Returns true during the first exchange. A host that restarts the exchange gets no more time for
+    /// computations.
     fn is_first_exchange(&self) -> bool {
         self.jobs.get() < JOBS_OF_EXCHANGE
     }
@@ -117,22 +120,22 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         }
     }
 
-    /// Whether the host has shown that it knows a token, be it that the exchange goes on.
+    /// Returns true if the host has shown that it knows a token, even if the exchange goes on.
     pub(crate) fn is_convinced(&self) -> bool {
         self.exchange.borrow().is_convinced()
     }
 }
 
-/// Whether the command belongs to an exchange.
+/// Returns true if the command belongs to an exchange.
 pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
     let types = [FabricsType::AUTHENTICATION_SEND, FabricsType::AUTHENTICATION_RECEIVE];
     sqe.opcode == fabrics::OPCODE && types.contains(&fabrics::fctype(sqe))
 }
 
 impl<W: World, D: Device> NvmeCore<W, D> {
-    /// What opens a volume to whom `access` lets in: as many keys whether there are two tokens, one, or none (T4).
-    /// Secrets that nobody knows take the places of those that are not there. What is left of a difference in time, E1
-    /// of `even.rs` covers.
+    /// Returns the keys of the hosts that `access` lets in: the same number if there are two tokens, one, or
+    /// none (T4). Random secrets take the places of missing ones. E1 of `even.rs` covers the remaining
+    /// difference in time.
     fn keys(&self, access: Option<&Access>) -> Vec<Key> {
         let key = |token: &Token| Key {
             host: token.secret.clone(),
@@ -233,7 +236,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let (connection, queue) = (self.clone(), queue.clone());
         self.core.world().spawn(async move {
             let core = connection.core.clone();
-            // T3: who has gone meanwhile is not computed for.
+            // T3: nothing is computed for a host that has gone meanwhile.
             let mut closed = pin!(connection.link.closed().notified());
             let computing = core.computing();
             let turn = async {
@@ -251,8 +254,8 @@ impl<W: World, D: Device> Connection<W, D> {
         });
     }
 
-    /// The message in `slot` took effect; what told whether the host is right began at `since`. Whoever is wrong hears
-    /// of it evenly (E1), and cannot ask before.
+    /// The message in `slot` took effect; the check of the host's proof began at `since`. A host with a wrong
+    /// proof is answered at a fixed delay (E1), and cannot ask before.
     fn taken(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>, since: Instant) {
         if !queue.exchange.borrow().is_failing() {
             return self.confirm(slot, queue);
@@ -268,7 +271,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// T2. A host that leaves since it does not believe us has not guessed.
     fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
-        // T8 of `admission.rs`: nor does anybody guess whose volume may be away.
+        // T8 of `admission.rs`: nor is it a guess while its volume may be away.
         if queue.exchange.borrow().outcome() == Outcome::UnderWay && !self.core.awaits_volumes() {
             self.link.note_refused();
             let (address, now) = (self.peer().ip(), self.core.world().now());
@@ -282,7 +285,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Says that the message in `slot` took effect, and answers whoever waits for that (T6).
+    /// Completes the message in `slot`, and answers the Receive that waits for that (T6).
     fn confirm(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>) {
         self.complete_command(slot, Status::SUCCESS, 0);
         self.look_at_outcome(queue);
@@ -347,7 +350,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.core.world().spawn_now(give);
     }
 
-    /// Whether the connection is now what it asked to be; else why not.
+    /// Checks that the connection may now be used as the queue that it asked to be; else returns the reason.
     fn may_be_used(&self) -> Result<(), &'static str> {
         let is_new = self.unproven().is_some();
         if is_new && !self.export().is_some_and(|export| self.core.has_place_for(&export)) {

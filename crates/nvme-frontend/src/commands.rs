@@ -160,7 +160,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.core.submit(self.clone(), tag, &queue.export, request);
     }
 
-    /// What the checks of I/O commands need to know of `export`, as of now.
+    /// The present state of `export`, as the checks of I/O commands need it.
     pub(crate) fn view(&self, export: &Export<W, D>) -> NamespaceView {
         let transfer_bytes_max = self.core.options().limits.transfer_bytes_max;
         export.with_volume(|volume| {

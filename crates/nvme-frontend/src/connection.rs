@@ -39,10 +39,10 @@ const UNSENT_BYTES_MAX: usize = 32 << 10;
 /// Debt (see `dataplane/src/memory.rs`) beyond which reading stops: more than one command can have brought, so
 /// some of it is of commands that are complete and end by themselves.
 const DEBT_BYTES_MAX: u64 = 32 << 10;
-/// How long the host has to read the last words before the connection is torn down.
+/// Time for the host to read the last PDU before the connection is torn down.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// What a connection is to its controller.
+/// The role of a connection in its controller.
 pub(crate) enum Role<W: World, D: Device> {
     /// No Connect yet.
     New,
@@ -52,7 +52,7 @@ pub(crate) enum Role<W: World, D: Device> {
     Io(Rc<IoQueue<W, D>>),
 }
 
-/// What commands of an I/O queue work on.
+/// The objects that commands of an I/O queue work on.
 pub(crate) struct IoQueue<W: World, D: Device> {
     pub(crate) association: Rc<Association<W, D>>,
     pub(crate) export: Rc<Export<W, D>>,
@@ -112,7 +112,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// The log has been told the reason for which its Connect is refused.
     pub(crate) is_told: Cell<bool>,
     stream: W::Stream,
-    /// By which it came; looked up when somebody asks.
+    /// The interface by which it came; looked up when it is needed.
     interface: OnceCell<Option<String>>,
     transport: RefCell<Transport>,
     pub(crate) incoming: IncomingTable,
@@ -121,7 +121,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     sending_pace: Pace,
     reading_pace: Pace,
     pub(crate) role: RefCell<Role<W, D>>,
-    /// What the host has to go through, once it is known to what it connects.
+    /// The authentication that this connection must complete; set when its subsystem is known.
     pub(crate) authentication: OnceCell<Rc<QueueAuthentication<W, D>>>,
     /// A reason not to read may be gone.
     pub(crate) resume: Notify,
@@ -284,7 +284,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.authentication.get().filter(|queue| !queue.has_passed())
     }
 
-    /// Whether its host has to show what it knows, and has not.
+    /// Returns true if its host has to authenticate, and has not shown yet that it knows a token.
     pub(crate) fn is_strangers(&self) -> bool {
         self.unproven().is_some_and(|queue| !queue.is_convinced())
     }
@@ -324,7 +324,7 @@ impl<W: World, D: Device> Connection<W, D> {
         false
     }
 
-    /// Whether the end of the stream is that of the host's side.
+    /// Returns true if the stream was ended by the host.
     fn ended_by_host(&self, end: StreamError) -> bool {
         let is_closed = end == StreamError::Closed;
         if !is_closed {
@@ -363,8 +363,8 @@ impl<W: World, D: Device> Connection<W, D> {
         self.reading.go_on(self.core.running_time());
     }
 
-    /// Receives and drops until the host has closed its side, too, but not for long: bytes that
-    /// nobody reads would turn the end into a reset, and cost the host the last words.
+    /// Receives and drops until the host has closed its side, too, but not for long: unread bytes would turn
+    /// the end into a reset, and cost the host the last PDU.
     async fn linger(&self) {
         let world = self.core.world();
         let over = async {

@@ -8,7 +8,8 @@
 //!   nothing of it will be carried out.
 //! - X2: that holds for a controller, too, whose connections have ended already.
 //! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
-//! - X4: a controller level reset of the controller that was asked aborts the command; who waited for it waits no more.
+//! - X4: a controller level reset of the controller that was asked aborts the command; its waiter is
+//!   released.
 //! - X5: what does without the command, as stock hosts do, has the same as far as the target heard of the end: a controller
 //!   gets ready only when nothing is under way any more that its host sent to one that has ended, or to its own queues
 //!   before a reset (K6 of `nvme_target::controller`).
@@ -26,7 +27,7 @@ use crate::association::Association;
 use crate::connection::Connection;
 use crate::frontend::NvmeCore;
 
-/// How often it is looked whether the last command of a controller has ended.
+/// Interval at which it is checked if the last command of a controller has ended.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Controllers that are over, and have commands under way.
@@ -68,7 +69,8 @@ impl<W: World, D: Device> Leaving<W, D> {
 }
 
 impl<W: World, D: Device> NvmeCore<W, D> {
-    /// Whether nothing is under way any more that the host of `association` sent before that is enabled (X5).
+    /// Returns true if nothing is under way any more that the host of `association` sent before that is
+    /// enabled (X5).
     pub(crate) fn has_settled(&self, association: &Association<W, D>) -> bool {
         let own = association.controller.borrow();
         let leaving = self.leaving().0.borrow();

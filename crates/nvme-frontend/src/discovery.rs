@@ -1,18 +1,21 @@
-//! What the discovery service tells hosts: to each what it may open, and nothing else.
+//! The discovery log: each host is shown the volumes that it may open, and nothing else.
 //!
 //! - V1: a host reads one state of the log. Its generation changes when what this host sees does, and
 //!   then it is told, if it waits for that. It counts nothing else: what a host cannot see it cannot
 //!   notice.
 //!   Of the addresses of a portal it is told the nearest (`nearest.rs`).
-//! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see (`logs.rs`). One that was
-//!   dropped is made anew when its host reads on: it is the same, or V1 has told the host.
-//! - V3: two logs of one generation are the same, also over connections, cores and restarts: a host may compare what it reads with what it
-//!   read before it was cut off. So the generation is a digest of what the host sees, and of how often that has changed while it
-//!   was connected: a log that changes and changes back while it is read in pieces was not read at once. A mere count would begin anew with each
-//!   connection, and be equal where logs are not; a count for all volumes, or the time of the last change of any, would tell of
-//!   volumes that the host must not know of; a count from a random number would differ where logs are equal, and keep
-//!   hosts that see the same from having one (V2). A digest tells a host nothing but what it sees. That the counter goes up by one with each
-//!   change is given up for that: hosts ask whether two are equal.
+//! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see
+//!   (`logs.rs`). One that was dropped is rebuilt when its host reads on: it is the same, or V1 has told the
+//!   host.
+//! - V3: two logs of one generation are the same, also over connections, cores and restarts: a host may
+//!   compare its log with the one that it read before it was cut off. So the generation is a digest of what
+//!   the host sees, and of the number of changes while it was connected: a log that changes and changes back
+//!   while it is read in pieces was not read at once. A mere count would restart with each connection, and be
+//!   equal where logs are not; a count for all volumes, or the time of the last change of any, would tell of
+//!   volumes that the host must not know of; a count from a random number would differ where logs are equal,
+//!   and keep hosts that see the same from having one (V2). A digest tells a host nothing but what it sees.
+//!   The counter does not go up by one with each change, which is given up for that: hosts only compare two
+//!   for equality.
 
 mod logs;
 
@@ -38,14 +41,14 @@ use dataplane::nearest;
 
 use logs::Logs;
 
-/// Where a volume can be reached, and by whom: what the discovery service knows of it.
+/// A volume in the discovery service: its addresses, and the hosts that may open it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DiscoveryRecord {
     /// The volume.
     pub uuid: Uuid,
-    /// Where hosts reach the portal that serves it: the first where no other is nearer to them.
+    /// Addresses of the portal that serves it: a host is shown the first where no other is nearer.
     pub addresses: Vec<SocketAddr>,
-    /// Who may open it.
+    /// The hosts that may open it.
     pub restrictions: Restrictions,
 }
 
@@ -71,7 +74,7 @@ impl Known {
         Self { entries, restrictions: record.restrictions }
     }
 
-    /// What a host is told that asks at `asked`.
+    /// Returns the entry for a host that asks at `asked`.
     fn entry(&self, asked: IpAddr) -> Option<&Rc<DiscoveryLogEntry>> {
         nearest(asked, &self.entries).map(|(_, entry)| entry)
     }
@@ -121,7 +124,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         }
     }
 
-    /// What the host of `association` may discover.
+    /// Returns the log of the volumes that the host of `association` may discover.
     pub(crate) fn discovery_log(&self, association: &Association<W, D>) -> Rc<DiscoveryLog> {
         let mut logs = self.discovery().logs.borrow_mut();
         let known = association.log.borrow().upgrade();

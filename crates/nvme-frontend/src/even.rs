@@ -1,11 +1,13 @@
-//! When strangers are answered: at a time that tells no more than the words do.
+//! Answers strangers at a fixed delay, so that the time tells no more than the answer.
 //!
-//! - E1: whether there is a volume, who may open it, and for which hash function its tokens were made, is looked at
-//!   within [`ANSWER_AFTER`] of the command, and the answer leaves then, whatever that took. To make all ways equally long
-//!   is no way: memory that was not used lately is slower than what stands in for a volume that is not there.
-//! - E2: a core that polls sees at each turn of its loop what is due. When its turns are depends on how long the work
-//!   before took, to the nanosecond; so the core waits out the rest of [`TURN_MAX`] before it answers.
-//! - E3: whoever has the right token waits for that with each queue that it connects, but not for its Reply.
+//! - E1: the volume, the hosts that may open it, and the hash function of its tokens are looked up within
+//!   [`ANSWER_AFTER`] of the command, and the answer leaves at that time, however long the lookup took. Code
+//!   paths of equal length are not enough: memory that was not used lately is slower than what stands in for
+//!   a volume that is not there.
+//! - E2: a core that polls sees at each turn of its loop which answers are due. The schedule of its turns
+//!   depends on the duration of earlier work, to the nanosecond; so the core waits out the rest of
+//!   [`TURN_MAX`] before it answers.
+//! - E3: a host with the right token waits for that with each queue that it connects, but not for its Reply.
 
 use std::rc::Rc;
 

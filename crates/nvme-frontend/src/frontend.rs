@@ -33,10 +33,10 @@ pub(crate) struct State<W: World, D: Device> {
     /// The key is the controller identifier.
     associations: RefCell<Slab<Rc<Association<W, D>>>>,
     leaving: Leaving<W, D>,
-    /// Of the last association.
+    /// The uniquifier of the last association.
     uniquifier: Cell<u8>,
     discovery: Discovery,
-    /// Where the core's devices are, by their numbers.
+    /// Failure domains of the core's devices, by their numbers.
     domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
     /// Errors that were answered to other commands than I/O.
     pub(crate) errors: RefCell<ErrorCounts>,
@@ -172,7 +172,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         self.state.domains.borrow_mut().insert(device, Rc::new(domain));
     }
 
-    /// Where a volume is, if that was said.
+    /// Returns the failure domain of a volume, if it was set.
     pub(crate) fn failure_domain(&self, export: &Export<W, D>) -> Option<Rc<FailureDomain>> {
         let mut domain = self.state.domains.borrow().get(&export.device())?.clone();
         if export.takes_no_changes() {

@@ -36,7 +36,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.submit(tag_of_halves(halves), &queue, request);
     }
 
-    /// What the halves of a fused operation are for.
+    /// Returns the I/O queue of the halves of a fused operation.
     pub(crate) fn io_queue(&self) -> Rc<IoQueue<W, D>> {
         match &*self.role.borrow() {
             Role::Io(queue) => queue.clone(),

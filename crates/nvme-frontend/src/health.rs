@@ -1,4 +1,4 @@
-//! How a volume is, as its hosts see it: the SMART / Health log, and the warnings that they are told of.
+//! The health of a volume as its hosts see it: the SMART / Health log, and the warnings that they are sent.
 
 use std::collections::BTreeMap;
 

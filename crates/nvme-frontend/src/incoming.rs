@@ -66,7 +66,7 @@ struct Incoming {
     is_late: bool,
 }
 
-/// What the data of a command is received under.
+/// The data that a command is about to receive, and the memory for it.
 struct Expected {
     len_bytes: usize,
     share: Share,
@@ -103,7 +103,7 @@ impl Payload {
 }
 
 impl IncomingTable {
-    /// Whether data that was asked for has not all come.
+    /// Returns true if solicited data has not all come.
     pub(crate) fn is_solicited(&self) -> bool {
         self.solicited.get() > 0
     }
@@ -158,7 +158,7 @@ impl IncomingTable {
         })
     }
 
-    /// Whether all data of a command is on its way or there.
+    /// Returns true if all data of a command is on its way or there.
     pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
         self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.room.is_some())
     }

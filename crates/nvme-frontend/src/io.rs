@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// What stands behind the data of blocks of zeroes with these checksums.
+    /// The digest behind the data of blocks of zeroes with these checksums.
     fn digest_on_the_wire(crcs: &[u32]) -> u32 {
         let (mut transport, slot) = connection();
         let (mut out, data) = (Vec::new(), vec![0; crcs.len() * BLOCK_SIZE]);

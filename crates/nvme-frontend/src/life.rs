@@ -1,11 +1,11 @@
-//! What the log says of a connection, so that it can be followed from its beginning to its end.
+//! Log lines about a connection, from its beginning to its end.
 //!
 //! - G1: each line about a connection has its id in the field `connection`. An id is given once while the
 //!   server runs: the core, and the connection's number there.
 //! - G2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
 //!   that says how it ended. Those of I/O queues are for `debug` if all went well: a host has many.
 //!   Where one host has many that end for one reason, the first line stands for all (`strangers::Repeats`).
-//! - G3: of hosts that have not shown who they are not every line is written (`strangers::Quiet`).
+//! - G3: not every line is written about hosts that have not authenticated (`strangers::Quiet`).
 //! - G4: a core only says what happened. To put it into words takes 13 µs of a core whose caches hold other things, so a server has a
 //!   thread for that.
 
@@ -28,20 +28,20 @@ use crate::frontend::NvmeCore;
 
 /// Why a connection ended whose host was asked to authenticate, and has not. It may have no token.
 const LEFT_UNPROVEN: &str = "the host went without having authenticated";
-/// Why I/O queues end whose host is done with them, or begins anew.
+/// The reason for which I/O queues end when their host is done with them, or reconnects.
 pub(crate) const HOST_RESET: &str = "the host reset its controller";
 
 /// The reason for the end of a connection, once there is one.
 #[derive(Default)]
 pub(crate) struct EndReason(RefCell<Option<String>>);
 
-/// Who has a connection, and for what.
+/// The host that has a connection, and the queue that it is.
 struct Holder {
     host: Nqn,
     subsystem: Nqn,
     qid: u16,
     cntlid: u16,
-    /// It has shown who it is, or need not.
+    /// The host has authenticated, or need not.
     is_known: bool,
 }
 
@@ -80,7 +80,7 @@ enum Event {
         volume: &'static str,
         reason: String,
     },
-    /// A host that may not open what it names, if nobody has to authenticate.
+    /// A host that may not open the subsystem that it names, without authentication.
     Unqualified {
         host: Nqn,
         subsystem: Nqn,
@@ -140,7 +140,7 @@ impl Line {
     }
 }
 
-/// Whether lines about connections are written that are of `level`.
+/// Returns true if lines about connections of `level` are written.
 fn is_written(level: Level) -> bool {
     match level {
         Level::DEBUG => tracing::enabled!(Level::DEBUG),
@@ -175,7 +175,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.end_reason.0.borrow_mut().get_or_insert_with(|| reason.to_string());
     }
 
-    /// G3: whether a line about a host that has not shown who it is may be written.
+    /// G3: returns true if a line about a host that has not authenticated may be written.
     pub(crate) fn may_be_said(&self) -> bool {
         self.core.quiet().borrow_mut().allows(self.peer().ip(), self.core.world().now())
     }
@@ -219,7 +219,8 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Of a host that has yet to show who it is [`Connection::log_authenticated`] tells.
+    /// Logs a new connection. For a host that has yet to authenticate, [`Connection::log_authenticated`] does
+    /// so.
     pub(crate) fn log_connected(&self) {
         let Some(holder) = self.holder() else { return };
         let is_detail = holder.qid > 0 || self.unproven().is_some();

@@ -1,4 +1,4 @@
-//! How a core serves NVMe/TCP.
+//! Options of a core that serves NVMe/TCP.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,18 +6,18 @@ use auth::Policy;
 use dataplane::CoreOptions;
 use nvme_target::Limits;
 
-/// How a core serves NVMe/TCP.
+/// Options of a core that serves NVMe/TCP.
 #[derive(Clone, Debug)]
 pub struct NvmeOptions {
-    /// How the core serves whatever protocol.
+    /// Options of the core for any protocol.
     pub core: CoreOptions,
-    /// Where hosts reach this core: the discovery log says so.
+    /// The address of this core, as the discovery log shows it.
     pub portal: SocketAddr,
     /// Further addresses at which they do, on the same port.
     pub portal_also: Vec<IpAddr>,
     /// The limits of connections.
     pub limits: Limits,
-    /// What hosts have to agree to when they authenticate; `None` lets them in without.
+    /// Policy that hosts have to agree to when they authenticate; `None` lets them in without.
     pub authentication: Option<Policy>,
     /// Model number, at most 40 ASCII characters.
     pub model: String,
@@ -26,7 +26,7 @@ pub struct NvmeOptions {
 }
 
 impl NvmeOptions {
-    /// Where hosts reach the core.
+    /// Addresses at which hosts reach the core.
     pub(crate) fn portals(&self) -> impl Iterator<Item = SocketAddr> {
         let port = self.portal.port();
         let also = self.portal_also.iter().map(move |&address| SocketAddr::new(address, port));

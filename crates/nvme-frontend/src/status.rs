@@ -1,4 +1,4 @@
-//! Where the engine's errors become NVMe status: the engine knows no protocol, the protocol no engine.
+//! Maps the engine's errors to NVMe status: the engine knows no protocol, the protocol no engine.
 
 use io_traits::DeviceError;
 use nvme_wire::io::BlockCommand;
@@ -60,7 +60,7 @@ pub(crate) const ENGINE_STATUSES: [Status; 10] = [
     Status::RESERVATION_CONFLICT,
 ];
 
-/// What other commands than I/O end with, as a rule.
+/// Usual statuses of commands other than I/O commands.
 pub(crate) const ADMIN_STATUSES: [Status; 5] = [
     Status::INVALID_OPCODE,
     Status::INVALID_FIELD,
@@ -69,7 +69,8 @@ pub(crate) const ADMIN_STATUSES: [Status; 5] = [
     Status::AUTHENTICATION_REQUIRED,
 ];
 
-/// Whether a command is there to change blocks. Compare and Write reads first, and is failed as a read until it writes.
+/// Returns true if a command changes blocks. Compare and Write reads first, and is failed as a read until it
+/// writes.
 fn changes(opcode: u8) -> bool {
     let opcode = IoOpcode(opcode);
     matches!(opcode, IoOpcode::WRITE | IoOpcode::WRITE_ZEROES | IoOpcode::DATASET_MANAGEMENT)

@@ -457,16 +457,6 @@ const fn debt(rule: &'static str, below: &'static str, count: usize) -> Debt {
 }
 
 pub(super) const DEBTS: &[Debt] = &[
-    debt("first-word", "crates/control", 221),
-    debt("first-word", "crates/dataplane", 73),
-    debt("first-word", "crates/farflash", 421),
-    debt("first-word", "crates/farflash-c", 27),
-    debt("first-word", "crates/nvme-frontend", 95),
-    debt("plain-word", "crates/control", 175),
-    debt("plain-word", "crates/dataplane", 80),
-    debt("plain-word", "crates/farflash", 319),
-    debt("plain-word", "crates/farflash-c", 14),
-    debt("plain-word", "crates/nvme-frontend", 99),
 ];
 
 /// Macros whose text people read.

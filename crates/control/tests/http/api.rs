@@ -158,8 +158,9 @@ fn who_serves_a_device_is_told_to_everybody_who_has_its_id() {
     assert_eq!(deleted.problem().1, "method_not_allowed");
 }
 
-/// P1 and P2, plain and over TLS. Method: the host itself, another one at its address, listeners that say something
-/// else or nothing, and nobody. Nobody else waits for the bound.
+/// P1 and P2, plain and over TLS. Method: the host itself, another one at its address, listeners that send
+/// another answer or none, and a port without a listener. Only the silent listener takes the whole time
+/// limit.
 #[test]
 fn a_host_is_told_from_whatever_else_has_its_address() {
     const LONG: Duration = Duration::from_secs(60);
@@ -202,7 +203,7 @@ fn a_host_is_told_from_whatever_else_has_its_address() {
             for stream in listener.incoming().map_while(Result::ok) {
                 let mut stream = &stream;
                 let _ = stream.write_all(what);
-                // Whoever closes with bytes unread resets the connection.
+                // Closing with bytes unread would reset the connection.
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let _ = stream.read_to_end(&mut Vec::new());
             }
@@ -371,8 +372,8 @@ fn a_body_that_is_too_long_is_refused_and_makes_no_line() {
     assert_eq!(std::fs::read_to_string(files.path().join("audit.jsonl")).unwrap(), "");
 }
 
-/// Who asks for a change that is not for him leaves its lines, be it a tenant or a reader, but none for
-/// reading; and no more than others can.
+/// A caller that asks for a change which it may not make leaves its lines, be it a tenant or a reader, but
+/// none for reading; and no more than others can.
 #[test]
 fn changes_that_are_forbidden_are_recorded() {
     let files = tempfile::tempdir().unwrap();
@@ -616,7 +617,7 @@ fn pipeline_without_reading(api: &Api) -> TcpStream {
 /// Method: as many clients as there are places send requests and never read. The server must get rid of
 /// them, and answer others soon.
 #[test]
-fn clients_that_do_not_read_keep_nobody_out() {
+fn clients_that_do_not_read_keep_no_other_client_out() {
     let limits = Limits { connections_max: 4, ..Limits::default() };
     let api = Api::with(limits, Duration::ZERO);
     let stuck: Vec<TcpStream> = std::thread::scope(|scope| {
@@ -705,7 +706,7 @@ fn stopping_finishes_requests_in_flight() {
     idle.read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// What is JSON is not called none, whatever else is wrong with it.
+/// A body of JSON is never said to be missing, whatever else is wrong with it.
 #[test]
 fn two_forms_at_once_are_refused_as_such() {
     let api = Api::start();

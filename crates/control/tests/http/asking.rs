@@ -95,7 +95,7 @@ fn an_answer_about_another_volume_is_none() {
 
 /// A change is asked for by a server that takes it and goes, that answers nonsense, and that gave up.
 #[test]
-fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
+fn a_lost_answer_is_told_from_a_request_that_no_server_took() {
     let problem = json!({
         "title": "", "status": 504, "code": "timeout", "detail": "too long", "hint": "",
     });
@@ -110,15 +110,16 @@ fn a_lost_answer_is_told_from_a_request_that_nobody_took() {
     for error in [silent, nonsense, late] {
         assert!(error.may_have_been_done(), "{error}");
     }
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = ApiClient::new(&format!("http://{nobody}")).unwrap().delete("db").unwrap_err();
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let error = ApiClient::new(&format!("http://{unused}")).unwrap().delete("db").unwrap_err();
     assert!(matches!(error, ApiError::Unreachable { sent: false, .. }), "{error}");
     assert!(!error.may_have_been_done());
     assert!(error.hint().contains("start a server"), "{}", error.hint());
 }
 
-/// A server that answers each connection with `head`, and then with `piece` again and again for as long as that is taken:
-/// who asks it, and the pieces that were taken. An empty piece is silence.
+/// A server that answers each connection with `head`, and then with `piece` again and again for as long as
+/// that is taken: returns its client, and the count of the pieces that were taken. An empty piece is
+/// silence.
 fn endless(head: &'static str, piece: Vec<u8>) -> (ApiClient, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -163,7 +164,7 @@ fn no_answer_about_one_thing_is_read_without_bound() {
     }
 }
 
-/// Method: nothing, half a head, half a body. Whoever waits for the rest waits for ever.
+/// Method: nothing, half a head, half a body. A client that waits for the rest waits for ever.
 #[test]
 fn an_answer_that_does_not_end_is_not_waited_for() {
     for head in ["", "HTTP/1.1 200 OK\r\ncontent-", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"]
@@ -174,7 +175,7 @@ fn an_answer_that_does_not_end_is_not_waited_for() {
     }
 }
 
-/// A redirection leads nowhere, be it in a circle: it would take the token to somebody else.
+/// A redirection leads nowhere, be it in a circle: it would send the token to another server.
 #[test]
 fn no_redirection_is_followed() {
     const MOVED: &str =

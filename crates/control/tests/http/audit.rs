@@ -259,12 +259,12 @@ fn what_is_refused_too_often_is_counted_instead_of_recorded() {
     let metrics = recorded.ask("GET", "/metrics", "").body;
     let sample = format!("farflash_api_put_off_total {left_out}\n");
     assert!(metrics.contains(&sample), "{sample}{metrics}");
-    // Nobody else is put off.
+    // No other caller is put off.
     assert_eq!(code(&recorded.client(0).delete("x").unwrap_err()), ProblemCode::VolumeNotFound);
 }
 
 #[test]
-fn a_log_that_was_moved_away_is_begun_anew() {
+fn a_log_that_was_moved_away_is_begun_again() {
     let recorded = Recorded::start();
     let ops = recorded.client(0);
     ops.delete("one").unwrap_err();

@@ -1,4 +1,4 @@
-//! Who is answered while somebody else takes all the places that there are.
+//! Clients are answered while another client takes all the places that there are.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use tokio::net::TcpSocket;
 const PLACES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Places are few, and nobody loses his by the time alone.
+/// Places are few, and no client loses its place by the time alone.
 fn limits() -> Limits {
     let hour = Duration::from_secs(3600);
     Limits {
@@ -51,7 +51,7 @@ const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: api";
 /// C2. Method: one host takes all places, each with a connection that has been answered once, and takes each place
 /// again that it loses, as fast as it can. Another one asks, again and again, on new connections.
 #[test]
-fn whoever_fills_all_places_keeps_no_other_host_out() {
+fn a_client_that_fills_all_places_keeps_no_other_host_out() {
     let api = Api::with(limits(), Duration::ZERO);
     let (stop, filled) = (AtomicBool::new(false), AtomicUsize::new(0));
     let fill = || {
@@ -90,10 +90,10 @@ fn guarded() -> (Guard, String) {
     (Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() }, token.token)
 }
 
-/// C1. Method: the answer to somebody known, on the one place that there is, takes longer than anybody may be idle; others
-/// come, wait, and are answered when he has got it.
+/// C1. Method: the answer to an authenticated caller, on the only place, takes longer than a connection may
+/// be idle; others come, wait, and are answered when that caller has its answer.
 #[test]
-fn a_request_of_somebody_known_is_not_cut_off() {
+fn a_request_of_an_authenticated_caller_is_not_cut_off() {
     let (guard, token) = guarded();
     let limits = Limits { connections_max: 1, ..limits() };
     let api = Api::guarded(guard, limits, Duration::from_secs(3));
@@ -110,10 +110,10 @@ fn a_request_of_somebody_known_is_not_cut_off() {
     }
 }
 
-/// C1 and C3. Method: somebody known has all places, each with half of a request's body; others are answered, one of
-/// them at the same address.
+/// C1 and C3. Method: an authenticated caller has all places, each with half of a request's body; others are
+/// answered, one of them at the same address.
 #[test]
-fn requests_that_do_not_come_keep_nobody_out() {
+fn requests_that_do_not_come_keep_no_other_client_out() {
     let (guard, token) = guarded();
     let api = Api::guarded(guard, limits(), Duration::ZERO);
     let head = format!(

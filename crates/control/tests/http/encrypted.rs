@@ -1,4 +1,5 @@
-//! The API over TLS: who is believed, who is served, and what strangers can hold up.
+//! The API over TLS: clients that trust its certificate are served, and unauthenticated ones hold nothing
+//! up.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -38,7 +39,7 @@ fn url(api: &Api) -> String {
 }
 
 #[test]
-fn whoever_has_the_certificate_is_served() {
+fn a_client_that_trusts_the_certificate_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let (certificate, key) =
         (directory.path().join(CERTIFICATE_FILE), directory.path().join(KEY_FILE));
@@ -196,8 +197,8 @@ fn a_server_that_cannot_be_believed_is_told_nothing() {
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
 }
 
-/// Nobody is served without TLS. Method: HTTP as bytes, a change with its body among them, and a client that was given
-/// `http://`.
+/// No client is served without TLS. Method: HTTP as bytes, a change with its body among them, and a client
+/// that was given `http://`.
 #[test]
 fn who_asks_without_tls_is_told_so_and_nothing_is_done() {
     let directory = tempfile::tempdir().unwrap();
@@ -255,7 +256,7 @@ fn what_fails_within_the_handshake_was_asked_nothing() {
     hangs_up.join().unwrap();
 }
 
-/// What is sent behind the handshake may have arrived. Method: a server that takes a request and hangs up.
+/// Bytes sent behind the handshake may have arrived. Method: a server that takes a request and hangs up.
 #[test]
 fn what_fails_behind_the_handshake_may_have_been_done() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -269,9 +270,9 @@ fn what_fails_behind_the_handshake_may_have_been_done() {
     hangs_up.join().unwrap();
 }
 
-/// Whoever says nothing, or nonsense, is cut off; others are served meanwhile.
+/// A client that sends nothing, or nonsense, is disconnected; others are served meanwhile.
 #[test]
-fn a_handshake_that_does_not_come_holds_nobody_up() {
+fn a_handshake_that_does_not_come_holds_no_other_client_up() {
     let directory = tempfile::tempdir().unwrap();
     let limits =
         Limits { head_timeout: Duration::from_secs(3), connections_max: 4, ..Limits::default() };

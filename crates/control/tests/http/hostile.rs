@@ -160,7 +160,7 @@ fn guarded(files: &Path) -> (Api, [String; 2]) {
     (api, tokens.map(|token| format!("authorization: Bearer {}\r\n", token.token)))
 }
 
-/// What is recorded as asked for, each with what was answered.
+/// Returns the recorded requests, each with its answer's status.
 fn recorded(files: &Path) -> Vec<(Value, u64)> {
     let text = std::fs::read_to_string(files.join("audit.jsonl")).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -172,7 +172,7 @@ fn recorded(files: &Path) -> Vec<(Value, u64)> {
 }
 
 #[test]
-fn who_says_twice_who_he_is_is_nobody() {
+fn a_caller_with_two_credentials_is_unauthenticated() {
     let files = tempfile::tempdir().unwrap();
     let (api, [ops, reader]) = guarded(files.path());
     let ask = |credentials: &str| {
@@ -236,7 +236,7 @@ fn requests_behind_each_other_are_those_that_are_recorded() {
     assert!(recorded.iter().all(|(_, status)| *status == 201));
 }
 
-/// What no resource takes is refused, and recorded if it may change something.
+/// A method that no resource takes is refused, and recorded if it may change something.
 #[test]
 fn other_methods_do_nothing() {
     let files = tempfile::tempdir().unwrap();
@@ -383,8 +383,8 @@ fn what_may_be_lost_is_said_by_a_parameter() {
     assert_eq!(first.request("DELETE", "/v1/volumes/a/tokens?lose_data=true", "").status, 400);
 }
 
-/// Whoever asks for the head alone is told what whoever asks for all is told. Method: a host that is gone, and one that takes
-/// requests and hangs up; of a volume there that is known here, and of one that is not.
+/// A request for the head alone is answered like one for the whole. Method: a host that is gone, and one
+/// that takes requests and hangs up; for a volume there that is known here, and for one that is not.
 #[test]
 fn a_head_is_that_of_the_whole_answer_where_a_host_is_gone() {
     let maker = Api::start();

@@ -1,4 +1,5 @@
-//! Another certificate while the API is asked: what is open goes on, and who connects is shown the new one.
+//! The certificate is replaced while the API is in use: open connections go on, and new ones are shown the
+//! new certificate.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +17,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 
-/// Who vouches for certificates.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     files: TempDir,
@@ -92,7 +93,7 @@ impl Keeping {
 struct Kept(StreamOwned<ClientConnection, TcpStream>);
 
 impl Kept {
-    /// Whether a question is answered.
+    /// Returns true if a request is answered.
     fn ask(&mut self) -> bool {
         self.0.write_all(b"GET /healthz HTTP/1.1\r\nhost: api\r\n\r\n").unwrap();
         let mut answer = Vec::new();
@@ -119,7 +120,7 @@ impl Kept {
 /// Method: a connection from before the renewal is asked before and after it; sessions are resumed before it, with what
 /// the server gave for that, and after it.
 #[test]
-fn an_open_connection_goes_on_and_a_session_begins_anew() {
+fn an_open_connection_goes_on_and_a_session_is_not_resumed() {
     let authority = Authority::new();
     let ((before, tls), (after, renewed)) = (authority.sign(), authority.sign());
     let api = serve(&tls);
@@ -133,10 +134,11 @@ fn an_open_connection_goes_on_and_a_session_begins_anew() {
     tls.replace(&renewed);
     assert!(open.ask() && resumed.ask(), "what is open goes on");
     assert_eq!(open.shown(), certificate(before.path()));
-    let mut anew = client.connect(&api);
-    assert!(anew.ask());
-    // What was given before is not taken any more: else who holds it were shown no certificate.
-    assert_eq!((anew.kind(), anew.shown()), (HandshakeKind::Full, certificate(after.path())));
+    let mut again = client.connect(&api);
+    assert!(again.ask());
+    // Tickets given before are not taken any more: else a client that holds one would be shown no
+    // certificate.
+    assert_eq!((again.kind(), again.shown()), (HandshakeKind::Full, certificate(after.path())));
     assert!(open.ask(), "also behind that");
 }
 

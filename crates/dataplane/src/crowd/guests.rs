@@ -1,24 +1,25 @@
-//! How many connections were let in, by volume and by tenant, and who may have more (W4 of `crowd.rs`).
+//! Counts of the connections that were let in, by volume and by tenant, and their limits (W4 of `crowd.rs`).
 //!
-//! - V1: a tenant that has [`OF_CONTROLLER`] gets no more than are left, whatever volumes it has: half of all if it is alone, and
-//!   there are always some for one that has fewer.
-//! - V2: a tenant's volume that has as many leaves, besides, as many as the tenant has: a third of all if it is alone. So its
-//!   hosts leave some to those of the tenant's other volumes.
-//! - V3: a volume that is no tenant's counts by itself, as a tenant does. Such volumes are the operator's, who
-//!   says how many there are: where nobody has a tenant, each has what a tenant has, and together they have all.
+//! - V1: a tenant that has [`OF_CONTROLLER`] gets no more than are left, whatever volumes it has: half of
+//!   all if it is alone, and there are always some for one that has fewer.
+//! - V2: a tenant's volume that has as many leaves, besides, as many as the tenant has: a third of all if it
+//!   is alone. So its hosts leave some to those of the tenant's other volumes.
+//! - V3: a volume without a tenant counts by itself, as a tenant does. Such volumes are the operator's, and
+//!   the operator creates as many as are wanted: where no volume has a tenant, each has what a tenant has,
+//!   and together they have all.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use uuid::Uuid;
 
-/// What a controller takes that has 64 I/O queues.
+/// Connections of a controller that has 64 I/O queues.
 pub(super) const OF_CONTROLLER: usize = 65;
 
 /// Those that were let in to a volume.
 struct OfVolume {
     count: usize,
-    /// Whose it is, for life.
+    /// The tenant that owns it, for life.
     tenant: Option<Rc<str>>,
 }
 
@@ -41,7 +42,7 @@ impl Guests {
         self.of_volumes.get(&volume).map_or(0, |of_volume| of_volume.count)
     }
 
-    /// One is let in to `volume`, of `tenant` or of nobody.
+    /// A connection is let in to `volume`, of `tenant` if it has one.
     pub(super) fn add(&mut self, volume: Uuid, tenant: Option<&str>) {
         let new = || OfVolume { count: 0, tenant: tenant.map(Rc::from) };
         let of_volume = self.of_volumes.entry(volume).or_insert_with(new);
@@ -70,7 +71,7 @@ impl Guests {
         }
     }
 
-    /// Whether `volume`, of `tenant` or of nobody, may have another of `max` places.
+    /// Returns true if `volume`, of `tenant` if it has one, may have another of `max` places.
     pub(super) fn may_add(&self, volume: Uuid, tenant: Option<&str>, max: usize) -> bool {
         let (own, left) = (self.count_of(volume), max.saturating_sub(self.count));
         let may_have = |count: usize, left: usize| count < OF_CONTROLLER || count < left;

@@ -31,7 +31,7 @@ fn the_oldest_of_the_source_that_has_most_makes_room() {
     assert_eq!(crowd.who_makes_room(v4(9), NOW), Some(1));
     assert_eq!(crowd.who_makes_room(v4(2), NOW), Some(1));
     crowd.let_in(1, volume(1), None);
-    assert_eq!(crowd.who_makes_room(v4(9), NOW), Some(2), "whoever was let in stays");
+    assert_eq!(crowd.who_makes_room(v4(9), NOW), Some(2), "a host that was let in stays");
     (0..5).for_each(|number| crowd.let_in(number, volume(1), None));
     assert_eq!(crowd.who_makes_room(v4(9), LATER), None, "all were let in");
 }
@@ -91,12 +91,16 @@ fn no_volume_takes_all_places_and_each_gets_those_of_a_controller() {
             assert_eq!(taken, *expected, "volume {number} of {max}");
         }
         crowd.lingers(0);
-        assert!(crowd.has_place_for(volume(9), None, max), "whoever goes leaves a place");
+        assert!(
+            crowd.has_place_for(volume(9), None, max),
+            "a connection that ends leaves its place"
+        );
     }
 }
 
-/// V1 and V2. Method: one tenant's volumes, one after the other, take all places that they get, then others' do. Each row is
-/// how many places there are, what the volumes of the first get, what one of a second gets, and what one of nobody.
+/// V1 and V2. Method: one tenant's volumes, one after the other, take all places that they get, then others'
+/// do. Each row has the number of places, those that the volumes of the first tenant get, those of a volume
+/// of a second tenant, and those of a volume without a tenant.
 #[test]
 fn no_tenant_takes_all_places_however_many_volumes_it_has() {
     let tenant_of = |volume: Uuid| match volume.as_u128() {
@@ -120,7 +124,7 @@ fn no_tenant_takes_all_places_however_many_volumes_it_has() {
 
 /// Method: a tenant has its share; all of one of its volumes leave, and the others get their places.
 #[test]
-fn whoever_leaves_leaves_a_place_to_its_tenant() {
+fn a_host_that_leaves_leaves_a_place_to_its_tenant() {
     let (max, tenant_of) = (400, |_: Uuid| Some("one"));
     let mut crowd = Crowd::default();
     let take = |crowd: &mut Crowd, number| take_all(crowd, volume(number), max, &tenant_of);

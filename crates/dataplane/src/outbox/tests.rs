@@ -13,7 +13,7 @@ const KIB: usize = 1 << 10;
 struct Gate {
     /// Lengths of the sends so far.
     sent: Rc<RefCell<Vec<usize>>>,
-    /// How sends end, if they may.
+    /// The outcome of sends, if they may end.
     outcome: Rc<Cell<Option<Result<(), StreamError>>>>,
     /// Bytes that the peer has taken, if that is told.
     taken: Rc<Cell<Option<u64>>>,

@@ -6,7 +6,7 @@ fn stranger(number: u32) -> Lane {
     Lane::Stranger(IpAddr::V4(Ipv4Addr::from_bits(number)))
 }
 
-/// What each lane spends until `units` are spent, all having more than they get.
+/// Returns the units that each lane spends until `units` are spent, all having more than they get.
 fn spend(costs: &[u32], units: u32, lane: impl Fn(&mut Turns<usize>) -> Lane) -> Vec<u32> {
     let mut turns = Turns::default();
     let lanes: Vec<Lane> = costs.iter().map(|_| lane(&mut turns)).collect();
@@ -34,7 +34,7 @@ fn lanes_and_sources_get_equal_parts_whatever_their_commands_cost() {
 
 /// T3, among volumes and among sources.
 #[test]
-fn whoever_comes_waits_for_one_turn_of_each_other() {
+fn a_new_lane_waits_for_one_turn_of_each_other() {
     let volume = |turns: &mut Turns<&str>, _| Lane::Volume(turns.add_lane());
     let source = |_: &mut Turns<&str>, n| stranger(n);
     for lane in [volume, source] {

@@ -129,7 +129,7 @@ impl<W: World, D: Device> LineSession<W, D> {
                 self.say(&format!("{tag} opened {number} {blocks}"));
             }
             Ok(_) => self.say(&format!("{tag} refused: it has as many connections as it may have")),
-            // Not the reason: the host has not shown who it is.
+            // Not the reason: the host has not authenticated.
             Err(_) => self.say(&format!("{tag} refused")),
         }
     }

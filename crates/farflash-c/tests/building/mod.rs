@@ -7,7 +7,7 @@ use std::process::Command;
 /// The name by which a program asks for the library when it starts.
 pub(crate) const SONAME: &str = "libfarflash.so.0";
 
-/// Where cargo puts what it builds in this profile.
+/// The directory in which cargo puts what it builds in this profile.
 pub(crate) fn build_directory() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(2).unwrap().to_path_buf()

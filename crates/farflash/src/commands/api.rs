@@ -1,4 +1,4 @@
-//! The way to a server's API, and the tokens by which it knows who asks.
+//! The connection to a server's API, and the tokens that authenticate its callers.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -12,7 +12,7 @@ use super::token_file;
 use crate::failure::Failure;
 use crate::output;
 
-/// Whoever stops to wait does not stop the server.
+/// Ending the command does not stop the server.
 const CHANGE_GOES_ON: &str = "; the change may be made also if you do not wait";
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,7 +34,7 @@ Examples:
   farflash api-token acme --tenant
   farflash api-token prometheus --reader";
 
-/// How to reach a server's API.
+/// The API of a server, and the means to reach it.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ApiArgs {
     /// Address of the server's API; of several, separated by commas, the first that answers is asked
@@ -112,8 +112,8 @@ impl ApiArgs {
     }
 }
 
-/// Asks for a change. Who asks is told where the audit log does not have all of it; and what to `look` at, if the change may
-/// have been made though no answer says so.
+/// Asks for a change. The caller is told if the audit log does not have all of it, and the command to `look`
+/// with, if the change may have been made without an answer that says so.
 pub(super) fn change<T>(
     client: &ApiClient,
     look: &str,
@@ -140,13 +140,13 @@ pub(super) fn change<T>(
 /// Makes a token for a user of the API.
 #[derive(Debug, Args)]
 pub(crate) struct MakeToken {
-    /// Whose it is: 1 to 63 of a-z, 0-9, `.`, `_` and `-`
+    /// Name of the user: 1 to 63 of a-z, 0-9, `.`, `_` and `-`
     #[arg(value_parser = user_name)]
     name: VolumeName,
-    /// A tenant, who manages volumes of his own; otherwise an operator, who may do everything
+    /// A tenant, which manages volumes of its own; otherwise an operator, which may do everything
     #[arg(long)]
     tenant: bool,
-    /// A reader, who may see metrics and figures and nothing else, such as Prometheus
+    /// A reader, which may see metrics and figures and nothing else, such as Prometheus
     #[arg(long, conflicts_with = "tenant")]
     reader: bool,
     /// Print JSON

@@ -1,14 +1,14 @@
-//! What `farflash serve` asks of hosts before it lets them in, from flags and a file.
+//! The authentication that `farflash serve` requires of hosts, from flags and a file.
 
 use auth::{Group, Hash, Policy};
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
 
-/// Who may open a volume.
+/// The hosts that may open a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(super) enum Auth {
-    /// Whoever proves to know its token.
+    /// Hosts that prove that they know its token.
     On,
     /// Any host that reaches a portal.
     Off,
@@ -16,7 +16,7 @@ pub(super) enum Auth {
 
 #[derive(Debug, Args)]
 pub(super) struct AuthArgs {
-    /// Whether a host has to know a volume's token (`farflash volume create` shows it) to open it
+    /// Require that hosts know a volume's token (`farflash volume create` shows it) to open it
     /// [default: on]
     #[arg(long, value_enum)]
     auth: Option<Auth>,
@@ -30,7 +30,7 @@ pub(super) struct AuthArgs {
     auth_groups: Option<Vec<String>>,
 }
 
-/// What a file says of it.
+/// The same options, from a file.
 #[derive(Debug, Default)]
 pub(super) struct WrittenAuth {
     pub(super) auth: Option<Auth>,
@@ -57,7 +57,7 @@ impl AuthArgs {
     }
 }
 
-/// What `names` stand for, each once.
+/// Returns the values that `names` stand for, each once.
 fn listed<T: Copy + PartialEq>(
     flag: &str,
     names: &[String],
@@ -79,7 +79,7 @@ fn listed<T: Copy + PartialEq>(
         list.push(one);
     }
     if list.is_empty() {
-        let what = format!("--{flag} is empty, so nobody could be let in");
+        let what = format!("--{flag} is empty, so no host could be let in");
         return Err(Failure::usage(what, format!("name some of {}", known())));
     }
     Ok(list)
@@ -107,11 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_by_a_mistake() {
+    fn no_host_is_let_in_by_a_mistake() {
         for (groups, expected) in [
             (&["ffdhe1024"][..], "`ffdhe1024` is not known"),
             (&["null", "null"], "twice"),
-            (&[], "nobody could be let in"),
+            (&[], "no host could be let in"),
         ] {
             let failure = settled(groups).expect_err("refused").to_string();
             assert!(failure.contains(expected), "{failure}");

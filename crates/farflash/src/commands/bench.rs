@@ -78,7 +78,7 @@ enum ArrivalsArg {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// What to put load on: `tcp://IP:PORT/NQN`, `file:PATH`, `mem:SIZE`, or a modelled drive:
+    /// Target of the load: `tcp://IP:PORT/NQN`, `file:PATH`, `mem:SIZE`, or a modelled drive:
     /// `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`
     #[arg(long, value_name = "TARGET")]
     target: TargetArg,
@@ -107,10 +107,10 @@ pub(crate) struct Bench {
     /// arrival
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// How the requests of --rate arrive
+    /// Arrival process of the requests of --rate
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
     arrivals: ArrivalsArg,
-    /// How often each place is drawn: uniform, zipf or zipf:THETA
+    /// Distribution of the places: uniform, zipf or zipf:THETA
     #[arg(long, value_name = "D", default_value = "uniform")]
     distribution: DistributionArg,
     /// Use only the first so many bytes (behind --offset)
@@ -147,10 +147,10 @@ pub(crate) struct Bench {
     quiet: bool,
 }
 
-/// What a run brought beyond the load itself.
+/// The result of a run.
 struct Finished {
     outcome: Outcome,
-    /// What the check at the end found, if there was one.
+    /// The result of the check at the end, if there was one.
     at_end: Option<Verified>,
     /// Requests that were kept outstanding on each connection.
     depth: u32,
@@ -201,7 +201,7 @@ impl Bench {
         self.check_fit()
     }
 
-    /// What is asked for goes with the load and the target.
+    /// Checks that the options fit the load and the target.
     fn check_fit(&self) -> Result<(), Failure> {
         if self.verify && self.read_percent() == 100 {
             let remedy = "use --verify with a load that writes";
@@ -280,7 +280,7 @@ impl Bench {
         }
     }
 
-    /// Whether it must be made sure that nothing is lost.
+    /// Returns true if the run must be refused where it could lose data.
     fn must_not_lose(&self) -> bool {
         self.read_percent() < 100 && !self.overwrite
     }
@@ -368,7 +368,7 @@ fn not_checked<E: std::error::Error>(error: &VerifyError<E>) -> Failure {
     Failure::runtime(what, "look at the target's log, and do not count on this run")
 }
 
-/// What `Bench::check` and `Bench::range` have not refused already.
+/// Refuses a workload for reasons that `Bench::check` and `Bench::range` do not cover.
 fn not_runnable(error: &WorkloadError) -> Failure {
     let remedy = match error {
         WorkloadError::Zero => "give --rate a number above zero",

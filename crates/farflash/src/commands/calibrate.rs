@@ -49,13 +49,13 @@ pub(crate) struct Calibrate {
     #[arg(long, value_delimiter = ',', default_value = "100,70,0", value_name = "LIST")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: Vec<u8>,
-    /// How long each point is measured
+    /// Duration of the measurement of each point
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS")]
     seconds: f64,
     /// The part of the device that is used [default: 1GiB, or what there is]
     #[arg(long, value_name = "SIZE")]
     range: Option<ByteLen>,
-    /// What 95 % of requests are to take at most under the ceiling
+    /// Time that 95 % of requests are to take at most under the ceiling
     #[arg(long, default_value = "500us", value_name = "TIME")]
     latency_target: String,
     /// Write to the device whatever it holds: all of that is lost

@@ -207,7 +207,7 @@ fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::E
     written(deserializer, "true or false, without quotes").map(Some)
 }
 
-/// What the file holds, if it is one that ends, and soon.
+/// Returns the content of the file, if it ends, and soon.
 fn text_of(path: &Path) -> Result<String, Failure> {
     let shown = path.display();
     let unreadable = |error: std::io::Error| {
@@ -238,7 +238,7 @@ fn text_of(path: &Path) -> Result<String, Failure> {
 mod tests {
     use super::*;
 
-    /// Whoever wrote the file learns the line, the key and what to write there.
+    /// The message tells the line, the key and a valid value.
     #[test]
     fn each_mistake_is_told_with_its_key_and_what_to_write() {
         for (line, told) in [

@@ -20,14 +20,14 @@ Examples:
   farflash device set --write-cost 4.6
   farflash device set --no-ceiling";
 
-/// What stands below the options of `device forget`.
+/// Text below the options of `device forget`.
 const FORGET_HELP: &str = "\
 By this you assert that the device is gone for good. The names of its volumes are free then, and they \
 count in no quota. It is refused while a host has the device that lives or is seen, \
-or that may serve it where nobody sees that (--confirm-down). Nothing is done to the \
+or that may serve it unseen (--confirm-down). Nothing is done to the \
 device: should it be served again, its volumes are there again.";
 
-/// What stands below the options of `device set`.
+/// Text below the options of `device set`.
 fn set_help() -> String {
     let policies = POLICIES.iter().map(|policy| format!("  {}  {}\n", policy.name, policy.about));
     format!(
@@ -50,8 +50,8 @@ pub(crate) enum DeviceCommand {
         /// Its id, as `host list --json` or `volume show --json` has it
         #[arg(value_parser = parse_id)]
         device: Uuid,
-        /// Its host, which does not stop by itself: by this you assert that it is down, powered off or cut off from all who use
-        /// its volumes
+        /// Its host, which does not stop by itself: by this you assert that it is down, powered off or cut
+        /// off from all hosts that use its volumes
         #[arg(long, value_name = "HOST", value_parser = parse_down)]
         confirm_down: Option<String>,
         #[command(flatten)]
@@ -77,8 +77,8 @@ pub(crate) struct Set {
     latency_target: Option<String>,
     #[arg(long, value_name = "NAME", help = format!("Whose request goes next: {}", policy_names()))]
     policy: Option<String>,
-    /// How many reads a write is worth, such as 4.5: both then share the ceiling of the reads; `apart`
-    /// gives each its own again
+    /// Cost of a write in reads, such as 4.5: both then share the ceiling of the reads; `apart` gives each
+    /// its own again
     #[arg(long, value_name = "READS")]
     write_cost: Option<String>,
     /// Take the ceiling away: requests then go as they come
@@ -150,7 +150,7 @@ impl Set {
     }
 }
 
-/// The device of a server that has one; who has several is told what to do.
+/// Returns the device of a server that has one; a user of a server with several is told to name one.
 pub(super) fn only_device(client: &ApiClient, remedy: &str) -> Result<String, Failure> {
     let devices = client.devices()?.devices;
     let mut names: Vec<String> = devices.into_iter().map(|device| device.name).collect();

@@ -22,7 +22,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Format {
-    /// What to format: file:PATH[,size=S]; a file that is not there is created at size S
+    /// Device to format: file:PATH[,size=S]; a file that is not there is created at size S
     #[arg(long, value_name = "DEVICE")]
     device: DeviceSpec,
     /// Format it even though something lies on it; all of that is lost

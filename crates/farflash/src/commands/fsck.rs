@@ -29,7 +29,7 @@ Exit codes: 0 nothing is wrong (any more), 1 something is, 2 asked for something
 
 #[derive(Debug, Args)]
 pub(crate) struct Fsck {
-    /// What to check: file:PATH
+    /// Device to check: file:PATH
     #[arg(long, value_name = "DEVICE")]
     device: DeviceSpec,
     /// Leave the data of tenants unread
@@ -105,7 +105,7 @@ impl Fsck {
         storage::check(&spec.path, device, !self.no_data)
     }
 
-    /// What will be done about a fault, if anything.
+    /// Returns the repair that will be made for a fault, if there is one.
     fn repair_of(&self, fault: &Fault) -> Option<Repair> {
         let repair = fault.problem.repair();
         repair.filter(|repair| self.accept_data_loss || !repair.loses_data())
@@ -135,9 +135,9 @@ impl Fsck {
         } else if report.faults.iter().any(|fault| fault.problem.is_beyond_repair()) {
             "copy what can be read to another device; what is found here has no repair"
         } else if report.faults.iter().all(|fault| matches!(fault.problem, Problem::Root { .. })) {
-            "serve the device: its start writes the root anew"
+            "serve the device: its start rewrites the root"
         } else {
-            "write damaged blocks anew from a copy; all else on the device is sound"
+            "rewrite damaged blocks from a copy; all else on the device is sound"
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::storage;
 pub(super) const EXAMPLES: &str = "\
 A device that was served with --directory belongs to that cluster, and is refused elsewhere: its hosts may be \
 serving it, and two that do destroy all that lies on it. Nothing here can see whether one does. What lies on the \
-device stays; whoever serves it next has it, and the cluster is not told.
+device stays; the host that serves it next has it, and the cluster is not told.
 
 Examples:
   Serve a device by itself, whose cluster is gone for good:
@@ -29,8 +29,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaveCluster {
-    /// What is to belong to no cluster: file:PATH. By this you assert that no host of its cluster serves it, or a
-    /// copy of it
+    /// Device that is to belong to no cluster: file:PATH. By this you assert that no host of its cluster
+    /// serves it, or a copy of it
     #[arg(long, value_name = "DEVICE")]
     device: DeviceSpec,
     /// Append to this file what is done, as a server does: without a line it is not done

@@ -22,14 +22,14 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
-    /// Whose
+    /// Shell for which they are printed
     #[arg(value_enum)]
     shell: Shell,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Pages {
-    /// Where they go: a directory that is there; pages of the same names are replaced
+    /// Existing directory for the pages; pages of the same names are replaced
     #[arg(value_name = "DIRECTORY")]
     directory: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! How `farflash serve` takes part in a service of several hosts, from flags and a file.
+//! The membership of `farflash serve` in a service of several hosts, from flags and a file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,15 +21,15 @@ const DISCOVERY_PORT: u16 = 8009;
 const HOST_LEASE_DEFAULT: u32 = 10;
 /// Longest file that is taken for a password.
 const PASSWORD_BYTES_MAX: u64 = 4096;
-/// What etcd takes as a lease at the least, and what is still a sign of life.
+/// Bounds of the lease: the least that etcd takes, and the longest that still is a sign of life.
 const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
-/// Who would serve for longer has no use for a fence.
+/// The longest time before a fence; a host that would serve for longer has no use for one.
 const FENCE_MAX: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Default, Args)]
 pub(super) struct ClusterArgs {
-    /// Where the hosts of one service agree: `etcd://HOST:PORT[,HOST:PORT]/CLUSTER`, or `etcds://…` over TLS. Devices
-    /// belong to that cluster from then on, until `farflash leave-cluster`
+    /// The directory in which the hosts of one service agree: `etcd://HOST:PORT[,HOST:PORT]/CLUSTER`, or
+    /// `etcds://…` over TLS. Devices belong to that cluster from then on, until `farflash leave-cluster`
     /// [default: this host is a service by itself]
     #[arg(long, value_name = "URL")]
     directory: Option<EtcdAddress>,
@@ -52,25 +52,26 @@ pub(super) struct ClusterArgs {
     /// This host's name in the service [default: the system's host name]
     #[arg(long, value_name = "NAME")]
     host_name: Option<String>,
-    /// What this host shares with others and may fail with them, such as rack=r1; repeat for more
+    /// Failure domain that this host shares with others, such as rack=r1; repeat for more
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// Seconds after which a host that is not heard of counts as gone [default: 10]
     #[arg(long, value_name = "SECONDS")]
     host_lease: Option<u32>,
-    /// Stop to serve when the directory has not confirmed this host for so long, such as 30s, until it does again. Others
-    /// see it, and need no --confirm-down to take devices of a host that has stopped. At least as long as the lease; three
-    /// times that rides out an election of etcd [default: serve on]
+    /// Stop serving when the directory has not confirmed this host for so long, such as 30s, until it does
+    /// again. Other hosts see that, and need no --confirm-down to take devices of a host that has stopped. At
+    /// least as long as the lease; three times that rides out an election of etcd [default: serve on]
     #[arg(long, value_name = "INTERVAL")]
     fence_after: Option<Interval>,
     /// Take the devices that are there now from hosts that are gone and did not give them back. Refused if one is seen at the
     /// addresses that it had. A host with --fence-after is waited for until it has stopped; any other one has to be named
-    /// by --confirm-down, since it may serve still where nobody sees it
+    /// by --confirm-down, since it may still serve them unseen
     #[arg(long)]
     take_over: bool,
-    /// A host from which --take-over may take devices though it does not stop by itself; repeat for more. By this you assert
-    /// that it is down: powered off, or cut off from all who use its volumes. If that is not so, two hosts serve a volume, and
-    /// writes are lost. '*' is whoever had a device of which the directory has forgotten that
+    /// A host from which --take-over may take devices though it does not stop by itself; repeat for more. By
+    /// this you assert that it is down: powered off, or cut off from all hosts that use its volumes. If that
+    /// is not so, two hosts serve a volume, and writes are lost. '*' stands for the former host of a device
+    /// of which the directory has no record
     #[arg(long, value_name = "HOST", requires = "take_over", value_parser = parse_down)]
     confirm_down: Vec<String>,
 }
@@ -144,7 +145,7 @@ impl ClusterArgs {
 fn tenure(after: Option<Duration>, lease: Duration, is_shared: bool) -> Result<Tenure, Failure> {
     let Some(after) = after else { return Ok(Tenure::endless()) };
     if !is_shared {
-        let what = "without a directory nobody confirms that this host may serve";
+        let what = "without a directory nothing confirms that this host may serve";
         return Err(Failure::usage(what, "leave --fence-after out, or give --directory"));
     }
     if !(lease..=FENCE_MAX).contains(&after) {
@@ -158,7 +159,7 @@ fn tenure(after: Option<Duration>, lease: Duration, is_shared: bool) -> Result<T
 }
 
 impl ClusterArgs {
-    /// What etcd wants to see: flags over file.
+    /// Returns the credentials for etcd: flags over file.
     fn credentials(&self, file: &Written) -> Result<EtcdCredentials, Failure> {
         let path = |flag: &Option<PathBuf>, written: &Option<PathBuf>| {
             flag.clone().or_else(|| written.clone())
@@ -251,8 +252,8 @@ pub(super) fn parse_discovery(text: &str) -> Result<Discovery, String> {
     address.map_err(|error| format!("{error}, or `off`"))
 }
 
-/// Where discovery is answered if nothing is said. Portals on any free port are for trying things out:
-/// nobody looks for those on a port known to all.
+/// The usual setting of discovery, if none is given. Portals on any free port are for trials: no host looks
+/// for those on a well-known port.
 pub(super) fn usual_discovery(listen: SocketAddr) -> Discovery {
     match listen.port() {
         0 | DISCOVERY_PORT => Discovery::Off,

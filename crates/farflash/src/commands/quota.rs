@@ -61,7 +61,7 @@ fn table(quotas: &[TenantQuota]) -> Table {
     table
 }
 
-/// What is used, and of how much if that is bounded.
+/// Text for the amount in use, and for the limit if there is one.
 fn text(part: Use, shown: impl Fn(u64) -> String) -> String {
     match part.limit {
         Some(limit) => format!("{} of {}", shown(part.used), shown(limit)),

@@ -1,4 +1,4 @@
-//! Who may open a volume, on the command line.
+//! Restrictions of a volume to certain hosts, on the command line.
 
 use access::Network;
 use clap::Args;
@@ -34,7 +34,7 @@ fn doubts(restrictions: &Restrictions) -> Vec<String> {
     networks.chain(hosts).collect()
 }
 
-/// What hosts must be.
+/// Conditions that hosts must meet.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestrictionArgs {
     /// Only the host with this NVMe qualified name (/etc/nvme/hostnqn); give it again for more
@@ -49,7 +49,7 @@ pub(super) struct RestrictionArgs {
     interfaces: Vec<String>,
 }
 
-/// What hosts must be from now on.
+/// Conditions that hosts must meet from now on.
 #[derive(Clone, Debug, Args)]
 pub(super) struct ChangeArgs {
     #[command(flatten)]
@@ -104,7 +104,7 @@ impl RestrictionArgs {
 }
 
 impl ChangeArgs {
-    /// What is to change. A list that is not named stays as it is.
+    /// Returns the change. A list that is not named stays as it is.
     pub(super) fn change(self) -> Result<ChangeRestrictions, Failure> {
         let list = |list: Vec<String>, any: bool| (any || !list.is_empty()).then_some(list);
         let RestrictionArgs { hosts, networks, interfaces } = self.restrictions;

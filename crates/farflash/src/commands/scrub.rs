@@ -16,7 +16,7 @@ use crate::output::{self as printed, counted};
 
 pub(super) const EXAMPLES: &str = "\
 Every block in use is read and compared with its checksum, then it is checked that each has one owner and that counts \
-are right, while hosts go on. What memory has whole and the device has not is written anew; nothing else is changed.
+are right, while hosts go on. Blocks that are damaged on the device and whole in memory are rewritten; nothing else is changed.
 
 Examples:
   farflash scrub
@@ -26,7 +26,7 @@ Examples:
 
 Exit codes: 0 nothing is damaged, 1 something is, or it could not be done.";
 
-/// Where to see what came of a change that nobody answered.
+/// The command that shows the outcome of a change without an answer.
 const LOOK: &str = "see `farflash scrub --status`";
 const POLL: Duration = Duration::from_millis(500);
 
@@ -86,7 +86,7 @@ impl Scrub {
         let damaged = counted(report.damaged, "damaged block");
         Err(Failure::runtime(
             format!("{device} has {damaged}"),
-            "write damaged blocks anew from a copy; see `farflash fsck` for the rest",
+            "rewrite damaged blocks from a copy; see `farflash fsck` for the rest",
         ))
     }
 }

@@ -31,7 +31,7 @@ const MAP_MEMORY_DEFAULT: ByteLen = ByteLen(1 << 30);
 const MAP_MEMORY_MIN: ByteLen = ByteLen(4 << 20);
 /// Well within the time that hosts give a command, so that they get an error and stay connected.
 const DEVICE_TIMEOUT_DEFAULT: u32 = 15;
-/// Seconds after which a Linux host gives a command up and connects anew.
+/// Seconds after which a Linux host gives a command up and reconnects.
 const HOST_TIMEOUT: u32 = 30;
 // What is late is noticed up to an eighth later.
 const _: () = assert!(DEVICE_TIMEOUT_DEFAULT * 9 / 8 < HOST_TIMEOUT);
@@ -96,7 +96,7 @@ Configuration file (--config), every key optional; flags win over it:
     log_json = false
 
 SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
-SIGHUP reads the list of API users and the API's certificate again, and opens the audit log anew.
+SIGHUP reads the list of API users and the API's certificate again, and reopens the audit log.
 FARFLASH_LOG=debug logs more.";
 
 #[derive(Debug, Args)]
@@ -104,7 +104,7 @@ pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What volumes lie on, once for each device: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
+    /// Devices that volumes lie on, once for each: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
     /// drive: `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`. Each takes a ceiling:
     /// `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`
     #[arg(long = "device", value_name = "DEVICE")]
@@ -113,7 +113,7 @@ pub(crate) struct Serve {
     /// [default: the first that this process may use]
     #[arg(long, value_name = "LIST")]
     cores: Option<CoreList>,
-    /// Where hosts connect to; the portal of the n-th core has the port plus n
+    /// Address to which hosts connect; the portal of the n-th core has the port plus n
     /// [default: 127.0.0.1:4420]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     listen: Option<SocketAddr>,
@@ -124,7 +124,7 @@ pub(crate) struct Serve {
     /// host the nearest, everything else the first
     #[arg(long, value_name = "IP[,IP...]")]
     advertise: Option<Advertised>,
-    /// Where the REST API is served [default: 127.0.0.1:7420]
+    /// Address of the REST API [default: 127.0.0.1:7420]
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
     api: Option<SocketAddr>,
     /// One more place that answers NVMe discovery, or `off`; every portal does anyhow
@@ -144,18 +144,19 @@ pub(crate) struct Serve {
     cluster: ClusterArgs,
     #[command(flatten)]
     auth: AuthArgs,
-    /// Who may ask the API: a TOML file of operators and tenants (see `farflash api-token --help`)
+    /// Users of the API: a TOML file of operators and tenants (see `farflash api-token --help`)
     /// [default: root and the user this server runs as, on this host]
     #[arg(long, value_name = "FILE")]
     api_users: Option<PathBuf>,
-    /// Let everybody who reaches the API do everything
+    /// Let every caller that reaches the API do everything
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     api_open: Option<bool>,
     /// Encrypt the API (https) with certificate.pem and key.pem of this directory. If neither is there,
     /// they are made, for this machine's name and the API's address [default: plain HTTP]
     #[arg(long, value_name = "DIRECTORY")]
     api_tls: Option<PathBuf>,
-    /// Append a line for each change that the API is asked for: who, what, when, and what came of it
+    /// Append a line for each change that the API is asked for: the user, the change, the time and the
+    /// outcome
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
     /// Format a device that is all zeroes instead of refusing it
@@ -165,8 +166,8 @@ pub(crate) struct Serve {
     /// that is not there is one whose file system is not mounted
     #[arg(long)]
     create: bool,
-    /// Host connections that each core serves at a time; a tenant's volumes together, or a volume of nobody's, get half of
-    /// them [default: 2048]
+    /// Host connections that each core serves at a time; a tenant's volumes together, or a volume without a
+    /// tenant, get half of them [default: 2048]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     connections_max: Option<u32>,
     /// Memory for the data of requests, on each core: at least 32MiB, and with all cores together no more than the machine has
@@ -185,8 +186,8 @@ pub(crate) struct Serve {
     /// Seconds that the start waits for a device that is not there, where the server cannot start without [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
     device_wait: Option<u32>,
-    /// How often all that lies on each device is read and checked, such as 7d or 12h (see `farflash
-    /// scrub`); the first time an hour after the start [default: never]
+    /// Interval of scrubs of each device, which read and check all that lies on it, such as 7d or 12h (see
+    /// `farflash scrub`); the first begins an hour after the start [default: never]
     #[arg(long, value_name = "INTERVAL")]
     scrub_every: Option<Interval>,
     /// Log one JSON object a line
@@ -371,7 +372,10 @@ mod tests {
         assert!(serve("").settle(file()).expect("complete").authentication.is_none());
         let config = serve("--device mem:2GiB").settle(ConfigFile::default());
         let config = config.expect("complete");
-        assert!(config.authentication.is_some(), "nobody is let in unless that was said");
+        assert!(
+            config.authentication.is_some(),
+            "no host is let in without authentication by default"
+        );
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
         assert_eq!(config.map_memory, MAP_MEMORY_DEFAULT);
         let line = "--device mem:2GiB --auth off --map-memory 64MiB";
@@ -410,7 +414,7 @@ mod tests {
         }
     }
 
-    /// What nobody gives works wherever a server can: small machines are not refused for want of a flag.
+    /// Defaults work wherever a server can: small machines are not refused for want of a flag.
     #[test]
     fn memory_that_is_not_given_is_within_the_machines() {
         let mib = |count: u64| ByteLen(count << 20);

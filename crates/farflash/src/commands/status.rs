@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::counted;
 
 pub(super) const EXAMPLES: &str = "\
-Exit code 0: all is well. 1: nobody answers, or something is wrong; the last line says what.
+Exit code 0: all is well. 1: no server answers, or something is wrong; the last line says what.
 
 Examples:
   farflash status
@@ -54,11 +54,11 @@ impl Status {
     }
 }
 
-/// What to do if nothing is wrong but with other hosts.
+/// Advice if nothing is wrong but with other hosts.
 const MISSING_REMEDY: &str = "start a host for the devices: their own, or another one that has them now; see \
                               `farflash host list`, and `farflash volume list` for which volumes it is";
 
-/// What the service lacks beyond the host that answers.
+/// Parts of the service that are missing beyond the host that answers.
 #[derive(Debug, Default, Serialize)]
 struct Missing {
     /// Names of the hosts that are lost.
@@ -102,7 +102,7 @@ impl Missing {
     }
 }
 
-/// What to do about what is wrong.
+/// Advice for devices with a fault.
 fn remedy(devices: &[Device]) -> &'static str {
     let wrong = || devices.iter().filter(|device| complaint(device).is_some());
     if wrong().any(|device| device.failure.is_some()) {
@@ -127,7 +127,7 @@ fn remedy(devices: &[Device]) -> &'static str {
     }
 }
 
-/// What is wrong with a device, if anything.
+/// The fault of a device, if there is one.
 fn complaint(device: &Device) -> Option<String> {
     let name = &device.name;
     if let Some(why) = &device.trouble {
@@ -204,7 +204,7 @@ fn connections(core: &Core) -> String {
     }
 }
 
-/// What there is to say of a device of which this part is free.
+/// The note on a device of which this part is free.
 fn note(device: &Device, free_part: f64) -> String {
     let notice = device.notices.first().map(|notice| &notice.text);
     match device.trouble.as_ref().or(device.failure.as_ref()).or(notice) {
@@ -238,7 +238,7 @@ pub(super) fn spoken(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// A scrub finds what is damaged, and helps nobody whose directory is away or whose device is full.
+    /// A scrub finds damage, and is no help for a device that is missing or full.
     #[test]
     fn advice_is_about_what_is_wrong() {
         let device = |health: &str, free_bytes: u64| -> Device {

@@ -10,7 +10,7 @@ use crate::shell;
 
 /// A token, and comments about it.
 const FILE_BYTES_MAX: u64 = 4096;
-/// That a file can be read by who neither owns it nor is of its group.
+/// Mode bit by which a file can be read by users that neither own it nor are of its group.
 const OTHERS_READ: u32 = 0o004;
 
 /// Returns the token in the file at `path`. Says on stderr if every user can read the file.

@@ -30,7 +30,7 @@ pub(super) struct TokenArgs {
 }
 
 impl TokenArgs {
-    /// What the host knows, if anything.
+    /// The credentials of the host, if it has any.
     pub(super) fn credentials(&self) -> Result<Option<Credentials>, Failure> {
         let secret = read(self.token_file.as_deref(), "--token-file", "FARFLASH_TOKEN")?;
         let controller_secret = read(
@@ -76,7 +76,7 @@ fn read(file: Option<&Path>, flag: &str, variable: &str) -> Result<Option<Secret
     Ok(Some(secret))
 }
 
-/// Where new tokens go.
+/// Files for new tokens.
 #[derive(Debug, Args)]
 pub(super) struct NewTokenArgs {
     /// Write the token to this new file, which only its owner can read, instead of showing it; and the controller token
@@ -92,7 +92,7 @@ impl NewTokenArgs {
     /// Makes the files, before anything is changed that would need them.
     pub(super) fn make(self) -> Result<NewTokens, Failure> {
         let Self { token_file, controller_token_file } = self;
-        // Who wants no token shown wants neither shown.
+        // If one token is not to be shown, neither is the other.
         let beside = token_file.as_ref().map(|path| {
             let mut beside = path.clone().into_os_string();
             beside.push(".controller");
@@ -127,12 +127,12 @@ impl NewTokens {
         Ok(())
     }
 
-    /// What there is to say of tokens if they could not be printed.
+    /// The message about tokens if they could not be printed.
     pub(super) fn unseen(&self) -> &'static str {
         match (&self.token, &self.controller) {
             (Some(_), Some(_)) => DONE,
             _ => {
-                "what was asked is done, and what opens the volume was seen by nobody: make new tokens with \
+                "the change was made, but the secrets that open the volume were not shown: make new tokens with \
                  `farflash volume change-auth`"
             }
         }
@@ -164,7 +164,7 @@ impl NewTokens {
     }
 }
 
-/// A new file for a token, which nobody else can read. It goes again unless a token was kept in it.
+/// A new file for a token, which no other user can read. It is removed again unless a token was kept in it.
 struct TokenFile {
     path: PathBuf,
     file: File,
@@ -177,7 +177,7 @@ impl TokenFile {
         match made {
             Ok(file) => Ok(Self { path, file, is_kept: false }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                let what = format!("{} exists, and could be of use to somebody", path.display());
+                let what = format!("{} exists, and may still be in use", path.display());
                 let remedy = format!("name another file with {flag}, or remove this one");
                 Err(Failure::usage(what, remedy))
             }

@@ -42,7 +42,7 @@ pub(crate) struct Top {
     json: bool,
 }
 
-/// What happened between two looks.
+/// Changes between two samples.
 #[derive(Debug, Serialize)]
 struct Interval {
     seconds: f64,
@@ -59,7 +59,7 @@ struct DeviceRow {
     rates: Rates,
 }
 
-/// What requests did, each second and each.
+/// Rates of requests, and means for each request.
 #[derive(Debug, Serialize)]
 struct Rates {
     requests_per_second: f64,
@@ -143,7 +143,7 @@ impl Interval {
         Self { seconds, devices: after.devices.iter().map(device).collect(), volumes }
     }
 
-    /// What there is to see. Where there are but so many `lines`, the busiest volumes.
+    /// Returns the text to print. Where only so many `lines` fit, it has the busiest volumes.
     fn text(&self, lines: Option<usize>) -> String {
         let mut text = self.devices_text();
         let room = lines.map(|lines| lines.saturating_sub(text.lines().count() + LINES_BESIDE));

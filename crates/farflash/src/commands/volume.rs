@@ -76,7 +76,7 @@ Examples:
   farflash volume resize db-1 --size 20TiB
   farflash volume resize db-1 --size 5TiB --if-size 20TiB --lose-data";
 
-/// What there is to say of a change whose outcome could not be printed.
+/// The message about a change whose outcome could not be printed.
 pub(super) const DONE: &str = "what was asked is done; look with `farflash volume list`";
 
 #[derive(Debug, Subcommand)]
@@ -131,7 +131,8 @@ pub(crate) enum VolumeCommand {
         /// End the connections that are open
         #[arg(long)]
         cut: bool,
-        /// How long the token before opens the volume, too, such as 90s or 1h; a mere number is of seconds
+        /// Time for which the former token opens the volume, too, such as 90s or 1h; a mere number is of
+        /// seconds
         #[arg(long, value_name = "INTERVAL", value_parser = parse_grace, conflicts_with = "cut")]
         grace: Option<u32>,
         #[command(flatten)]
@@ -200,7 +201,7 @@ pub(crate) struct Create {
     output: Output,
 }
 
-/// What a volume is promised.
+/// The service level of a volume.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct SloArgs {
     /// A part of what is not promised by rate, in proportion to those of others [default: 100]
@@ -401,7 +402,7 @@ impl Output {
         self.print_done("give it somewhere to go", document, human)
     }
 
-    /// The same of a change that was made; `remedy` says so to whoever does not see it.
+    /// The same for a change that was made; `remedy` is the advice to a user that does not see the outcome.
     pub(super) fn print_done(
         &self,
         remedy: &str,
@@ -417,12 +418,12 @@ impl Output {
     }
 }
 
-/// Where to see whether a volume was changed.
+/// The command that shows if a volume was changed.
 fn look(volume: &str) -> String {
     format!("see `farflash volume show {}`", shell::word(volume))
 }
 
-/// What a smaller size cost.
+/// The message about data that a smaller size cut off.
 fn gone(CutOff { bytes, at_least }: CutOff) -> String {
     let gone = ByteLen(bytes);
     match (at_least, bytes) {
@@ -485,7 +486,7 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     writeln!(out, "drive      {known}{health}")?;
     writeln!(out, "promised   {}", volume.slo)?;
     match &volume.trouble {
-        Some(trouble) => writeln!(out, "open to    nobody: {trouble}")?,
+        Some(trouble) => writeln!(out, "open to    no host: {trouble}")?,
         None => writeln!(out, "open to    {}", volume.restrictions)?,
     }
     if !volume.absent_interfaces.is_empty() {

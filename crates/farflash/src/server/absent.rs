@@ -8,8 +8,8 @@
 //!   and one that is not found here is not said not to be.
 //! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
 //!   the log says so, and D2 of `directory.rs` which of them the name leads to.
-//! - A4: while a device is absent, or the host is fenced, cores have hosts come again whom they refuse (T8 of `dataplane`): their
-//!   volume may be on it.
+//! - A4: while a device is absent, or the host is fenced, cores tell hosts that they refuse to retry (T8 of
+//!   `dataplane`): their volume may be on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::failure::Failure;
 /// Pause after something was there and could not be served: to open and read it is work, also for a sick drive.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// What there is to say of a device that the server does without: if it is absent, that this is for now.
+/// The failure of a device that the server does without: if it is absent, with a note that this is for now.
 pub(super) fn for_now(failure: Failure) -> Failure {
     match failure.is_absence() {
         true => failure.advising(
@@ -80,7 +80,7 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: usize) {
 }
 
 impl State {
-    /// Whether a device was absent when the server started, and still is.
+    /// Returns true if a device was absent when the server started, and still is.
     pub(super) fn is_absent(&self, device: usize) -> bool {
         self.devices[device].absent.load(Ordering::Relaxed)
     }
@@ -99,19 +99,19 @@ impl State {
         };
         let may_come = devices.any(is_to_come);
         for core in &self.cores {
-            // One that has ended lets nobody in.
+            // One that has ended lets no host in.
             let _ = core.mailbox.send(CoreMessage::AwaitVolumes { may_come });
         }
     }
 
-    /// What to say to whoever asks for something on a device that is absent.
+    /// The error for requests about a device that is absent.
     pub(super) fn away(&self, device: usize) -> ServiceError {
         let name = &self.devices[device].name;
         let trouble = self.trouble(device).unwrap_or_default();
         ServiceError::DeviceAway { detail: format!("the device {name} is away: {trouble}") }
     }
 
-    /// The absent devices whose volumes nobody knows (A2).
+    /// The absent devices whose volumes are not known (A2).
     fn unknown(&self) -> Option<String> {
         if self.membership.address.is_some() {
             return None;
@@ -121,7 +121,7 @@ impl State {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Refuses a new volume while nobody can say whether its name is free (A2).
+    /// Refuses a new volume while it is not known whether its name is free (A2).
     pub(super) fn names_are_known(&self) -> Result<(), ServiceError> {
         let refused = |devices| ServiceError::DeviceAway {
             detail: format!(
@@ -131,7 +131,7 @@ impl State {
         self.unknown().map_or(Ok(()), |devices| Err(refused(devices)))
     }
 
-    /// What to say of a volume that is not found here (A2).
+    /// The error for a volume that is not found here (A2).
     pub(super) fn not_here(&self, key: &VolumeKey) -> ServiceError {
         match self.unknown() {
             None => not_found(key),
@@ -216,7 +216,7 @@ impl State {
         self.tell_of_absence();
         self.set_trouble(device, None);
         drop(changing);
-        // If the directory is away it is told by whoever connects.
+        // If the directory is away, it is told when the connection is back.
         let _ = self.membership.describe_devices(config, devices).await;
         self.place_devices();
         if let Err(error) = self.reconcile(device).await {

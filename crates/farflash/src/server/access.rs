@@ -1,4 +1,4 @@
-//! Who may open a volume, between the words of the API and what a volume keeps.
+//! Access to a volume: converts between documents of the API and the record that the volume keeps.
 
 use access::{Access, AccessError, NbdAccess, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Policy, Secret};
@@ -6,7 +6,7 @@ use control::{ChangeRestrictions, NbdClients, ServiceError, Tokens};
 use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// What keeps everybody out of a volume whose record of access is not understood.
+/// The reason why no host can open a volume whose record of access cannot be decoded.
 pub(super) const UNREADABLE: &str =
     "it cannot be read who may open the volume; a newer version may have written it";
 
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(at(100_060), None);
     }
 
-    /// What is of no use any more does not lie on a device longer than it has to.
+    /// An expired token does not stay on a device longer than necessary.
     #[test]
     fn an_expired_token_is_not_written_again() {
         let (access, _) = create(None, None, Hash::Sha256).expect("random numbers");

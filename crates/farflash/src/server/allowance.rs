@@ -1,13 +1,13 @@
-//! How much of the devices each tenant's volumes may hold together.
+//! Limits on the space that the volumes of each tenant hold together.
 //!
 //! - H1: what cores may let a tenant hold is never more, all together, than this host's bound: limits are lowered,
 //!   and found to be, before others are raised. So writes do not exceed the bound: no
 //!   host is let in before the first division. What is being deleted counts no more. The bound is the tenant's
 //!   quota, or of a host among others its part of that (`granting.rs`). A tenant that is bounded while the server runs
 //!   exceeds it by what its writes under way add just then.
-//! - H2: what is left is divided equally, and anew every [`ROUND`]; every [`ROUND_IN_NEED`] while somebody
-//!   who has little left holds more each time. A core that has used up its part before refuses writes that
-//!   others could still take.
+//! - H2: the rest is divided equally, and again every [`ROUND`]; every [`ROUND_IN_NEED`] while a tenant that
+//!   has little left holds more each time. A core that has used up its part before refuses writes that others
+//!   could still take.
 //! - H3: a round is one question to each core, and two orders where something has changed (`division.rs`). Cores share
 //!   nothing, and a server without such quotas asks nothing.
 //! - H4: a tenant has one number for as long as the server runs, here and in all cores, and none goes: cores know it
@@ -35,19 +35,19 @@ const LITTLE_BLOCKS: u64 = (64 << 30) / BLOCK_SIZE as u64;
 /// The quota, in blocks, of a tenant that is bounded no more: no device has so many.
 const UNBOUNDED: u64 = u64::MAX / BLOCK_SIZE as u64;
 
-/// What a tenant may hold, in blocks; `None`: as much as there is.
+/// The space that a tenant may hold, in blocks; `None`: as much as there is.
 pub(super) struct BlockQuota {
     pub(super) owner: String,
     pub(super) blocks: Option<u64>,
 }
 
-/// What a tenant's volumes may hold together.
+/// The space that a tenant's volumes may hold together.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) owner: String,
     /// On all hosts.
     quota: AtomicU64,
-    /// On this host: read and written by whoever divides.
+    /// The bound on this host: read and written by the task that divides.
     bound: AtomicU64,
 }
 
@@ -92,7 +92,7 @@ impl Holdings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the quotas of those who are known, and gives the others that have one.
+    /// Notes the quotas of known tenants, and returns the new ones that have a quota.
     fn update(&self, quotas: Vec<BlockQuota>) -> Vec<Arc<Holding>> {
         let list = self.list();
         let mut new = Vec::new();
@@ -114,7 +114,7 @@ pub(super) async fn keep(state: Arc<State>) {
         // A core that does not answer has ended, and the server ends.
         let Ok(divided) = state.divide().await else { return };
         let holdings = state.holdings.all();
-        // Those who are new.
+        // The new tenants.
         before.extend(holdings.iter().skip(before.len()).map(|holding| holding.bound()));
         let left: Vec<u64> = divided.iter().map(|tenant| tenant.left).collect();
         let mut pause = ROUND;

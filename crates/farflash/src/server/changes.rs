@@ -59,7 +59,7 @@ impl State {
         let (access, tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
         self.catch_up(caller).await?;
         let devices = self.devices_for(device.as_deref()).await?;
-        // From here to the reservation nothing is waited for: nobody comes between.
+        // From here to the reservation nothing is waited for: no other task comes between.
         let core = self.core_for(core)?;
         let device = self.promise_on_one_of(&devices, id, Promise { core, slo })?;
         let place = Place { id, core, device };
@@ -131,7 +131,7 @@ impl State {
         Ok(made)
     }
 
-    /// Who may open the volume now. Where that cannot be read it cannot be changed in part.
+    /// The present record of access of the volume. One that cannot be read cannot be changed in part.
     async fn access(&self, key: &VolumeKey, place: Place) -> Result<Access, ServiceError> {
         let (id, core) = (place.id, &self.cores[place.core]);
         let state = core.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
@@ -369,7 +369,7 @@ impl State {
     }
 }
 
-/// What the engine's refusal means to the API.
+/// Maps the engine's refusal to an error of the API.
 fn refusal(key: &VolumeKey, error: &VolumeError) -> ServiceError {
     match error {
         VolumeError::Deleted => not_found(key),

@@ -23,11 +23,11 @@ use super::membership::drive_document;
 use super::sharing::slo_document;
 use super::state::State;
 
-/// How often it is said that another host asks for a device.
+/// Least time between two log lines about another host that asks for a device.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 impl State {
-    /// What the directory is told of a volume of core number `core`.
+    /// The directory's record of a volume of core number `core`.
     pub(super) fn record(&self, core: usize, volume: &VolumeStatus) -> VolumeRecord {
         let link = &self.cores[core];
         let access = volume.access.as_ref();
@@ -74,7 +74,7 @@ impl State {
         refusal(error)
     }
 
-    /// What a device of this host is in the directory.
+    /// The id of a device of this host in the directory.
     pub(super) fn device_id(&self, device: usize) -> Uuid {
         self.membership.devices[device].id().unwrap_or_default()
     }
@@ -166,7 +166,7 @@ impl State {
         self.membership.directory.view()
     }
 
-    /// Where the volume is that `caller` asks about.
+    /// Returns the location of the volume that `caller` asks about.
     pub(super) fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location {
         let view = self.view();
         let record = match key {
@@ -190,7 +190,7 @@ impl State {
         }
     }
 
-    /// Where a new volume is to be made.
+    /// Returns the location for a new volume.
     pub(super) fn locate_new(&self, on: &str) -> Result<Location, ServiceError> {
         let view = self.view();
         let fits = |host: &&std::sync::Arc<HostRecord>| match on.split_once('=') {
@@ -217,8 +217,8 @@ impl State {
         others.map(|host| other(host)).collect()
     }
 
-    /// Whether this host serves a device, for another one that is to take it over. It asks nobody: the directory
-    /// may be away, which is when this is asked.
+    /// Tells another host, which is to take a device over, if this host serves it. No other host or directory
+    /// is asked: the directory may be away, which is when this is asked.
     pub(super) fn serving(&self, device: Uuid) -> Serving {
         let own = self.membership.devices.iter().position(|own| own.id() == Some(device));
         let has_ended = self.membership.tenure.has_ended(BootTime::now);
@@ -238,7 +238,7 @@ impl State {
         Serving { host: self.membership.id, serves: served.is_some() }
     }
 
-    /// Whether the last time is long ago: strangers may ask, and must not fill the log.
+    /// Returns true if the last line was long ago: strangers may ask, and must not fill the log.
     fn is_worth_saying(&self) -> bool {
         let mut said = self.asked_for.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
@@ -322,7 +322,7 @@ impl State {
         HostList { hosts, directory: self.directory_status() }
     }
 
-    /// How this host agrees with others.
+    /// The state of the directory, by which this host agrees with others.
     pub(super) fn directory_status(&self) -> DirectoryStatus {
         DirectoryStatus {
             address: self.membership.address.clone(),
@@ -407,7 +407,7 @@ impl State {
     }
 }
 
-/// What is known of a device whose host does not say that it serves it: nobody knows how it is.
+/// The known properties of a device whose host does not report that it serves it: its health is not known.
 fn claimed_drive(id: Uuid, claim: &ClaimRecord) -> Drive {
     Drive { id, model: claim.model.clone(), serial: claim.serial.clone(), health: None }
 }
@@ -431,7 +431,7 @@ pub(super) fn restrictions_record(restrictions: &::access::Restrictions) -> Rest
     RestrictionsRecord { hosts, networks, interfaces }
 }
 
-/// What a refusal of the directory means to the API.
+/// Maps a refusal of the directory to an error of the API.
 pub(super) fn refusal(error: DirectoryError) -> ServiceError {
     match error {
         DirectoryError::NameTaken { name } => match name.parse::<VolumeName>() {

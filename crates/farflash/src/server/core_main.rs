@@ -30,23 +30,23 @@ use crate::advertised::Advertised;
 use crate::failure::Failure;
 use crate::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
 
-/// What a core is given when its thread starts.
+/// Settings of a core when its thread starts.
 pub(super) struct Seat {
     /// Its CPU.
     pub(super) cpu: u32,
     /// Its portal.
     pub(super) listen: SocketAddr,
-    /// Where else it answers discovery.
+    /// The address at which it answers discovery, besides its portal.
     pub(super) discovery: Discovery,
     /// The places where it listens for other protocols than NVMe.
     pub(super) places: Vec<Place>,
     /// The server's side of TLS for NBD, if clients may begin it.
     pub(super) nbd_tls: Option<NbdTls>,
-    /// What hosts are told instead of the address listened on.
+    /// The address that hosts are told instead of the one that it listens on.
     pub(super) advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
     pub(super) bound: oneshot::Sender<Result<Bound, Failure>>,
-    /// How many devices the server has.
+    /// Number of devices of the server.
     pub(super) devices: usize,
     pub(super) mailbox: Receiver<CoreMessage>,
     pub(super) connections_max: usize,
@@ -54,7 +54,7 @@ pub(super) struct Seat {
     /// Memory for the maps of its volumes.
     pub(super) map_memory: ByteLen,
     pub(super) device_timeout: Duration,
-    /// Whether hosts have to know a volume's token.
+    /// The policy of authentication, if hosts have to know a volume's token.
     pub(super) authentication: Option<Policy>,
     /// For how long it serves.
     pub(super) tenure: Tenure,
@@ -63,13 +63,13 @@ pub(super) struct Seat {
     pub(super) ending: Ending,
 }
 
-/// Where a core listens.
+/// The addresses at which a core listens.
 pub(super) struct Bound {
     /// The address that it listens on.
     pub(super) local: SocketAddr,
     /// The portal as hosts reach it.
     pub(super) portal: SocketAddr,
-    /// Where else it answers discovery, if it does.
+    /// The address at which it answers discovery, besides its portal, if it does.
     pub(super) discovery: Option<SocketAddr>,
     /// The places where it listens for other protocols.
     pub(super) places: Vec<Place>,
@@ -164,7 +164,7 @@ async fn listen_all(
             let listening = listen_patiently(handle, address).await;
             listeners.push(listening.map_err(refused("discovery", "--discovery"))?);
         }
-        // Nobody asked for it: that it cannot be had is no reason not to serve.
+        // It is the default: the server starts also if the port cannot be had.
         Discovery::IfFree(address) => match handle.listen(address) {
             Ok(listener) => listeners.push(listener),
             Err(error) => tracing::warn!(
@@ -200,7 +200,7 @@ pub(super) async fn listen_patiently(
     }
 }
 
-/// What a core sees of a device.
+/// A device as a core sees it.
 type ServedDevice = Fenced<AnyDevice>;
 /// A device of which this core has taken its part.
 struct Served {
@@ -210,7 +210,7 @@ struct Served {
     own_shard: usize,
 }
 
-/// Where the control side's messages are answered.
+/// Answers messages of the control side.
 struct Desk {
     handle: Handle,
     front_ends: FrontEnds<ServedDevice>,
@@ -225,8 +225,8 @@ struct Desk {
 }
 
 impl Desk {
-    /// Answers until it is said to shut down, or nobody is left to ask. At the listeners hosts wait until they are
-    /// let in.
+    /// Answers until it is told to shut down, or the control side has gone. Until hosts are let in they wait
+    /// at the listeners.
     async fn answer_messages(
         self: Rc<Self>,
         mut doors: Vec<(Rc<dyn Frontend<Handle, ServedDevice>>, TcpListener)>,
@@ -312,7 +312,7 @@ impl Desk {
             Ok(shards) => shards,
             Err(error) => return drop(recovered.send(Err(error))),
         };
-        // What the core uses of it it has: an old way that nobody uses is to be closed.
+        // The core has its own handle: an old one that is not in use is to be closed.
         drop(part);
         let volumes = shards.iter().flat_map(|shard| shard.volumes()).collect();
         let _ = recovered.send(Ok(volumes));
@@ -403,7 +403,7 @@ impl Desk {
     }
 }
 
-/// Does what one message asks. Whoever asked may have gone: the answer is then dropped.
+/// Does what one message asks. The asking task may have gone: the answer is then dropped.
 async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
     match message {
         CoreMessage::ListVolumes { first, answer } => {

@@ -26,11 +26,11 @@ pub(super) struct CoreThreads {
     /// Writes what they say of their connections.
     lines: Lines,
     links: Vec<CoreLink>,
-    /// Where discovery is answered apart from the portals.
+    /// The address at which discovery is answered apart from the portals.
     discovery: Option<SocketAddr>,
-    /// What came back on its own.
+    /// Shards that came back on their own.
     returns: Option<mpsc::UnboundedReceiver<Returned>>,
-    /// The files and drives, by number, for who looks after them.
+    /// The files and drives, by number, for the task that looks after them.
     drives: Vec<Option<Drive>>,
     /// The devices that are absent, by number, and why.
     absent: BTreeMap<usize, Failure>,
@@ -216,12 +216,12 @@ impl CoreThreads {
         Ok(())
     }
 
-    /// What comes back on its own from now on; once.
+    /// Returns the receiver of shards that come back on their own; once.
     pub(super) fn returns(&mut self) -> Option<mpsc::UnboundedReceiver<Returned>> {
         self.returns.take()
     }
 
-    /// Where discovery is answered apart from the portals, if anywhere.
+    /// The address at which discovery is answered apart from the portals, if there is one.
     pub(super) fn discovery(&self) -> Option<SocketAddr> {
         self.discovery
     }
@@ -265,7 +265,7 @@ impl CoreThreads {
             result = result.and(Err(wrong.to_owned()));
         }
         self.links.iter().for_each(|link| front_ends::forget(&link.places));
-        // Whether it panicked makes no difference to who is served.
+        // If it panicked, the result of the cores is the same.
         let _ = tokio::task::spawn_blocking(move || self.lines.end()).await;
         result
     }
@@ -285,7 +285,7 @@ fn in_two_places(found: Vec<(Uuid, usize)>) -> Option<(Uuid, usize, usize)> {
     None
 }
 
-/// What to say of a volume that is on two devices.
+/// The failure for a volume that is on two devices.
 pub(super) fn one_is_a_copy(id: Uuid, one: &str, other: &str) -> Failure {
     Failure::runtime(
         format!("the volume {id} is on {one} and on {other}: one is a copy of the other"),

@@ -8,8 +8,9 @@
 //! - O4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
 //!   is there, or one is to be formatted: with what is set up for the first time nothing is missing.
 //! - O5: a device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
-//! - O6: what a device of a cluster holds is looked at when it is this host's, whatever was seen before: until then another host may
-//!   have served it, and used shards of it that were not used then. What is in a shard that nobody reads back would be lost.
+//! - O6: the contents of a device of a cluster are examined when it is this host's, whatever was seen before:
+//!   until then another host may have served it, and used shards of it that were not used then. The contents
+//!   of a shard that is not read back would be lost.
 //! - O7: a device of a cluster carries this host's claim before anything of it is served (F9 of `directory`).
 
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ use crate::shell;
 use crate::storage::{self, Made, RELEASE_TIMEOUT};
 use crate::threads;
 
-/// Where a core's device comes from.
+/// The origin of a core's device.
 #[derive(Clone)]
 pub(super) enum Source {
     File(OwnedDevice),
@@ -53,22 +54,23 @@ pub(super) struct OpenDevice {
     pub(super) superblock: Superblock,
     /// Shards that were ever used.
     pub(super) active: Vec<u16>,
-    /// What it carries of the last claim of its cluster.
+    /// The mark of the last claim of its cluster, if it carries one.
     pub(super) mark: Option<Mark>,
     pub(super) volatile_cache: Option<bool>,
     /// The mark that keeps other servers off.
     pub(super) owner: Option<Owner>,
 }
 
-/// What there is of a device when it is this host's (O6).
+/// The contents of a device when it is this host's (O6).
 pub(super) struct Settled {
     superblock: Superblock,
     active: Vec<u16>,
 }
 
 impl OpenDevice {
-    /// Has the device, which is this host's, say that it belongs to the cluster, and by which claim (O7), and looks at it again
-    /// (O6): for a thread that may have to wait. `None` if it is nobody else's ever. What comes of it is for [`OpenDevice::settle`].
+    /// Records on the device, which is this host's, its cluster and the claim (O7), and examines it again
+    /// (O6): for a thread that may have to wait. `None` if no other host can ever have it. The result is for
+    /// [`OpenDevice::settle`].
     pub(super) fn settling(
         &self,
         device: &DeviceSpec,
@@ -141,7 +143,7 @@ impl OpenDevice {
     }
 }
 
-/// What a device is, before anything is changed.
+/// The contents of a device, before anything is changed.
 enum Looked {
     Ours(Source, Superblock, Vec<u16>, Option<Mark>),
     Blank(OwnedDevice),
@@ -151,7 +153,7 @@ enum Looked {
     Absent(Failure),
 }
 
-/// What makes two names the same device.
+/// The identity of a device: two names with the same identity are the same device.
 #[derive(Eq, Ord, PartialEq, PartialOrd)]
 enum Identity {
     File { file_system: u64, inode: u64 },
@@ -177,7 +179,7 @@ pub(super) fn check_distinct(config: &ServeConfig) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `None` if it cannot be found out; who opens it will say why.
+/// Returns the identity of the device at `path`; `None` if it cannot be found out: opening it will tell why.
 fn identity(path: &Path) -> Option<Identity> {
     match std::fs::metadata(path) {
         Ok(file) if file.file_type().is_block_device() => {
@@ -373,8 +375,8 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
     Ok(looked)
 }
 
-/// What comes of a look, on a thread of its own: a device that hangs holds up who asks it, and is not to hold up the
-/// start.
+/// Runs `look` on a thread of its own, with a time limit: a device that hangs holds up the thread that asks
+/// it, and must not hold up the start.
 fn in_time<T: Send + 'static>(
     spec: &FileSpec,
     limit: Duration,
@@ -382,14 +384,14 @@ fn in_time<T: Send + 'static>(
 ) -> Result<T, Failure> {
     let (sender, looked) = mpsc::channel();
     let thread = std::thread::Builder::new().name("look".to_owned()).spawn(move || {
-        // Nobody waits for it any more if it took too long.
+        // The receiver has gone if it took too long.
         let _ = sender.send(look());
     });
     thread.map_err(|error| threads::none(&error))?;
     looked.recv_timeout(limit).unwrap_or_else(|_| Err(storage::hangs(spec)))
 }
 
-/// What a file or drive that is open holds; a blank one is refused unless all of it was looked at.
+/// The contents of a file or drive that is open; a blank one is refused unless all of it was examined.
 fn look_at(
     spec: &FileSpec,
     device: OwnedDevice,

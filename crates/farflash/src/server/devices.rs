@@ -1,4 +1,4 @@
-//! What the API asks about devices and the server itself.
+//! Requests of the API about devices and the server itself.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::lines;
 use super::message::CoreMessage;
 use super::state::State;
 
-/// How fast a scrub reads if nobody says: a small part of what a drive can.
+/// Default rate of a scrub: a small part of a drive's.
 const SCRUB_BYTES_PER_SECOND: u64 = 200 << 20;
 
 fn protocol_stats(stats: &FrontendStats) -> ProtocolStats {
@@ -148,7 +148,7 @@ impl State {
     }
 }
 
-/// What each core says of a device.
+/// Returns each core's statistics of a device.
 fn parts_of(device: usize, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
     cores.iter().filter_map(move |core| core.devices.get(device))
 }
@@ -162,9 +162,9 @@ fn failure_of(device: usize, cores: &[CoreStats]) -> Option<&ShardFailure> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     pub(super) total_blocks: u64,
-    /// What no volume holds.
+    /// Blocks that no volume holds.
     pub(super) free_blocks: u64,
-    /// Whether a part of it takes no changes.
+    /// True if a part of it takes no changes.
     pub(super) failed: bool,
 }
 

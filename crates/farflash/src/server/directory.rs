@@ -1,4 +1,4 @@
-//! Which volumes there are, where each is, and what it counts for in quotas.
+//! The volumes of this host: the place of each, and its part in quotas.
 //!
 //! - D1: a volume is known by its id. A name only leads to an id, so that no request which names an
 //!   id can reach another volume.
@@ -21,7 +21,7 @@ use super::sharing::slo_document;
 /// Volumes of a server at most: what the directory and the answers of the API are made for.
 const VOLUMES_MAX: usize = 65_536;
 
-/// Where a volume is.
+/// The place of a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Place {
     pub(super) id: Uuid,
@@ -31,14 +31,14 @@ pub(super) struct Place {
     pub(super) device: usize,
 }
 
-/// What a volume counts for in its tenant's quota.
+/// The part of a volume in its tenant's quota.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Extent {
     pub(super) size_bytes: u64,
     pub(super) slo: Slo,
 }
 
-/// What is known of a volume.
+/// The known state of a volume.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     pub(super) name: String,
@@ -64,7 +64,7 @@ impl Known {
 #[derive(Debug)]
 struct Entry {
     volume: Known,
-    /// Whether it is more than a plan (D3).
+    /// True if it is more than a plan (D3).
     is_made: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Adds a volume that is there, or says anew what it is. Another of the same name, if there is one
+    /// Adds a volume that is there, or updates it. Returns another one of the same name, if there is one
     /// (D2).
     pub(super) fn insert(&mut self, volume: Known) -> Option<Uuid> {
         self.add(Entry { volume, is_made: true })
@@ -162,7 +162,7 @@ impl Directory {
         quota::check(tenant, &self.extents_of(&tenant.name), id, extent)
     }
 
-    /// What the volumes of `owner` take, those that are being made included.
+    /// The volumes of `owner` and their parts in its quota, including those that are being made.
     pub(super) fn extents_of(&self, owner: &str) -> Vec<(Uuid, Extent)> {
         let entries = self.volumes.values();
         let own = entries.filter(|entry| entry.volume.owner.as_deref() == Some(owner));
@@ -180,7 +180,7 @@ impl Directory {
         (found == name).then_some(*id)
     }
 
-    /// Where the volume is, if `caller` may know.
+    /// Returns the place of the volume, if `caller` may know it.
     pub(super) fn find(&self, caller: &Caller, key: &VolumeKey) -> Option<Place> {
         let id = match key {
             VolumeKey::Id(id) => *id,

@@ -1,5 +1,5 @@
-//! One division of what tenants may hold among cores, as values: which core is asked or told what next, and what
-//! follows from its answer. Whoever divides carries them (`allowance.rs`).
+//! One division of tenants' space among cores, as values: the core that is asked or told next, and the
+//! consequences of its answer. The task that divides carries the messages (`allowance.rs`).
 //!
 //! - D1: first each core is asked what it holds and may, then those are told that may less, then those that may
 //!   more. An answer is due before the next question. Cores go on writing all the time: only what a core has said
@@ -18,14 +18,14 @@ pub(super) struct Order {
     pub(super) limits: Vec<(usize, u64)>,
 }
 
-/// What came of a division, of one tenant.
+/// The result of a division for one tenant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Divided {
-    /// What its volumes held when it began.
+    /// The space that its volumes held when it began.
     pub(super) used: u64,
-    /// What they could still add.
+    /// The space that they could still add.
     pub(super) left: u64,
-    /// What the cores may hold since.
+    /// The space that the cores may hold since.
     pub(super) given: u64,
 }
 
@@ -41,7 +41,7 @@ enum Phase {
 pub(super) struct Division {
     /// By tenant.
     bounds: Vec<u64>,
-    /// What each core said last, by core and tenant.
+    /// The last answer of each core, by core and tenant.
     parts: Vec<Vec<Allotment>>,
     /// The limits that are equal parts of what was left when it began, by core and tenant.
     wanted: Vec<Vec<u64>>,
@@ -98,7 +98,7 @@ impl Division {
         self.parts[core] = parts;
     }
 
-    /// What came of it.
+    /// The result of the division.
     pub(super) fn outcome(self) -> Vec<Divided> {
         self.divided
     }

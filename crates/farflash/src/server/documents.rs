@@ -13,7 +13,7 @@ use super::sharing::slo_document;
 use super::state::State;
 
 impl State {
-    /// Where the volume is, if `caller` may know.
+    /// Returns the place of the volume, if `caller` may know it.
     pub(super) fn place(&self, caller: &Caller, key: &VolumeKey) -> Result<Place, ServiceError> {
         self.directory(|directory| directory.find(caller, key)).ok_or_else(|| self.not_here(key))
     }

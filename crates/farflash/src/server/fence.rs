@@ -1,9 +1,9 @@
-//! A gate before a device that can be shut: for good, or for who has an old way to it.
+//! A gate before a device that can be shut: for good, or for users of an old handle to it.
 //!
 //! - F1: behind a shut gate no request begins, on any core: nor does one that waited for room at a drive.
-//! - F2: a way to the device passes until there is a newer one. So what was opened before a drive was plugged
-//!   in again is used by nobody, as soon as it was opened anew.
-//! - F3: nor does a request begin when the host's tenure has ended, whether or not anybody has noticed (N2 of
+//! - F2: a handle of a device passes until there is a newer one. So the handle from before a drive was
+//!   plugged in again is not used any more, as soon as the drive was reopened.
+//! - F3: nor does a request begin when the host's tenure has ended, also if no task has noticed yet (N2 of
 //!   `directory`). It may be renewed, which a shut gate is not.
 
 use std::future::Future;
@@ -25,7 +25,7 @@ const SHUT: u32 = u32::MAX;
 struct Gate {
     /// The number of the way that passes (F2), or [`SHUT`].
     passes: AtomicU32,
-    /// Whether requests failed since somebody last looked.
+    /// True if requests failed since this was last read.
     ails: AtomicBool,
 }
 
@@ -80,7 +80,7 @@ impl Fence {
         self.gate.ails.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the device failed requests since this was last asked.
+    /// Returns true if the device failed requests since this was last called.
     pub(super) fn take_ails(&self) -> bool {
         self.gate.ails.swap(false, Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ impl<D> Fenced<D> {
         Fenced { device, fence: self.fence.clone(), way }
     }
 
-    /// What is behind the fence, whether or not requests may begin.
+    /// The device behind the fence, whether or not requests may begin.
     pub(super) fn behind(&self) -> &D {
         &self.device
     }

@@ -1,4 +1,4 @@
-//! What this host does when the service changes around it.
+//! Reacts to changes of the service around this host.
 //!
 //! - W1: a device that is another's is served no more from the moment that this is known: no request to
 //!   it begins, and its volumes' connections are cut.
@@ -26,7 +26,7 @@ use super::message::CoreMessage;
 use super::offers::{Offer, Source};
 use super::state::State;
 
-/// How often this host looks whether what it says of itself is still so.
+/// Interval at which this host checks that its description in the directory is up to date.
 const DESCRIBE_EVERY: Duration = Duration::from_secs(10);
 
 /// Changes of the directory in so short a time are looked at together: each look is at all volumes.
@@ -105,8 +105,8 @@ async fn discovery(state: Arc<State>) {
     }
 }
 
-/// The volumes of other hosts that can be offered, while the directory is there. The view is not kept:
-/// a directory that changes one that somebody holds copies all of it.
+/// The volumes of other hosts that can be offered, while the directory is there. The view is not kept: a
+/// directory that changes a view that is still held copies all of it.
 fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Elsewhere>> {
     let view = state.view();
     let elsewhere = view.volumes.values().filter(|volume| {
@@ -129,7 +129,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// What may be offered of another host's volume, if anything (W2).
+    /// The offer of another host's volume, if it may be offered (W2).
     fn of(volume: &VolumeRecord, host: &HostRecord) -> Option<Self> {
         let restrictions = volume.restrictions.clone()?;
         let is_offered = restrictions.interfaces.is_empty();
@@ -137,7 +137,7 @@ impl Elsewhere {
         is_offered.then_some(Self { addresses, restrictions })
     }
 
-    /// The same for the cores; `None` if it cannot be read who may open it.
+    /// The same for the cores; `None` if its restrictions cannot be read.
     fn offer(&self, id: Uuid) -> Option<Offer> {
         let change = ChangeRestrictions {
             hosts: Some(self.restrictions.hosts.clone()),
@@ -166,7 +166,8 @@ async fn doubtful(state: Arc<State>, number: usize) {
     }
 }
 
-/// Says anew how this host's devices are when that has changed, for as long as the server runs.
+/// Updates the health of this host's devices in the directory when it has changed, for as long as the server
+/// runs.
 async fn health(state: Arc<State>) {
     loop {
         tokio::time::sleep(DESCRIBE_EVERY).await;
@@ -188,7 +189,7 @@ async fn health(state: Arc<State>) {
         });
         if host != before {
             state.place_devices();
-            // If the directory is away it is told by whoever connects.
+            // If the directory is away, it is told when the connection is back.
             let _ = state.membership.directory.describe(host).await;
         }
     }
@@ -255,7 +256,7 @@ impl State {
         }
     }
 
-    /// Whether the device is another host's now.
+    /// Returns true if the device is another host's now.
     pub(super) fn is_abandoned(&self, device: usize) -> bool {
         self.membership.devices[device].fence.is_shut()
     }

@@ -24,27 +24,27 @@ const ROUND: Duration = Duration::from_secs(1);
 const ROUND_IN_NEED: Duration = Duration::from_millis(100);
 /// After so many looks those of hosts that are gone are looked for: that is a look at all volumes.
 const GONE_ROUNDS: u32 = 10;
-/// What was not used for so long goes back.
+/// Time after which an unused part goes back.
 const IDLE: Duration = Duration::from_secs(30);
 /// Attempts at the start, while other hosts change the same.
 const FIRST_ROUNDS: u32 = 10;
 
-/// What is known from look to look.
+/// State that is kept from round to round.
 #[derive(Default)]
 pub(super) struct Granting {
     tenants: tokio::sync::Mutex<Vec<Growth>>,
-    /// Whether the directory knows what this host's devices held when it started (G4).
+    /// True if the directory knows what this host's devices held when it started (G4).
     is_accounted: AtomicBool,
 }
 
-/// What a tenant held when last looked at, and since when it has not grown.
+/// The space that a tenant held in the last round, and the time since which it has not grown.
 #[derive(Clone, Copy)]
 pub(super) struct Growth {
     used: u64,
     since: Instant,
 }
 
-/// What is recorded of a tenant, and by which hosts.
+/// The record of a tenant's grants, and the hosts in it.
 struct Recorded {
     grants: GrantsRecord,
     other_is_short: bool,
@@ -68,7 +68,7 @@ impl State {
         self.membership.address.is_none()
     }
 
-    /// Whether records of volumes may become this host's: others know what it holds (G4).
+    /// Returns true if records of volumes may become this host's: others know what it holds (G4).
     pub(super) fn is_accounted(&self) -> bool {
         self.holdings.is_empty() || self.granting.is_accounted.load(Ordering::Relaxed)
     }
@@ -109,8 +109,8 @@ impl State {
         self.regrant(false).await.map(drop)
     }
 
-    /// What this host holds becomes something else, or is bounded by more: others are to know it before records become
-    /// this host's (G4). While the guard is held no grant changes.
+    /// Begins a change of the space that this host holds, or of its bounds: other hosts have to know it
+    /// before records become this host's (G4). While the guard is held no grant changes.
     pub(super) async fn unaccounted(&self) -> MutexGuard<'_, Vec<Growth>> {
         let tenants = self.granting.tenants.lock().await;
         self.granting.is_accounted.store(false, Ordering::Relaxed);
@@ -204,7 +204,7 @@ impl State {
         Ok(made.map(Some))
     }
 
-    /// What the directory says of a tenant's grants. The view is not kept: see `follow.rs`.
+    /// The directory's record of a tenant's grants. The view is not kept: see `follow.rs`.
     fn recorded(
         &self,
         holding: &Holding,
@@ -225,7 +225,7 @@ impl State {
     }
 }
 
-/// Whether a host holds nothing of `owner` for sure (G4).
+/// Returns true if a host holds nothing of `owner` for sure (G4).
 fn is_gone(view: &View, host: Uuid, owner: &str) -> bool {
     let mut claims = view.claims.values();
     let mut volumes = view.volumes.values();

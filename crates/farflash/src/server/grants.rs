@@ -1,6 +1,7 @@
-//! How hosts divide a tenant's quota among them.
+//! Division of a tenant's quota among hosts.
 //!
-//! The directory has a record of it, which is changed by whoever knows how it is now (`directory::Regrant`).
+//! The directory has a record of it. A change has to name the record that it is based on
+//! (`directory::Regrant`).
 //! - G1: a grant becomes more only if all grants together are then within the quota. Two cases are facts that
 //!   cannot be refused: volumes that came with a device count for the host that serves it now, and a quota
 //!   may be lowered. Then no host adds anything until what is granted is within the quota again.
@@ -9,10 +10,10 @@
 //!   came of a change whose answer was lost need therefore not be known.
 //! - G3: a process makes its host's grant its own by writing its session into it, after it claimed its
 //!   devices. Until then it adds nothing.
-//! - G4: the grant of a host that is gone stays: its volumes hold blocks, nobody knows how many. It goes when
-//!   the host has no claim and no volume of the tenant has its record there: the devices are served by others,
-//!   which counted what they hold before they made the records theirs, or the volumes are deleted. By G3 a view that shows
-//!   the grant shows the claims of the process that has it.
+//! - G4: the grant of a host that is gone stays: its volumes hold an unknown number of blocks. It goes when
+//!   the host has no claim and no volume of the tenant has its record there: the devices are served by
+//!   others, which counted what they hold before they made the records theirs, or the volumes are deleted. By
+//!   G3 a view that shows the grant shows the claims of the process that has it.
 //!
 //! A host asks for half of what is free while it has little left, so others find something, too. One that has
 //! next to nothing left and finds nothing says so in the record; others then give half of what they do not
@@ -22,31 +23,32 @@ use directory::{GrantRecord, GrantsRecord};
 use units::BLOCK_SIZE;
 use uuid::Uuid;
 
-/// A grain is so small a part of what each host had if all had the same. Whoever has less has next to nothing.
+/// A grain is so small a part of what each host had if all had the same. A host with less has next to
+/// nothing.
 const GRAINS: u64 = 32;
 /// A host has little left when it is less than so many grains,
 const LITTLE_GRAINS: u64 = 4;
 /// or than this: what fast drives write while the directory is asked, many times over.
 const LITTLE_BLOCKS: u64 = (64 << 30) / BLOCK_SIZE as u64;
 
-/// What a host knows of a tenant when it looks at the grants.
+/// A host's knowledge of a tenant when it looks at the grants.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Own {
     pub(super) host: Uuid,
     pub(super) session: Uuid,
     pub(super) quota: u64,
-    /// What its cores may hold at most.
+    /// The most that its cores may hold.
     pub(super) bound: u64,
-    /// What they hold.
+    /// The blocks that they hold.
     pub(super) used: u64,
-    /// Whether that has not grown for a while.
+    /// True if that has not grown for a while.
     pub(super) is_idle: bool,
-    /// Whether a host that lives is short.
+    /// True if another host that lives is short.
     pub(super) other_is_short: bool,
 }
 
 impl Own {
-    /// What the host's grant is to be. If that is less than the bound, the bound is to be lowered first.
+    /// The grant that the host wishes. If it is less than the bound, the bound is to be lowered first.
     pub(super) fn wish(&self, record: &GrantsRecord) -> GrantRecord {
         let of_others = record.hosts.iter().filter(|(host, _)| **host != self.host);
         let (hosts, others) = of_others.fold((1_u64, 0_u64), |(hosts, sum), (_, grant)| {

@@ -1,4 +1,4 @@
-//! Who may ask the API, where changes are recorded, and what encrypts it.
+//! The users of the API, its audit log, and its encryption.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(super) fn users(config: &ServeConfig) -> Result<Users, Failure> {
     })
 }
 
-/// What the tenants' volumes may hold.
+/// The space that the tenants' volumes may hold.
 pub(super) fn quotas(users: &Users) -> Vec<BlockQuota> {
     let quota = |tenant: &Arc<Tenant>| BlockQuota {
         owner: tenant.name.clone(),
@@ -69,7 +69,7 @@ pub(super) fn same_tls(error: &TlsError) -> Failure {
     )
 }
 
-/// What the API is called, for a certificate that is made here.
+/// The names of the API, for a certificate that is made here.
 pub(super) fn names(config: &ServeConfig) -> Vec<String> {
     let mut names = vec!["localhost".to_owned()];
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();

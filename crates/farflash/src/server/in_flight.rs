@@ -1,9 +1,9 @@
-//! How many changes of one tenant are under way at a time on this host.
+//! Limits the changes of one tenant that are under way at a time on this host.
 //!
-//! - F1: a tenant has at most [`CHANGES_MAX`] of them; further ones are refused at once. Changes to what lies on a device
-//!   are made one behind the other, in the order in which they came: so nobody waits there for more than that of
-//!   each other tenant, however many one asks for at once.
-//! - F2: a change counts until it is done, even if the one who asked has gone.
+//! - F1: a tenant has at most [`CHANGES_MAX`] of them; further ones are refused at once. Changes to what lies
+//!   on a device are made one behind the other, in the order in which they came: so a change waits there for
+//!   no more than that of each other tenant, however many one asks for at once.
+//! - F2: a change counts until it is done, even if its client has gone.
 //!
 //! Operators have no such bound.
 
@@ -15,7 +15,7 @@ use control::{Caller, ServiceError};
 /// Enough for a script that makes some volumes at once; few enough that the last of them is soon done.
 const CHANGES_MAX: u32 = 8;
 
-/// Changes under way, by tenant; of those who have none there is no entry.
+/// Changes under way, by tenant; a tenant without any has no entry.
 #[derive(Clone, Default)]
 pub(super) struct InFlight(Arc<Mutex<BTreeMap<String, u32>>>);
 

@@ -1,7 +1,7 @@
 //! Puts into words what cores say of their connections, on a thread of its own (G4 of `nvme-frontend/src/life.rs`).
 //!
 //! - Y1: a core never waits for it. Lines that find too many waiting are left out, and counted.
-//! - Y2: whoever sends one wakes nobody while lines are gathered.
+//! - Y2: sending a line wakes no thread while lines are gathered.
 //! - Y3: what was said before it is told to end, is in the log when it has. A core may leave its sender behind when its thread ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct Lines {
     thread: JoinHandle<()>,
 }
 
-/// Where a core leaves its lines; `None` is the last.
+/// The channel for a core's lines; `None` is the last.
 #[derive(Clone)]
 pub(super) struct LineSender(SyncSender<Option<Box<Line>>>);
 
@@ -54,14 +54,15 @@ impl Lines {
         Ok(Self { sender: LineSender(sender), thread })
     }
 
-    /// Where to leave lines.
+    /// Returns the channel for lines.
     pub(super) fn sender(&self) -> LineSender {
         self.sender.clone()
     }
 
     /// Ends the thread, and waits for it (Y3).
     pub(super) fn end(self) {
-        // Both fail only if it has panicked: then nobody writes any more, and there is nothing to wait for.
+        // Both fail only if it has panicked: then no thread writes any more, and there is nothing to wait
+        // for.
         let _ = self.sender.0.send(None);
         self.thread.thread().unpark();
         let _ = self.thread.join();

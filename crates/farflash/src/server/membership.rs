@@ -29,17 +29,18 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Longest wait for the directory when the host leaves.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a host takes part in a service.
+/// The membership of a host in a service.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterConfig {
-    /// Where the directory is, if there are several hosts.
+    /// The address of the directory, if there are several hosts.
     pub(crate) directory: Option<EtcdAddress>,
-    /// What it wants to see.
+    /// The credentials for it.
     pub(crate) credentials: EtcdCredentials,
     pub(crate) host_name: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// By what word of an operator devices are taken from hosts that are gone. They are looked for all the same. It holds for the
-    /// devices that are there at the start: of what comes later nobody has said anything.
+    /// The confirmation of an operator by which devices are taken from hosts that are gone. These hosts are
+    /// looked for all the same. It holds for the devices that are there at the start, not for those that come
+    /// later.
     pub(crate) take_over: Option<Word>,
     /// After how long without a word from it the host counts as gone.
     pub(crate) lease: Duration,
@@ -50,7 +51,7 @@ pub(crate) struct ClusterConfig {
 /// A device of this host.
 #[derive(Clone)]
 pub(super) struct OwnDevice {
-    /// What it is, and by which claim it is this host's; `None` before it is claimed.
+    /// Its id and the mark of the claim by which it is this host's; `None` before it is claimed.
     claimed: Arc<Mutex<Option<(Uuid, Mark)>>>,
     pub(super) fence: Fence,
 }
@@ -60,7 +61,7 @@ impl OwnDevice {
         Self { claimed: Arc::default(), fence: Fence::during(tenure) }
     }
 
-    /// What it is, if it was ever there.
+    /// The id of the device, if it was ever there.
     pub(super) fn id(&self) -> Option<Uuid> {
         self.claimed.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(id, _)| *id)
     }
@@ -92,7 +93,7 @@ pub(super) struct Claimed {
 #[derive(Clone)]
 pub(super) struct Membership {
     pub(super) directory: Arc<dyn Directory>,
-    /// Where the directory is, if there are several hosts.
+    /// The address of the directory, if there are several hosts.
     pub(super) address: Option<String>,
     pub(super) id: Uuid,
     /// By number.
@@ -200,7 +201,7 @@ impl Membership {
             let (own, word) = (self.clone(), word.cloned());
             asked.spawn(async move { (number, own.claim_one(number, claim, word).await) });
         }
-        // Also behind a refusal: of a claim that is under way nobody knows whether it is to be given back.
+        // Also behind a refusal: a claim that is under way may have to be given back.
         let claimed: BTreeMap<_, _> = asked.join_all().await.into_iter().collect();
         claimed.into_values().collect::<Result<(), _>>().map_err(|error| failure(&error))
     }
@@ -216,7 +217,7 @@ impl Membership {
             Some(word) => self.directory.take_over(claim.clone(), word.clone()),
         });
         self.devices[number].claim_as(claim.device, claimed.await?);
-        // Who was told before this that it is lost did not know which it is.
+        // News that the device is lost, if it came before this, could not be related to it.
         let checked = self.patiently(|| self.directory.check(claim.device)).await;
         checked.inspect_err(|_| self.devices[number].forget())
     }
@@ -284,13 +285,13 @@ impl Membership {
         host.clone()
     }
 
-    /// Where clients reach `portal`, which is one of this host's cores'.
+    /// Returns the addresses at which clients reach `portal`, which is one of this host's cores'.
     pub(super) fn addresses_of(&self, portal: SocketAddr) -> Vec<SocketAddr> {
         let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         host.addresses_of(portal)
     }
 
-    /// What is known of a device.
+    /// Returns the known properties of a device.
     pub(super) fn drive(&self, device: usize) -> Drive {
         let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         let id = self.devices[device].id();
@@ -319,7 +320,7 @@ fn fence_after_ms(term: Term) -> u64 {
     u64::try_from(term.ends_after().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What the API says of a device.
+/// Converts the record of a device to the document of the API.
 pub(super) fn drive_document(record: &DeviceRecord) -> Drive {
     let DeviceRecord { id, model, serial, health, .. } = record.clone();
     Drive { id, model, serial, health }
@@ -333,7 +334,7 @@ fn names_of(device: &DeviceSpec) -> (Option<String>, Option<String>) {
     }
 }
 
-/// What the kernel says of the drive at `path`: its model and its serial number.
+/// The kernel's names for the drive at `path`: its model and its serial number.
 fn drive_names(path: &Path) -> (Option<String>, Option<String>) {
     let Ok(file) = std::fs::metadata(path) else { return (None, None) };
     if !file.file_type().is_block_device() {
@@ -343,7 +344,7 @@ fn drive_names(path: &Path) -> (Option<String>, Option<String>) {
     names_below(Path::new(&format!("/sys/dev/block/{major}:{minor}")))
 }
 
-/// What the files of the block device `block` say of its drive.
+/// The names in the files of the block device `block`: its drive's model and serial number.
 fn names_below(block: &Path) -> (Option<String>, Option<String>) {
     let read = |name: &str| {
         // A partition's drive is one step up; a virtual drive's serial number lies beside its device.
@@ -356,7 +357,7 @@ fn names_below(block: &Path) -> (Option<String>, Option<String>) {
     (read("model"), read("serial"))
 }
 
-/// What is to be done about a host that may serve where nobody sees it.
+/// Advice about a host that may still serve unseen.
 fn until_down(holder: &str) -> String {
     if holder == Word::UNKNOWN_HOST {
         return "see that no host runs which serves this device or a copy of it: look at each host's console, not only from \
@@ -369,7 +370,7 @@ fn until_down(holder: &str) -> String {
     )
 }
 
-/// What a refusal of the directory means at the start.
+/// The failure that a refusal of the directory means at the start.
 fn failure(error: &DirectoryError) -> Failure {
     let what = error.to_string();
     match error {
@@ -388,7 +389,7 @@ fn failure(error: &DirectoryError) -> Failure {
             what,
             format!(
                 "start {holder} again; or, if it is not to come back, see that it is down, and add --take-over \
-                 --confirm-down {holder}: it has no --fence-after, so that it may serve still where nobody sees it"
+                 --confirm-down {holder}: it has no --fence-after, so that it may still serve unseen"
             ),
         ),
         DirectoryError::HolderMayServe { holder, .. } => Failure::runtime(what, until_down(holder)),

@@ -1,4 +1,4 @@
-//! What the control side says to a data core, and what it hears back.
+//! Messages of the control side to a data core, and the answers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,7 +38,7 @@ pub(crate) struct Returned {
     pub(crate) lost: BTreeSet<Uuid>,
 }
 
-/// A device that was opened anew.
+/// A device that was reopened.
 #[derive(Clone, Debug)]
 pub(crate) struct NewWay {
     pub(crate) opened: OwnedDevice,
@@ -82,7 +82,7 @@ impl fmt::Debug for TakeUp {
     }
 }
 
-/// What a data core is asked to do. It answers each message once, or drops the way back and ends.
+/// Requests to a data core. It answers each message once, or drops the channel for the answer and ends.
 #[derive(Debug)]
 pub(crate) enum CoreMessage {
     /// Take a part of a device and serve it.
@@ -110,7 +110,8 @@ pub(crate) enum CoreMessage {
     },
     /// Change what a volume is promised.
     SetSlo { id: Uuid, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
-    /// Change who may open a volume; with `cut` also those who have it open have to come again.
+    /// Change the hosts that may open a volume; with `cut` also those that have it open have to connect
+    /// again.
     SetAccess {
         id: Uuid,
         access: Access,
@@ -142,7 +143,8 @@ pub(crate) enum CoreMessage {
     Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
     /// Say what came of its scrubs, by device.
     ScrubCounts { answer: Answer<Vec<ScrubCounts>> },
-    /// Bound what the volumes of these tenants hold, too, who are numbered in this order behind those before.
+    /// Bound the space of the volumes of these tenants, too, which are numbered in this order behind those
+    /// before.
     BoundTenants { owners: Vec<String> },
     /// Say how many blocks the volumes of some tenants may hold, and hear what those of all do.
     Allot { limits: Vec<(usize, u64)>, answer: Answer<Vec<Allotment>> },

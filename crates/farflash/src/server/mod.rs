@@ -85,13 +85,13 @@ use state::CoreLink;
 /// was acknowledged is safe without; the next start then has more to recover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where NVMe discovery is answered apart from the portals.
+/// The address at which NVMe discovery is answered apart from the portals.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Discovery {
     Off,
     /// There, or the server does not start.
     At(SocketAddr),
-    /// There, unless somebody else listens there.
+    /// There, unless another process listens there.
     IfFree(SocketAddr),
 }
 
@@ -112,20 +112,20 @@ pub(crate) struct ServeConfig {
     pub(crate) nbd: Vec<NbdAddress>,
     /// The directory of certificate and key for NBD, and of the authorities of clients.
     pub(crate) nbd_tls: Option<PathBuf>,
-    /// How the server takes part in a service of several hosts.
+    /// The membership of the server in a service of several hosts.
     pub(crate) cluster: ClusterConfig,
     pub(crate) format_if_blank: bool,
     /// Files of devices may be made.
     pub(crate) create: bool,
     /// By what hosts prove that they know a volume's token, if they have to.
     pub(crate) authentication: Option<Policy>,
-    /// Who may ask the API; everybody, if there is no list.
+    /// The file of users that may ask the API; without it, root and the server's own user may.
     pub(crate) api_users: Option<PathBuf>,
-    /// Without users, everybody who reaches the API may do everything.
+    /// Without users, every caller that reaches the API may do everything.
     pub(crate) api_open: bool,
-    /// Where certificate and key of the API lie; without, it is plain HTTP.
+    /// The directory with certificate and key of the API; without it, the API is plain HTTP.
     pub(crate) api_tls: Option<PathBuf>,
-    /// Where changes made by the API are recorded.
+    /// The file in which changes made by the API are recorded.
     pub(crate) audit_log: Option<PathBuf>,
     /// Host connections, on each core.
     pub(crate) connections_max: u32,
@@ -133,11 +133,11 @@ pub(crate) struct ServeConfig {
     pub(crate) core_memory: ByteLen,
     /// Memory for the maps of volumes, on each core; its devices have equal parts of it.
     pub(crate) map_memory: ByteLen,
-    /// How long a request to a file or drive may take.
+    /// Time that a request to a file or drive may take.
     pub(crate) device_timeout: std::time::Duration,
     /// Longest time that the start waits for devices that are absent.
     pub(crate) device_wait: std::time::Duration,
-    /// How often everything is read and checked, if it is by itself.
+    /// Interval of scheduled scrubs, if there are any.
     pub(crate) scrub_every: Option<std::time::Duration>,
 }
 
@@ -183,7 +183,7 @@ impl Host {
                     Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                 },
                 name = signals.next() => {
-                    // Nobody was told that anything is there: to end here is to have lost nothing.
+                    // No client was told that the server is ready: to end here loses nothing.
                     tracing::info!(signal = name, "ended before it was ready");
                     end_at_once(0);
                 }
@@ -391,7 +391,7 @@ fn end_at_once(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// What TCP connections of this host go by unless they ask for something else.
+/// The congestion control of this host's TCP connections, unless they ask for another.
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Says what this server's owner may not want: what is lost, and what others could do.
@@ -407,7 +407,7 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     if guard.users.is_open() {
         tracing::warn!("the API is open: everybody who reaches it may do everything");
     } else if !guard.users.are_listed() && !api.ip().is_loopback() {
-        tracing::warn!("the API answers nobody on other hosts: name its users with --api-users");
+        tracing::warn!("the API answers no caller on other hosts: name its users with --api-users");
     }
     if guard.audit.is_none() && guard.users.are_listed() {
         tracing::warn!("what API users change is recorded nowhere: name a file with --audit-log");
@@ -426,7 +426,7 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
 }
 
 impl ServeConfig {
-    /// What the devices are called, by number.
+    /// Names of the devices, by number.
     fn device_names(&self) -> Vec<String> {
         device_names(&self.devices)
     }

@@ -1,4 +1,4 @@
-//! What discovery at this host offers: volumes that are served here, and those of other hosts.
+//! Volumes that discovery at this host offers: those served here, and those of other hosts.
 //!
 //! - O1: a volume that moves is offered by two, in whatever order they hear of it: by what this host serves, and by what the
 //!   directory says of other hosts. Neither takes back what the other offers. Where both offer one, the directory is right: of two
@@ -21,10 +21,10 @@ use super::message::CoreMessage;
 use super::state::State;
 use crate::nbd_address::{Encryption, NbdAddress};
 
-/// How a volume is offered.
+/// The offer of a volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Offer {
-    /// Where hosts reach its portal: the first where no other is nearer to them.
+    /// Addresses of its portal: a host is shown the first where no other is nearer.
     pub(super) addresses: Vec<SocketAddr>,
     pub(super) restrictions: Restrictions,
     /// The same for clients of NBD, if any may open it here.
@@ -257,7 +257,7 @@ mod tests {
         Some(Offer { addresses, restrictions: Restrictions::default(), nbd: None, iscsi: None })
     }
 
-    /// What is told when offers are made in this order; what is told none is not changed by it.
+    /// Returns the messages to the cores when offers are made in this order; `None` where nothing changes.
     fn told(steps: &[(Source, Option<Offer>)]) -> Vec<Option<Offer>> {
         let (offers, mut told) = (Offers::default(), Vec::new());
         for (source, offer) in steps {

@@ -1,5 +1,5 @@
-//! Where a new volume goes: to the device with the most free space, and there to the core with the
-//! fewest volumes.
+//! Selects the place of a new volume: the device with the most free space, and there the core with the fewest
+//! volumes.
 
 use std::cmp::Reverse;
 

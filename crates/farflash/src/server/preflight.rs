@@ -1,4 +1,4 @@
-//! What is checked and taken before anything is touched: cores, ports, memory.
+//! Checks and reservations before anything is touched: cores, ports, memory.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -119,7 +119,7 @@ pub(super) fn bind_api(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// What to say when a port cannot be had.
+/// The failure when a port cannot be had.
 pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure {
     /// The operating system's number for a permission that is missing.
     const EACCES: i32 = 13;
@@ -197,7 +197,7 @@ pub(super) fn check_memory(size: ByteLen) -> Result<(), Failure> {
     ))
 }
 
-/// What the kernel would give without swapping.
+/// Memory that the kernel would give without swapping.
 fn available_memory() -> Option<ByteLen> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

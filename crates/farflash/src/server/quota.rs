@@ -1,4 +1,4 @@
-//! Whose a volume is, and what a tenant may have.
+//! Owners of volumes, and quotas of tenants.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::directory::{Extent, Place};
 use super::message::CoreMessage;
 use super::state::State;
 
-/// What volumes have together, by what quotas bound.
+/// Sums over volumes, in the units of the quotas.
 #[derive(Clone, Copy, Default)]
 struct Totals([u128; 5]);
 
@@ -31,8 +31,8 @@ impl Totals {
     }
 }
 
-/// Refuses what would be more than `tenant` may have, whose volumes are `own`: a new volume, or another
-/// extent of volume `id`. Who has more already, because it was once allowed, may still come down.
+/// Refuses a new volume, or another extent of volume `id`, that exceeds the quota of `tenant`, whose volumes
+/// are `own`. A tenant that has more already, because it was once allowed, may still come down.
 pub(super) fn check(
     tenant: &Tenant,
     own: &[(Uuid, Extent)],
@@ -117,7 +117,7 @@ impl State {
         let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         let record = match volume.map(|volume| self.record(core, &volume)) {
             Some(record) if record.owner.is_some() => record,
-            // Without an owner nobody else would count it.
+            // Without an owner no other host would count it.
             _ if admit.is_some() => return Err(ServiceError::Unavailable),
             _ => return Ok(false),
         };
@@ -138,8 +138,8 @@ impl State {
     }
 }
 
-/// What the tenant `owner` has on all hosts, with volume `id` as it was before the change. Of volumes that
-/// are in the directory its word counts, since all that others were admitted is there; `here` are those of
+/// The volumes of tenant `owner` on all hosts, with volume `id` as it was before the change. For volumes that
+/// are in the directory its records count, since they hold all that other hosts admitted; `here` are those of
 /// this host, as they were when the change began.
 fn together(
     owner: &str,
@@ -161,7 +161,7 @@ fn extent_of(record: &VolumeRecord) -> Extent {
     Extent { size_bytes: record.size_bytes, slo }
 }
 
-/// The tenant whose a new volume is: the one who asks, or whom an operator names.
+/// Returns the tenant that will own a new volume: the caller, or the tenant that an operator names.
 pub(super) fn owner_for(
     caller: &Caller,
     wanted: Option<String>,

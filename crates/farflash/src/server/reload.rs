@@ -1,10 +1,15 @@
+<<<<<<< HEAD
 //! Reloading at SIGHUP: the list of API users, the API's certificate and those of NBD. The audit log's file is opened again,
 //! since the one before may have been moved away.
+=======
+//! Files that a running server reads again when it gets SIGHUP: the users of the API, its certificate, and
+//! those of NBD. The audit log's file is reopened, since the old one may have been moved away.
+>>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 //!
 //! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
 //! - G2: hosts notice nothing, but for quotas.
-//! - G3: who is off the list may ask nothing more from the moment that it was read: nothing else that it says comes before
-//!   that, or keeps it from being so.
+//! - G3: a user that is off the list may ask nothing more from the moment that it was read: no other change
+//!   in the list comes before that, or prevents it.
 //! - G4: what is another then is in the audit log, with what came of it; so is what cannot be read. Where there is no room for a
 //!   line the log says so, and the change is made all the same: a token that was revoked must not live by that.
 //! - G5: these lines are in the file that is opened then, as is what is asked from then on.
@@ -28,7 +33,7 @@ use super::state::State;
 use super::{ServeConfig, guard, nbd_tls, notify};
 use crate::failure::Failure;
 
-/// How long the audit log may take for a line.
+/// Time that the audit log may take for a line.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads it again at each `hangup`, for as long as the server runs. Clones of `guard` are in use.
@@ -80,13 +85,13 @@ async fn read_again(
     vec![users, of_api, of_nbd, audit]
 }
 
-/// What a list of users says that is in force.
+/// The content of a list of users that is in force.
 struct TakenUsers {
     changes: UserChanges,
     quotas: Vec<BlockQuota>,
 }
 
-/// G3: has nobody ask any more who is not on the list as its file has it now.
+/// G3: locks out users that are not on the list as its file has it now.
 async fn take_users(
     config: &Arc<ServeConfig>,
     guard: &Guard,
@@ -151,7 +156,8 @@ async fn certificate(
     recorded(guard, WHAT, change, async {
         let certificate = Some(new.certificate());
         let host = state.membership.describe(|host| host.api_certificate = certificate);
-        // Other hosts believe what the directory says. If it is away it is told by whoever connects.
+        // Other hosts rely on the directory's record. If the directory is away, it is told when the
+        // connection is back.
         let _ = state.membership.directory.describe(host).await;
         shown.replace(&new);
         Ok(())
@@ -185,7 +191,7 @@ async fn nbd_certificates(
     }
 }
 
-/// Makes a change of the setting `what` that somebody on this machine asked for by the signal, and records it.
+/// Makes a change of the setting `what` that a user of this machine asked for by the signal, and records it.
 async fn recorded(
     guard: &Guard,
     what: &str,
@@ -204,8 +210,8 @@ async fn recorded(
     outcome
 }
 
-/// What the audit log answers; `None` if that takes too long, or it has panicked. The next signal must not wait for a disk
-/// that hangs (G3).
+/// Returns the answer of the audit log; `None` if that takes too long, or it has panicked. The next signal
+/// must not wait for a disk that hangs (G3).
 async fn patiently<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let Ok(answer) = tokio::time::timeout(AUDIT_TIMEOUT, spawn_blocking(ask)).await else {
         tracing::error!("the audit log does not answer: see whether its disk hangs");
@@ -223,7 +229,7 @@ async fn audit(guard: &Guard) -> Result<(), Failure> {
     })
 }
 
-/// What was begun has panicked.
+/// The failure of a task that has panicked.
 fn interrupted() -> Failure {
     Failure::runtime("it was not read to its end", "see what the log says above")
 }

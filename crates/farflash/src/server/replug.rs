@@ -1,14 +1,15 @@
-//! A drive that was unplugged and is back: opened anew by its path, without a restart.
+//! A drive that was unplugged and is back: reopened by its path, without a restart.
 //!
-//! What a server has open of a drive stays dead when the drive goes, also if the same one is plugged in again: to
-//! the kernel that is a new one.
+//! The server's handle of a drive stays dead when the drive goes, also if the same one is plugged in again:
+//! to the kernel that is a new one.
 //!
-//! - P1: what still answers is not opened anew. Its shards are read back by the way that they have.
+//! - P1: a handle that still answers is kept. Its shards are read back by that handle.
 //! - P2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
 //!   one is left alone; log, status and API say so, and it is looked again.
-//! - P3: the old way is shut for all cores before the first shard is read back by the new one.
-//! - P4: a drive that another host has claimed meanwhile, as its mark says (F9 of `directory`), is that one's: it is looked at
-//!   before it is used anew, and every [`MARK_LOOKS`] looks while it is served, since two hosts may reach it.
+//! - P3: the old handle is shut for all cores before the first shard is read back by the new one.
+//! - P4: a drive that another host has claimed meanwhile, as its mark says (F9 of `directory`), is that
+//!   host's: the mark is read before the drive is used again, and every [`MARK_LOOKS`] looks while it is
+//!   served, since two hosts may reach it.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::failure::Failure;
 use crate::owner::{Owner, RENEW_EVERY, Renewal, whose};
 use crate::storage;
 
-/// How often failures are looked for, and a drive that is away.
+/// Interval at which failures are looked for, and a drive that is away.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Every so many looks it is looked whose claim a drive carries: two blocks are read, every 5 s.
@@ -60,12 +61,12 @@ enum Noted {
     Done,
 }
 
-/// What was found of a drive that failed requests.
+/// The state of a drive that failed requests.
 enum Found {
-    /// It answers by the way that is open (P1).
+    /// It answers by the handle that is open (P1).
     Well,
-    /// It does not, and the path leads to it anew.
-    Anew(OwnedDevice),
+    /// It does not, but its path could be opened again.
+    Reopened(OwnedDevice),
     /// It does not, and nor does the path.
     Away(Failure),
 }
@@ -83,7 +84,7 @@ impl Drive {
         }
     }
 
-    /// What it carries of the last claim of its cluster; nothing if that cannot be read.
+    /// The mark that it carries of the last claim of its cluster; `None` if that cannot be read.
     fn mark(&self) -> Option<Mark> {
         belonging::mark(&self.spec.path, &self.opened, &self.superblock).ok().flatten()
     }
@@ -113,7 +114,7 @@ impl Drive {
             Ok(opened) => {
                 // Where there is none, the next look says so.
                 let _ = opened.hold_space();
-                Found::Anew(opened)
+                Found::Reopened(opened)
             }
             // What could not be had is ours.
             Err(_) if self.opened.is_at(&self.spec.path) => {
@@ -177,10 +178,10 @@ async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
                 state.set_trouble(device, Some(&failure));
                 true
             }
-            Found::Anew(opened) => {
-                let anew = Drive { opened, ..drive };
-                let Some(anew) = still_own(&state, device, anew).await else { return };
-                drive = anew;
+            Found::Reopened(opened) => {
+                let reopened = Drive { opened, ..drive };
+                let Some(reopened) = still_own(&state, device, reopened).await else { return };
+                drive = reopened;
                 let Some(number) = drive.fence.renew() else { return };
                 let way = NewWay { opened: drive.opened.clone(), number };
                 for core in &state.cores {
@@ -189,7 +190,7 @@ async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
                     let _ = core.mailbox.send(CoreMessage::Renew { device, way });
                 }
                 let name = &state.devices[device].name;
-                tracing::warn!(device = name, "opened anew: what was open of it is dead");
+                tracing::warn!(device = name, "reopened: its old handle is dead");
                 state.set_trouble(device, None);
                 false
             }
@@ -279,7 +280,7 @@ impl State {
         *known = trouble;
     }
 
-    /// What keeps a device from being used, if anything.
+    /// The fault that keeps a device from being used, if there is one.
     pub(super) fn trouble(&self, device: usize) -> Option<String> {
         self.devices[device].trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

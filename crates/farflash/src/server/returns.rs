@@ -1,7 +1,7 @@
-//! What the control side learns when a device comes back.
+//! Updates the control side when a device comes back.
 //!
 //! A change that was answered with an error may be in force when its shard has been read back: a size,
-//! a promise, restrictions, a deletion. So its volumes are asked for anew.
+//! a promise, restrictions, a deletion. So its volumes are asked for again.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! How fast a scrub goes: no faster than it was told, whatever the device could do.
+//! The pace of a scrub: no faster than requested, however fast the device is.
 
 use io_traits::{Clock, Device};
 use units::{BLOCK_SIZE, Duration, Instant};
@@ -27,7 +27,7 @@ impl Pace {
     }
 }
 
-/// Scrubs a shard at a pace. Each step is told, until whoever is told says that it is enough.
+/// Scrubs a shard at a pace. Each step is passed to `goes_on`, until it returns false.
 pub(super) async fn scrub_at<C: Clock, D: Device>(
     clock: &C,
     shard: &Shard<D>,
@@ -79,7 +79,8 @@ mod tests {
         shard
     }
 
-    /// What was checked at any time is no more than the rate times the time since the beginning, and one step.
+    /// The bytes checked at any time are no more than the rate times the time since the beginning, and one
+    /// step.
     ///
     /// Method: scrub a simulated disk, which is much faster than that, and look at the simulated clock at each step.
     #[test]

@@ -7,8 +7,8 @@ use control::{ScrubRequest, ScrubState, StartScrub};
 use super::ServeConfig;
 use super::service::Volumes;
 
-/// How long after the start the first one begins, if not sooner. No server remembers when the last one
-/// was, so that one which is often restarted would never come to it.
+/// Time from the start to the first one, if not sooner. The server does not remember when the last one was;
+/// one which is often restarted would otherwise never come to it.
 const FIRST_AFTER: Duration = Duration::from_secs(3600);
 
 /// When scrubs begin.

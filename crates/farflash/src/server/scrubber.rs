@@ -16,7 +16,7 @@ use super::scrub_pace::{Pace, scrub_at};
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
 
-/// How far the scrub of a core's shards of a device is.
+/// The progress of the scrub of a core's shards of a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ScrubReport {
     pub(crate) state: ScrubState,
@@ -26,7 +26,7 @@ pub(crate) struct ScrubReport {
     pub(crate) places: Vec<Damaged>,
 }
 
-/// What came of all scrubs of a core's shards of a device.
+/// Counts of all scrubs of a core's shards of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct ScrubCounts {
     pub(crate) is_running: bool,
@@ -38,14 +38,14 @@ pub(crate) struct ScrubCounts {
 }
 
 impl Default for ScrubCounts {
-    /// Of each kind none: it is seen that it is looked for.
+    /// Zero of each kind, so that each kind is shown.
     fn default() -> Self {
         let damaged = STRUCTURES.into_iter().map(|structure| (structure, 0)).collect();
         Self { is_running: false, done: 0, stopped: 0, failed: 0, damaged }
     }
 }
 
-/// What a scrub can find damaged.
+/// The structures that a scrub can find damaged.
 const STRUCTURES: [Structure; 11] = [
     Structure::Superblock,
     Structure::Root,
@@ -94,7 +94,7 @@ impl<D: Device> Scrubber<D> {
         ScrubCounts { is_running, ..self.counts.borrow().clone() }
     }
 
-    /// Begins anew, reading at most `bytes_per_second`.
+    /// Restarts, reading at most `bytes_per_second`.
     pub(super) fn start(self: &Rc<Self>, bytes_per_second: u64) {
         self.stop();
         let run = self.run.get();

@@ -1,16 +1,16 @@
 //! Looks for a host that the directory has lost, before a device of its is taken over.
 //!
 //! - S1: it is asked at every address that its claim names, at the same time: its API whether it serves the
-//!   device, its portals whether they speak NVMe/TCP. Who does neither is not the holder.
-//! - S2: the API says which host it is and what it serves, and what it says goes before all else. A portal says
-//!   less: whoever speaks NVMe/TCP there is taken for the holder.
-//! - S3: whoever takes connections and says nothing is taken for the holder, too: a process that is stopped, or
-//!   has as many connections as it may have, looks so, and may serve again.
+//!   device, its portals whether they speak NVMe/TCP. A peer that does neither is not the holder.
+//! - S2: the API says which host it is and what it serves, and its answer goes before all else. A portal says
+//!   less: a peer that speaks NVMe/TCP there is taken for the holder.
+//! - S3: a peer that accepts connections and sends nothing is taken for the holder, too: a process that is
+//!   stopped, or has as many connections as it may have, looks so, and may serve again.
 //! - S4: addresses that are known to be another's are left out: this host's own, those of hosts that live, and
 //!   loopback of another machine or network namespace.
 //!
-//! An address that was given to another program or host keeps nobody waiting for ever: it answers otherwise, or is
-//! known (S4), or the operator keeps this host from reaching it.
+//! An address that was given to another program or host delays no takeover for ever: it answers otherwise, or
+//! is known (S4), or the operator keeps this host from reaching it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -30,10 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Portals that are asked: more than a host has cores. A claim that names more is not ours.
 const PORTALS_MAX: usize = 256;
 
-/// Where this host is reached, and where it runs.
+/// The addresses of this host, and the machine on which it runs.
 #[derive(Clone, Debug)]
 pub(super) struct Here {
-    /// Where it listens, as it was bound: some on all addresses; and what others are told.
+    /// Addresses that it listens on, as they were bound: some on all addresses; and those that others are
+    /// told.
     pub(super) own: Vec<SocketAddr>,
     pub(super) boot: String,
 }
@@ -47,7 +48,7 @@ pub(super) fn from(here: Here) -> Seek {
     })
 }
 
-/// Where a holder is to be looked for.
+/// Addresses at which a holder is to be looked for.
 #[derive(Debug, Eq, PartialEq)]
 struct Places {
     api: Option<OtherHost>,
@@ -76,7 +77,7 @@ impl Here {
         Places { api, portals: portals.take(PORTALS_MAX).collect() }
     }
 
-    /// Whether this host itself is reached there.
+    /// Returns true if `address` leads to this host itself.
     fn is_own(&self, address: SocketAddr) -> bool {
         self.own.iter().any(|own| {
             let everywhere = own.ip().is_unspecified() && own.port() == address.port();
@@ -85,7 +86,7 @@ impl Here {
     }
 }
 
-/// Whether an address is certainly one of this machine's. Nothing is sent.
+/// Returns true if an address is certainly one of this machine's. Nothing is sent.
 fn is_of_this_machine(ip: IpAddr) -> bool {
     let family = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
     let setting = std::fs::read_to_string(format!("/proc/sys/net/{family}/ip_nonlocal_bind"));
@@ -94,7 +95,7 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
 }
 
 impl Places {
-    /// Where the holder of `device` is seen, if anywhere (S1).
+    /// Returns the address at which the holder of `device` is seen, if there is one (S1).
     async fn ask(self, device: Uuid, patience: Duration) -> Option<Sighting> {
         let mut asked = JoinSet::new();
         if let Some(host) = self.api {
@@ -105,7 +106,7 @@ impl Places {
         }
         let mut seen: Option<Sighting> = None;
         while let Some(asked) = asked.join_next().await {
-            // One that panicked has found nobody; there is none.
+            // A task that panicked has found no holder; none panics.
             let Ok((address, presence)) = asked else { continue };
             match presence {
                 Presence::Absent | Presence::Another => {}
@@ -121,7 +122,7 @@ impl Places {
     }
 }
 
-/// What is to be found at a portal.
+/// Probes a portal.
 async fn ask_portal(portal: SocketAddr, patience: Duration) -> Presence {
     let mut connected = false;
     let asked = async {
@@ -171,12 +172,12 @@ async fn exchange(stream: &TcpStream) -> Presence {
     }
 }
 
-/// What a controller answers to an ICReq.
+/// Returns true if the PDU is a controller's answer to an ICReq.
 fn is_answer(pdu: Option<PduType>) -> bool {
     matches!(pdu, Some(PduType::IcResp | PduType::C2hTermReq))
 }
 
-/// What an attempt gave; `None` if the socket was not ready after all.
+/// The result of an attempt; `None` if the socket was not ready after all.
 fn ready<T>(
     ready: std::io::Result<()>,
     attempt: impl FnOnce() -> std::io::Result<T>,

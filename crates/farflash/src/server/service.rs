@@ -1,8 +1,8 @@
-//! What the API asks, done by the data cores.
+//! Requests of the API, carried out by the data cores.
 //!
 //! - V1: the directory says which core and device hold which volume. It is filled from the devices at
 //!   the start and changed only behind a core's answer, one change at a time on each device.
-//! - V2: a change that has begun runs to its end, even if the one who asked has gone.
+//! - V2: a change that has begun runs to its end, even if its client has gone.
 //! - V3: a change to what lies on one device never waits for another device.
 //!
 //! Where a new volume goes is decided in `placement.rs`; changes are in `changes.rs`, what is shown of
@@ -64,7 +64,7 @@ impl Volumes {
             for volume in link.volumes().await? {
                 let known = Known::of(core, &volume);
                 let place = known.place;
-                // Of a volume of which it cannot be read who may open it nobody is told.
+                // A volume whose restrictions cannot be read is offered to no host.
                 let name = volume.name.clone();
                 offered.extend(volume.access.map(|access| (place, name, access)));
                 let promise = Promise { core, slo: volume.slo };
@@ -119,7 +119,7 @@ impl Volumes {
         &self.state
     }
 
-    /// Notes when scrubs of a device begin, for whoever asks.
+    /// Notes when scrubs of a device begin, so that it can be shown.
     pub(super) fn plan_scrub(&self, device: usize, plan: ScrubPlan) {
         let scrubs = &self.state.devices[device].scrubs;
         *scrubs.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
@@ -130,17 +130,17 @@ impl Volumes {
         self.state.ready.store(false, Ordering::Relaxed);
     }
 
-    /// Whether changes are taken.
+    /// Returns true if changes are taken.
     fn is_open(&self) -> bool {
         self.state.ready.load(Ordering::Relaxed)
     }
 
-    /// How many volumes there are.
+    /// Number of volumes.
     pub(crate) fn count(&self) -> usize {
         self.state.directory(|directory| directory.len())
     }
 
-    /// Whether `caller` may begin a change now.
+    /// Admits a change of `caller`, unless too many of its changes are under way.
     fn turn(&self, caller: &Caller) -> Result<Option<Turn>, ServiceError> {
         self.state.in_flight.begin(caller)
     }

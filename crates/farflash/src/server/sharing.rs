@@ -1,4 +1,4 @@
-//! How the device is shared: its ceiling, the promises of its volumes, and what follows for each core.
+//! The sharing of a device: its ceiling, the promises of its volumes, and the consequences for each core.
 //!
 //! - S1: what is promised fits below the ceiling. A change that would break this is refused.
 //! - S2: should a server start with a lower ceiling than its volumes were promised, they all get the
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::sharing_spec::SharingSpec;
 
-/// What a core is told: its part of the device, and what its volumes may count on.
+/// The settings of a core: its part of the device, and the rates that its volumes may count on.
 pub(crate) type CoreShare = (Option<SchedulerConfig>, Vec<(Uuid, Quota)>);
 
 /// A device and its promises.
@@ -136,7 +136,7 @@ impl SharedDevice {
         Ok(())
     }
 
-    /// What each core is to be told.
+    /// The settings for each core.
     pub(super) fn core_shares(&self) -> Vec<CoreShare> {
         let Some(ceiling) = self.spec.ceiling else {
             return vec![(None, Vec::new()); self.cores];

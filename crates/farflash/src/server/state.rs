@@ -1,4 +1,4 @@
-//! What the control side knows: the data cores, the devices, and which volume is where.
+//! State of the control side: the data cores, the devices, and the places of volumes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ pub(crate) struct CoreLink {
     pub(crate) cpu: u32,
     /// The address that it listens on.
     pub(crate) local: SocketAddr,
-    /// Where hosts are told to connect to.
+    /// The address to which hosts are told to connect.
     pub(crate) portal: SocketAddr,
     /// The places where it listens for other protocols than NVMe.
     pub(crate) places: Vec<Place>,
@@ -51,22 +51,22 @@ pub(super) struct ServedDevice {
     pub(super) scrubs: Mutex<Option<ScrubPlan>>,
     /// The thread for what may wait for it; of a file or drive.
     pub(super) aside: Option<Aside>,
-    /// What keeps it from being used, and what to do about it, if its drive is away.
+    /// The fault that keeps it from being used, and advice, if its drive is away.
     pub(super) trouble: Mutex<Option<String>>,
     /// Conditions that were seen a moment ago and that an operator has to know.
     pub(super) notices: Mutex<Vec<DeviceNotice>>,
-    /// Whether it was absent when the server started, and still is.
+    /// True if it was absent when the server started, and still is.
     pub(super) absent: AtomicBool,
     /// V1: held during a change to what lies on it.
     pub(super) changing: tokio::sync::Mutex<()>,
-    /// Whether the directory may say something else of its volumes than it holds.
+    /// True if the directory may have other records of its volumes than it holds.
     pub(super) doubtful: AtomicBool,
 }
 
 pub(super) struct State {
     /// By number.
     pub(super) devices: Vec<ServedDevice>,
-    /// Whether hosts have to know a volume's token.
+    /// True if hosts have to know a volume's token.
     pub(super) authenticates: bool,
     /// Clients of NBD may begin TLS.
     pub(super) nbd_has_tls: bool,
@@ -77,18 +77,18 @@ pub(super) struct State {
     pub(super) ready: AtomicBool,
     /// Hosts are cut off until the directory confirms what is this host's (`tenure.rs`).
     pub(super) fenced: AtomicBool,
-    /// What the audit log is told of that.
+    /// Changes of that, for the audit log.
     pub(super) tenure_changes: tenure::Changes,
     pub(super) directory: Mutex<Directory>,
-    /// What discovery here offers.
+    /// The volumes that discovery here offers.
     pub(super) offers: Offers,
-    /// What tenants may hold.
+    /// The space that tenants may hold.
     pub(super) holdings: Holdings,
     /// Held while what they may still add is divided among the cores.
     pub(super) dividing: tokio::sync::Mutex<()>,
     /// This host's parts of their quotas.
     pub(super) granting: Granting,
-    /// What tenants are changing now.
+    /// Changes of tenants that are under way.
     pub(super) in_flight: InFlight,
     pub(super) host_name: String,
     pub(super) labels: BTreeMap<String, String>,
@@ -118,7 +118,7 @@ impl CoreLink {
         self.in_parts(|first, answer| CoreMessage::ListVolumes { first, answer }, |v| v.uuid).await
     }
 
-    /// How the volumes of the core are, and what they do.
+    /// Returns the state and the flows of the core's volumes.
     pub(super) async fn flows(&self) -> Result<Vec<(VolumeStatus, VolumeFlow)>, ServiceError> {
         self.in_parts(|first, answer| CoreMessage::Flows { first, answer }, |(v, _)| v.uuid).await
     }

@@ -1,4 +1,4 @@
-//! What volumes and devices do, collected from the cores.
+//! Activity of volumes and devices, collected from the cores.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,12 @@
 //! A device on its way to the cores: read back by all of them, then made durable as it was read, then written, then served.
 //!
-//! - T1: nothing of a device is written before every core has read its shards of it back, and whoever takes it up has
-//!   looked at what is on it.
+//! - T1: nothing of a device is written before every core has read its shards of it back, and the task that
+//!   attaches it has examined its contents.
 //! - T2: no core takes an extent before every core has made durable what it read: else it may be one of a root that comes back.
-//! - T3: none of it is served before every core could write it. If one cannot, or whoever takes it up stops, all
-//!   let go of it, and it can be taken up anew. But a file system below that is full keeps nobody from reading: the shards
-//!   are then served as ones that have failed, which come back by themselves when there is room.
+//! - T3: none of it is served before every core could write it. If one cannot, or the task that attaches it
+//!   ends, all let go of it, and it can be attached again. But a file system below that is full prevents no
+//!   reads: the shards are then served as ones that have failed, which come back by themselves when there is
+//!   room.
 
 use tokio::sync::oneshot;
 use uuid::Uuid;
@@ -151,7 +152,7 @@ fn not_opened(device: &str, error: &OpenError) -> Failure {
         _ if is_failing(error) => failing(format!("{device} cannot be opened: {error}"), error),
         _ => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
-            "restore the device from a copy, or start anew with `farflash format … --force`",
+            "restore the device from a copy, or start over with `farflash format … --force`",
         ),
     }
 }

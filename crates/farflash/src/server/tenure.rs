@@ -1,7 +1,9 @@
-//! What this host does when its tenure ends (F7 of `directory`): it stops to serve until it is known again what is its own.
+//! Ends service when this host's tenure ends (F7 of `directory`): it stops serving until the directory
+//! confirms which devices are its own.
 //!
-//! - K1: when it is over hosts are cut off, by the cores themselves when a command comes (U3 of `dataplane`), or from here,
-//!   whoever notices first. A moment later requests to devices end, by their fences (`fence.rs`).
+//! - K1: at the end hosts are cut off, by the cores themselves when a command comes (U3 of `dataplane`), or
+//!   from here, whichever notices first. A moment later requests to devices end, by their fences
+//!   (`fence.rs`).
 //! - K2: hosts are let in again when the directory has said what is held, behind all that was lost.
 //! - K3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their order, before
 //!   a server ends that was told to.
@@ -52,7 +54,7 @@ pub(super) async fn end(state: &State, recording: Option<JoinHandle<()>>) {
     }
 }
 
-/// K3: what changed, for who records it, if anybody does.
+/// K3: the changes, for the task that records them, if there is one.
 #[derive(Default)]
 pub(super) struct Changes(Mutex<Option<mpsc::Sender<bool>>>);
 
@@ -66,7 +68,7 @@ impl Changes {
     fn say(&self, is_fenced: bool) {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {
-            // Who records ends behind this alone.
+            // The receiver ends only after this.
             let _ = sender.send(is_fenced);
         }
     }
@@ -89,7 +91,7 @@ async fn watch(state: Arc<State>) {
 }
 
 impl State {
-    /// Whether hosts are cut off until the directory confirms what is this host's.
+    /// Returns true if hosts are cut off until the directory confirms which devices are this host's.
     pub(super) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Relaxed)
     }

@@ -71,7 +71,7 @@ fn read(volume: &Value) -> u64 {
     })
 }
 
-/// Whether a host is let in at the first portal, or any other.
+/// Returns true if a host is let in at the first portal, or any other.
 fn is_found(server: &Server, volume: &Value) -> bool {
     let (nqn, _) = nqn_and_address(volume);
     server.portals.iter().any(|portal| {
@@ -83,7 +83,7 @@ fn is_found(server: &Server, volume: &Value) -> bool {
     })
 }
 
-/// Whether a host that asks for a volume which is not here is to come again.
+/// Returns true if a host that asks for a volume which is not here is told to retry.
 fn is_to_come_again(server: &Server, volume: &Value) -> bool {
     let (nqn, _) = nqn_and_address(volume);
     let portal = server.portals[0];
@@ -195,7 +195,8 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     assert_eq!(read(&shown), 23);
 }
 
-/// What comes in the place of a device is served only if it could have been at the start; it is left as it is.
+/// A device that comes late, in the place of another, is served only if it could have been at the start; it
+/// is left as it is.
 #[test]
 fn what_comes_late_is_checked_as_at_the_start() {
     let files = Files::new();
@@ -287,8 +288,8 @@ fn a_device_that_cannot_be_read_is_served_when_it_can() {
     assert_eq!(read(&server.volume_json(&["show", "far"])), 7);
 }
 
-/// A device that hangs when it is opened holds up neither the start nor the other one. Method: somebody has a lease
-/// on the file, and does not give it back for as long as the kernel lets him.
+/// A device that hangs when it is opened holds up neither the start nor the other one. Method: another
+/// process has a lease on the file, and does not give it back for as long as the kernel lets it.
 #[test]
 fn a_device_that_hangs_when_it_is_opened_is_served_when_it_answers() {
     let files = Files::new();
@@ -351,7 +352,7 @@ fn a_device_that_hangs_at_the_start_is_served_when_it_answers() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// What is a mistake stays one beside a device that is absent, and nothing is touched.
+/// A mistake is still refused beside a device that is absent, and nothing is touched.
 #[test]
 fn a_mistake_is_refused_also_beside_a_device_that_is_absent() {
     let files = Files::new();
@@ -390,8 +391,8 @@ impl Drop for Killed {
     }
 }
 
-/// With authentication a volume of an absent device is refused as a wrong token is. Who has it open goes on looking, and
-/// so seldom that this host is not put off: its other volumes are opened as ever.
+/// With authentication a volume of an absent device is refused as a wrong token is. A host that has it open
+/// goes on looking, and so seldom that this host is not rate-limited: its other volumes are opened as ever.
 #[test]
 fn an_open_volume_is_sought_while_its_device_is_absent() {
     let files = Files::new();

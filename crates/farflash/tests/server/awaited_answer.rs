@@ -1,4 +1,4 @@
-//! What a command says while the API does not answer, and when the answer never comes.
+//! Messages of a command while the API does not answer, and when the answer never comes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,7 @@ fn said_while_stopped(server: &Server, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn whoever_waits_is_told_for_what_and_how_long() {
+fn a_waiting_user_is_told_for_what_and_how_long() {
     let server = Server::start("mem:256MiB");
     let awaited = format!("waiting for the answer of {}, 60 s at most", server.api);
     for question in [&["volume", "list"][..], &["status"]] {
@@ -59,7 +59,7 @@ fn silent() -> String {
 }
 
 #[test]
-fn a_change_that_nobody_answers_may_have_been_made() {
+fn a_change_without_an_answer_may_have_been_made() {
     let api = silent();
     for (change, looks) in [
         (&["create", "v", "--size", "64MiB"][..], &["volume list", "change-auth v"][..]),

@@ -1,5 +1,5 @@
 //! The Rust library for asynchronous programs, against a real server: awaited under two executors that know nothing of it. A third
-//! one, which is nobody's runtime, is in the example that `libraries.rs` runs.
+//! one, of no known runtime, is in the example that `libraries.rs` runs.
 
 use std::future::Future;
 use std::net::TcpListener;
@@ -117,9 +117,9 @@ fn each_mistake_is_awaited_too() {
     });
 }
 
-/// More than are under way at a time. Nobody waits for those that were begun first.
+/// More than are under way at a time. The first ones are not waited for.
 #[test]
-fn many_are_begun_at_once_and_end_though_nobody_takes_them() {
+fn many_are_begun_at_once_and_end_though_no_task_takes_them() {
     let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
     let cluster = cluster(&server);
     let create = |n: u32| cluster.start_create(&NewVolume::new(format!("v{n:02}"), MIB));
@@ -144,13 +144,13 @@ fn many_are_begun_at_once_and_end_though_nobody_takes_them() {
     // It comes behind them.
     let last = block_on(cluster.start_open("v39", &OpenOptions::default())).unwrap();
     last.close().unwrap();
-    until("those that nobody took are closed", || connections() == with_one);
+    until("those that no task took are closed", || connections() == with_one);
     kept.close().unwrap();
 }
 
 /// Nor by APIs that do not answer: as many questions are under way there as may be.
 #[test]
-fn who_waits_for_a_volume_is_not_held_up_by_what_nobody_waits_for() {
+fn a_task_that_waits_for_a_volume_is_not_held_up_by_abandoned_openings() {
     let server = Server::start("mem:256MiB");
     let cluster = cluster(&server);
     let token = cluster.create(&NewVolume::new("v", MIB)).unwrap().tokens.token;

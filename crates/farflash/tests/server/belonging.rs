@@ -30,7 +30,7 @@ fn put(path: &Path, place: u64, block: &[u8]) {
     OpenOptions::new().write(true).open(path).unwrap().write_all_at(block, place).unwrap();
 }
 
-/// What both copies of a file's superblock say.
+/// The cluster in both copies of a file's superblock.
 fn clusters(path: &Path) -> [Option<Uuid>; 2] {
     SUPERBLOCKS.map(|place| Superblock::decode(&block(path, place)).unwrap().cluster)
 }
@@ -78,7 +78,7 @@ fn a_device_is_refused_outside_its_cluster_until_it_has_left() {
     assert!(succeed(&["fsck", "--device", &device]).contains(&belongs));
     assert!(std::fs::read(&path).unwrap() == before, "nothing was written");
 
-    // Its own cluster asks who has it, as ever.
+    // Its own cluster says which host has it, as ever.
     let alive = not_started(&prod, "b", &device, &[]);
     assert!(alive.stderr.contains("served by host a, which is alive"), "{alive:?}");
     stop(a);
@@ -148,7 +148,7 @@ fn a_device_that_has_half_joined_is_had_by_its_cluster_only() {
     }
 }
 
-/// What comes late is asked whose it is, and says so from then on, as at the start.
+/// A device that comes late is asked for its cluster, and records it from then on, as at the start.
 #[test]
 fn a_device_that_comes_late_belongs_to_one_cluster() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -179,8 +179,8 @@ fn a_device_that_comes_late_belongs_to_one_cluster() {
     until("it is refused", || trouble(&alone).contains("belongs to the cluster"));
 }
 
-/// F8: a directory that was restored has forgotten who has a device of its cluster. A host that runs says it again; one that starts needs
-/// an operator's word.
+/// F8: a directory that was restored has forgotten the host of a device of its cluster. A host that runs
+/// records it again; one that starts needs an operator's confirmation.
 #[test]
 fn a_device_that_a_restored_directory_has_forgotten_is_had_by_word_only() {
     let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());

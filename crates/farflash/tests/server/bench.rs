@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use units::Lba;
 
-/// What is measured is not who may open a volume.
+/// Authentication is off: it is not part of the measurement.
 const OPEN: &[&str] = &["--auth", "off"];
 
 fn volume(server: &Server, name: &str, size: &str) -> (String, nvme_wire::Nqn) {
@@ -199,7 +199,7 @@ fn a_wrong_nqn_is_named() {
 
 /// A reader that has gone is no failure, and no panic.
 #[test]
-fn output_that_nobody_reads_is_no_failure() {
+fn output_to_a_closed_pipe_is_no_failure() {
     let files = Files::new();
     let format = format!("{},size=256MiB", files.device("a"));
     for arguments in [

@@ -43,12 +43,12 @@ fn any_host_answers_for_all() {
     let unknown = a.volume(&["create", "x", "--size", "64MiB", "--on", "c"]);
     assert!(unknown.stderr.contains("no host is `c`") && unknown.stderr.contains("a, b"));
 
-    // Discovery offers what is elsewhere, with its own portal, and to whom it may be known.
+    // Discovery offers volumes of the other host, with its portal, and to hosts that may know of them.
     let offers = |server: &Server, volume| discovered(server).contains(&offer(volume));
     until("the other's volumes are found", || offers(&a, &on_b) && offers(&b, &on_a));
     let resized = b.volume_json(&["resize", "on-a", "--size", "128MiB"]);
     assert_eq!(resized["size_bytes"], 128 << 20);
-    let stranger = ["restrict", "on-a", "--host", "nqn.2014-08.org.example:somebody"];
+    let stranger = ["restrict", "on-a", "--host", "nqn.2014-08.org.example:other"];
     assert_eq!(b.volume(&stranger).code, Some(0));
     until("the restriction holds elsewhere", || !offers(&b, &on_a) && !offers(&a, &on_a));
     assert_eq!(b.volume(&["restrict", "on-a", "--any-host"]).code, Some(0));
@@ -57,7 +57,7 @@ fn any_host_answers_for_all() {
     assert_eq!(b.volume(&["restrict", "on-a", "--interface", "lo"]).code, Some(0));
     until("its interfaces are its host's", || !offers(&b, &on_a));
     assert!(offers(&a, &on_a));
-    // Which there are its host knows, whoever is asked.
+    // Its host knows its interfaces, whichever host is asked.
     let absent = b.volume(&["restrict", "on-a", "--interface", "nosuch0"]);
     assert!(absent.stderr.contains("host a has no interface nosuch0 now"), "{absent:?}");
     assert_eq!(b.volume(&["restrict", "on-a", "--any-interface"]).code, Some(0));
@@ -71,7 +71,7 @@ fn any_host_answers_for_all() {
     let hosts = run(&["host", "list", "--api", &b.api]);
     assert!(hosts.stdout.contains("online") && hosts.stdout.contains("rack=of-a"), "{hosts:?}");
 
-    // Each name is had once, whoever asks where.
+    // Each name is given once, at whichever host it is asked for.
     let clients = [client(&a), client(&b)];
     for round in 0..10 {
         let made: Vec<bool> = std::thread::scope(|scope| {
@@ -224,8 +224,8 @@ fn metrics(server: &Server) -> String {
     answer
 }
 
-/// Method: of three members one dies, which nobody notices, and a second one, which leaves no quorum: it hangs, goes on,
-/// dies and is started again. A host reads and writes all the time.
+/// Method: of three members one dies, which no host notices, and a second one, which leaves no quorum: it
+/// hangs, goes on, dies and is started again. A host reads and writes all the time.
 #[test]
 fn the_data_path_does_not_need_the_directory() {
     let (mut etcd, files) = (EtcdProcesses::start(3), Files::new());
@@ -250,7 +250,7 @@ fn the_data_path_does_not_need_the_directory() {
             matches!(created, Err(ApiError::Refused(problem))
                 if problem.code == ProblemCode::DirectoryUnavailable && problem.status == 503)
         });
-        // A change may be refused before whoever keeps the session has noticed.
+        // A change may be refused before the keeper of the session has noticed.
         until("that is said", || api.hosts().unwrap().directory.cut_off.is_some());
         assert_eq!(code(api.delete("v")), ProblemCode::DirectoryUnavailable);
         assert_eq!(listed(&a), [row("v", "a", "online")]);
@@ -307,7 +307,7 @@ fn a_device_that_is_missing_is_not_forgotten() {
     assert_eq!(code(client(&a).create(&creation("v"))), ProblemCode::NameTaken);
     assert!(Path::new(two.strip_prefix("file:").unwrap()).exists());
     let usage = farflash(&["serve", "--device", &one, "--take-over"]).output().unwrap();
-    assert_eq!(usage.status.code(), Some(2), "without a directory there is nobody to take from");
+    assert_eq!(usage.status.code(), Some(2), "without a directory there is no host to take from");
 }
 
 /// A tenant's quota counts what it has on all hosts, whichever host it asks, and however fast.
@@ -416,8 +416,9 @@ impl Filled {
     }
 }
 
-/// What a tenant's volumes hold on all hosts stays within its quota, with etcd and without; and what one host
-/// does not use, another one gets: of a host that is there, and of one whose devices are another's.
+/// The space of a tenant's volumes on all hosts stays within its quota, with etcd and without; and the part
+/// that one host does not use, another one gets: of a host that is there, and of one whose devices are
+/// another's.
 #[test]
 fn a_quota_of_space_holds_for_all_hosts_together() {
     const QUOTA: u64 = 32 << 20;
@@ -551,10 +552,10 @@ fn a_quota_of_space_changes_on_all_hosts() {
     });
 }
 
-/// Who waits at the discovery service of one host hears of volumes that come and go on another, as far as
-/// it may see them, and of no others.
+/// A client that waits at the discovery service of one host hears of volumes that come and go on another, as
+/// far as it may see them, and of no others.
 ///
-/// Both who wait do so on one core of `a`: what it tells the one it has told the other before.
+/// Both clients wait on one core of `a`: what it tells the one it has told the other before.
 #[test]
 fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -601,9 +602,9 @@ fn who_waits_for_changes_at_one_host_hears_of_those_on_another() {
     stranger.is_not_told();
 }
 
-/// A tenant's change that waits for news of other hosts keeps nobody else from changing the same device.
+/// A tenant's change that waits for news of other hosts keeps no other caller from changing the same device.
 #[test]
-fn whoever_waits_for_news_keeps_nobody_waiting() {
+fn a_change_that_waits_for_news_keeps_no_other_waiting() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
     let wire = Wire::new(etcd.address(0));
     let (acme, ops) = (User::tenant("acme"), User::operator("ops"));
@@ -620,7 +621,7 @@ fn whoever_waits_for_news_keeps_nobody_waiting() {
     wire.hold();
     at(&b, &acme).create(&creation("elsewhere")).unwrap();
     let mut round = 0;
-    // Who is late enough finds that the tenant has given up, and learns nothing.
+    // An operator that is late enough finds that the tenant has given up, and learns nothing.
     until("an operator is answered while the tenant waits", || {
         round += 1;
         let waiting = at(&a, &acme);
@@ -675,7 +676,7 @@ fn a_device_that_comes_late_is_claimed_as_at_the_start() {
     assert_eq!(hosts[0].devices.len(), 2, "{hosts:?}");
 }
 
-/// What lies on a device that comes late counts in its tenant's quota from then on.
+/// The space used on a device that comes late counts in its tenant's quota from then on.
 #[test]
 fn a_quota_of_space_counts_a_device_that_comes_late() {
     const QUOTA: u64 = 32 << 20;

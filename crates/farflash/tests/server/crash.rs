@@ -1,4 +1,4 @@
-//! What was acknowledged survives the death of the server at any moment.
+//! Acknowledged writes survive the death of the server at any moment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const ROUNDS: [(u64, &str); 5] =
 /// One in so many requests deallocates instead of writing.
 const UNMAP_EVERY: u64 = 7;
 
-/// What a block may hold: each write puts a number into all of its words, and 0 is deallocated.
+/// The possible contents of a block: each write puts a number into all of its words, and 0 is deallocated.
 #[derive(Clone, Copy, Default)]
 struct Expected {
     acknowledged: u64,
@@ -118,7 +118,7 @@ fn data(volume: &Volume<Handle>, value: u64) -> BufferSlice {
     filled(value).slice(0..volume.block_size() as usize)
 }
 
-/// What the writers of one round share.
+/// State shared by the writers of one round.
 struct Round {
     volume: Volume<Handle>,
     model: RefCell<Model>,
@@ -137,8 +137,8 @@ async fn write_until_killed(
     kill_after: u64,
     kill: mpsc::Sender<()>,
 ) -> Model {
-    // What was under way at the last kill is settled now, one way or the other, but which way it
-    // went is known only by looking: writing all of it anew is simpler.
+    // The requests under way at the last kill are settled now, one way or the other, but which way is known
+    // only by reading: writing all of it again is simpler.
     let mut model = before;
     for (block, expected) in model.iter_mut().filter(|(_, it)| it.in_flight.is_some()) {
         volume.write(Lba(*block), data(volume, expected.acknowledged)).await.unwrap();

@@ -13,7 +13,7 @@ use units::{BLOCK_SIZE, Lba};
 
 const BLOCKS: u64 = 16;
 const DAMAGED: u64 = 5;
-/// What block `n` is filled with, so that it can be found on the device.
+/// The number with which block `n` is filled, so that it can be found on the device.
 const MARK: u64 = 0x5EED_0000_0000_0000;
 
 /// Formats and serves the device, and writes marked blocks to a volume of it.
@@ -58,13 +58,13 @@ fn a_flipped_bit_is_an_error_for_its_block_only() {
                 assert_eq!(read.unwrap().as_bytes(), filled(MARK + block).as_bytes());
             }
         }
-        // Written anew, the block is whole again.
+        // Written again, the block is whole.
         volume.write(Lba(DAMAGED), filled(MARK)).await.unwrap();
         let mended = volume.read(Lba(DAMAGED), 1).await.unwrap();
         assert_eq!(mended.as_bytes(), filled(MARK).as_bytes());
     });
     assert_eq!(health(&server), "degraded");
-    // The volume's own figures say whom it has hit.
+    // The volume's own figures show that it was hit.
     let stats = control::ApiClient::new(&server.api).unwrap().stats().unwrap();
     assert_eq!(stats.volumes[0].media_errors, 1);
 }
@@ -112,7 +112,8 @@ fn fsck_names_what_is_damaged_and_mends_copies() {
     assert!(std::fs::read(&path).unwrap() == damaged, "there is nothing to mend it from");
 }
 
-/// What a repair is going to do about each fault is said before, with the volume's name; what it may not do, too.
+/// The action of a repair for each fault is printed before it, with the volume's name; actions that are not
+/// allowed, too.
 ///
 /// Method: of two volumes flip a bit in the map of one, in a block of data of the other and in a superblock; repair without
 /// consent, which mends the superblock only, then with consent, and compare what is told on the way with what the reports
@@ -182,7 +183,7 @@ fn flip(path: &Path, at: usize) {
 ///
 /// Method: flip a bit of the first byte of the first superblock, or fill either with garbage. Then serve, scrub, and serve again.
 #[test]
-fn a_damaged_superblock_costs_nothing_and_is_written_anew() {
+fn a_damaged_superblock_costs_nothing_and_is_rewritten() {
     let garbage = [0xA5; BLOCK_SIZE];
     let tail = (256 << 20) - BLOCK_SIZE as u64;
     let first_byte = [b'f' ^ 0x10];
@@ -200,7 +201,7 @@ fn a_damaged_superblock_costs_nothing_and_is_written_anew() {
 
 /// Method: take the last block away below a loop device.
 #[test]
-fn a_superblock_that_cannot_be_read_costs_nothing_and_is_written_anew() {
+fn a_superblock_that_cannot_be_read_costs_nothing_and_is_rewritten() {
     let files = Files::new();
     let (device, path) = (files.device("a"), files.path("a"));
     let (server, nqn) = with_marked_volume(&device, "a");
@@ -248,8 +249,9 @@ fn serves_and_mends(what: &str, device: &str, nqn: Nqn) {
     read_all(&server);
 }
 
-/// Somebody has made a file system of a device that was ours: that is neither served nor written to, and what is told to do
-/// about it loses nothing of either. Who knows that the file system may go has the device back.
+/// A file system was made on a device that was ours: the device is neither served nor written to, and the
+/// advice given loses nothing of either. An operator that knows that the file system may go has the device
+/// back.
 #[test]
 fn a_device_whose_start_is_someone_elses_is_left_alone_unless_told() {
     let files = Files::new();
@@ -342,8 +344,8 @@ fn scrubs_come_by_themselves_if_wanted() {
 }
 
 /// Method: under a running server flip a bit of each kind of structure in turn, have it scrubbed, and ask the
-/// API, a host's SMART log and the server's own. Then damage the bitmaps while nobody serves the device: the next start
-/// makes them anew, and says so.
+/// API, a host's SMART log and the server's own. Then damage the bitmaps while no server has the device: the
+/// next start rebuilds them, and logs that.
 #[test]
 fn damage_of_any_structure_shows_in_health() {
     let files = Files::new();
@@ -389,7 +391,7 @@ fn damage_of_any_structure_shows_in_health() {
     assert_eq!(health(&server), "degraded");
 }
 
-/// Where the structures of each kind lie, those that were superseded included: one shard, one volume.
+/// Places of the structures of each kind, including superseded ones: one shard, one volume.
 fn structures(image: &[u8]) -> Vec<(&'static str, Vec<usize>)> {
     let superblock = volume::Superblock::decode(&image[..BLOCK_SIZE]).unwrap();
     let at = |pba: units::Pba| usize::try_from(pba.0).unwrap() * BLOCK_SIZE;
@@ -479,7 +481,7 @@ fn flip_a_bit_of(path: &Path, value: u64) {
     }
 }
 
-/// Where the blocks lie that are full of `value`; there is at least one.
+/// Places of the blocks that are full of `value`; there is at least one.
 fn marked(image: &[u8], value: u64) -> Vec<usize> {
     let wanted = value.to_le_bytes().repeat(BLOCK_SIZE / 8);
     let found = (0..image.len()).step_by(BLOCK_SIZE).filter(|at| image[*at..].starts_with(&wanted));

@@ -174,7 +174,7 @@ fn each_device_is_set_scrubbed_and_shown_by_its_name() {
     assert_eq!(windows, [false, true, false]);
 }
 
-/// What is refused is refused before anything is changed, on any device.
+/// A wrong request is refused before anything is changed, on any device.
 #[test]
 fn a_device_that_is_wrong_keeps_all_others_as_they_are() {
     let files = Files::new();
@@ -339,7 +339,7 @@ fn a_device_that_hangs_leaves_the_other_alone_and_its_changes_may_come_true() {
     drop(hanging);
     server.wait_for_log("is back");
     // A change that reached the device before it was given up comes true, one that came later does not;
-    // the API and those who connect are told the same.
+    // the API and hosts that connect are told the same.
     let nqn = bad["nqn"].as_str().unwrap();
     until("all know what became of the changes", || {
         let shown = server.volume_json(&["show", "bad"]);

@@ -1,4 +1,4 @@
-//! What a cluster's discovery tells hosts in several networks, of both kinds.
+//! The entries that a cluster's discovery shows to hosts in several networks, of both kinds.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 const BENCH: [&str; 8] = ["--rw", "randwrite", "--bs", "4KiB", "--qd", "8", "--bytes", "64KiB"];
 
-/// Where a host of the cluster is in each of the networks: on the wire and on the VXLAN, by IPv4 and by IPv6.
+/// Addresses of a host of the cluster in each of the networks: on the wire and on the VXLAN, by IPv4 and by
+/// IPv6.
 fn places(host: u8) -> [IpAddr; 4] {
     ["10.77.0.", "10.78.0.", "fd77::", "fd78::"]
         .map(|network| format!("{network}{host}").parse().unwrap())
@@ -30,8 +31,8 @@ fn host(networks: &Networks, directory: &str, name: &str, number: u8) -> Server 
     Server::start_on("mem:256MiB", "[::]:0", "127.0.0.1:0", &more)
 }
 
-/// Method: two hosts of a cluster with an address in each of four networks, of which each is asked in each by somebody in another
-/// namespace. Whatever it is told it uses there.
+/// Method: two hosts of a cluster with an address in each of four networks. Each is asked in each network by
+/// a client in another namespace, which uses there all addresses that it is told.
 #[test]
 fn a_host_is_told_portals_of_the_network_in_which_it_asks_on_whichever_host_they_are() {
     assert!(rustix::process::geteuid().is_root(), "network namespaces need root");
@@ -71,7 +72,8 @@ fn a_host_is_told_portals_of_the_network_in_which_it_asks_on_whichever_host_they
     for (asked, network) in (0..2).flat_map(|asked| (0..4).map(move |network| (asked, network))) {
         let mut expected: Vec<_> =
             (0..2).map(|host| (nqn(&volumes[host]), at(host, network))).collect();
-        // What is restricted to an interface its own host offers who comes by that.
+        // A volume that is restricted to an interface is offered by its own host, to clients that come by
+        // that interface.
         if asked == 0 && network % 2 == 1 {
             expected.push((nqn(&private), at(0, network)));
         }

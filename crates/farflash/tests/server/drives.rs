@@ -1,4 +1,5 @@
-//! What is known of the drive below a volume: to its tenant, to operators, and to other hosts when its own is gone.
+//! The known properties of the drive below a volume: for its tenant, for operators, and for other hosts when
+//! its own is gone.
 //!
 //! Method: a loop device, to which a file system over its directory of sysfs gives a model and a serial number. Only the
 //! server sees that, which is in a mount namespace of its own. This takes root.
@@ -71,7 +72,7 @@ fn a_drive_is_known_by_model_and_serial_number_also_when_its_host_is_gone() {
     let text = b.volume(&["show", "v"]).stdout;
     assert!(names.iter().all(|name| text.contains(name)), "{text}");
 
-    // To other hosts, and to who asks them.
+    // For other hosts, and for clients that ask them.
     until("the other knows it", || {
         let (devices, state) = devices(&a, "b");
         state == "online" && said(&devices[0]) == names && devices[0]["health"] == "good"
@@ -83,7 +84,7 @@ fn a_drive_is_known_by_model_and_serial_number_also_when_its_host_is_gone() {
     assert_eq!(
         (said(&lost[0]), &lost[0]["health"]),
         (names, &Value::Null),
-        "nobody knows how it is"
+        "its health is not known"
     );
     assert_eq!(listed(&a), [row("v", "b", "unreachable")]);
     let volume = a.volume_json(&["show", "v"]);

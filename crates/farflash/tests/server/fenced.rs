@@ -1,4 +1,4 @@
-//! A host that stops by itself when it is cut off from the directory, and who has its devices then.
+//! A host that stops by itself when it is cut off from the directory, and the host that has its devices then.
 
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -33,7 +33,7 @@ fn ask(server: &Server, path: &str) -> String {
     answer
 }
 
-/// Whether a server says everywhere that it is fenced, or nowhere.
+/// Checks that a server shows everywhere that it is fenced, or nowhere.
 fn says(server: &Server, is_fenced: bool) {
     let metric = format!("\nfarflash_fenced {}\n", u8::from(is_fenced));
     assert!(ask(server, "/metrics").contains(&metric));
@@ -45,14 +45,15 @@ fn says(server: &Server, is_fenced: bool) {
     assert_eq!(listed(server), [row("v", "a", state)]);
 }
 
-/// What a host meets that comes now.
+/// Returns the error of a host that connects now.
 async fn refusal(handle: &Handle, address: SocketAddr, nqn: &Nqn) -> ConnectError {
     let options = Options { reconnect: Reconnect::Never, ..tokens::options(nqn, 7) };
     Client::connect(handle.clone(), address, nqn, options).await.err().expect("it is not let in")
 }
 
-/// Nobody serves a volume twice. Method: a host writes to one that is cut off, again and again, until that answers no more; the
-/// device, of which the other has a copy, is taken over as soon as that may be. When the other serves, the first has stopped.
+/// No volume is served by two hosts. Method: a client writes to one that is cut off, again and again, until
+/// that answers no more; the device, of which the other host has a copy, is taken over as soon as that may
+/// be. When the other host serves, the first has stopped.
 #[test]
 fn a_volume_is_served_by_its_host_until_it_stops_and_by_the_next_behind_that() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -85,7 +86,7 @@ fn a_volume_is_served_by_its_host_until_it_stops_and_by_the_next_behind_that() {
             lease_ends(&directory, "b", &copied);
             let word = refused(&directory, "b", &copied, &[]).stderr;
             assert!(word.contains("it has --fence-after"), "{word}");
-            // Nobody sees it from there, serving or not.
+            // It cannot be seen from there, serving or not.
             forget_addresses(etcd.address(0), "test-fence");
             let b = host_with(&directory, "b", &copied, &["--take-over"]);
             let _ = sender.send((b, wire, etcd));
@@ -125,7 +126,7 @@ fn a_volume_is_served_by_its_host_until_it_stops_and_by_the_next_behind_that() {
     assert_eq!(deeds[0]["request"]["fence_after_seconds"], 8);
 }
 
-/// Nobody took anything: what was there is served again, with all that was acknowledged.
+/// No other host took the devices: their volumes are served again, with all that was acknowledged.
 #[test]
 fn a_fenced_host_that_is_back_serves_what_is_its_own() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -203,8 +204,8 @@ fn a_host_that_was_stopped_carries_nothing_out_when_it_goes_on() {
     });
 }
 
-/// The word is still needed, and one who is at its addresses is still looked for: but a host that is fenced says itself that it
-/// does not serve.
+/// The confirmation is still needed, and the host at the old addresses is still looked for: but a host that
+/// is fenced answers itself that it does not serve.
 #[test]
 fn a_fenced_host_that_can_be_asked_says_that_it_has_stopped() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());

@@ -13,7 +13,7 @@ use units::{BLOCK_SIZE, Lba};
 
 /// Blocks of a write: what a journal takes of them is little.
 const BLOCKS: usize = 64;
-/// What is left of the file system.
+/// Free space that is left of the file system.
 const LEFT_BYTES: u64 = 48 << 20;
 /// The longest that a host may wait for an answer, which Linux gives up after 30 s.
 const ANSWER_MAX: Duration = Duration::from_secs(20);

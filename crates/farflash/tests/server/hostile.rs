@@ -1,4 +1,4 @@
-//! Strangers who break the rules of the wire, at a live server, while a host works on.
+//! Strangers that break the rules of the wire, at a live server, while a host works on.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,20 +18,20 @@ use units::Lba;
 use zerocopy::IntoBytes;
 
 const C2H_TERM_REQ: u8 = 3;
-/// Blocks that the good host works on; nobody else writes them and lives.
+/// Blocks that the good host works on; no other host writes them and stays connected.
 const BLOCKS: u64 = 512;
 const WORKERS: u64 = 8;
 /// A server that says nothing for so long has nothing to say.
 const SILENCE: Duration = Duration::from_secs(2);
-/// How long strangers are at it.
+/// Duration of the strangers' attack.
 const SIEGE: Duration = Duration::from_secs(4);
 /// Requests of the good host before the strangers come: by then it has what memory it needs.
 const REQUESTS_BEFORE: u64 = 8 * BLOCKS;
 /// Memory of requests' data, at most.
 const CORE_MEMORY: &str = "32MiB";
-/// What the server may have grown by when the strangers are gone: as much again as it may hold for requests, since
-/// the allocator keeps pages, and pools what they once were given. Each of hundreds of connections that left
-/// something behind would show.
+/// Memory by which the server may have grown when the strangers are gone: as much again as it may hold for
+/// requests, since the allocator keeps pages, and pools keep what they once were given. If each of hundreds
+/// of connections left something behind, it would show.
 const GROWTH_MAX_BYTES: u64 = 64 << 20;
 /// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
@@ -128,7 +128,7 @@ impl Stranger {
         Self(stream)
     }
 
-    /// Whether the server still listens.
+    /// Returns true if the server still reads.
     fn say(&mut self, bytes: &[u8]) -> bool {
         self.0.write_all(bytes).is_ok()
     }
@@ -141,7 +141,7 @@ impl Stranger {
         bytes
     }
 
-    /// What comes until the server closes, or has nothing to say for a while.
+    /// Returns the bytes that come until the server closes, or sends nothing for a while.
     fn hear_out(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let _ = self.0.read_to_end(&mut bytes);
@@ -182,7 +182,7 @@ fn damaged_sessions(address: SocketAddr, nqn: &Nqn, end: Instant) -> usize {
     count
 }
 
-/// Header faults are told by a TermReq, even to those who go on talking.
+/// Header faults are answered by a TermReq, even to strangers that go on sending.
 fn rude_talkers(address: SocketAddr, end: Instant) {
     while Instant::now() < end {
         let mut stranger = Stranger::new(address);
@@ -272,7 +272,7 @@ async fn work(
 /// and read nothing, while a host writes and verifies. The host sees no error, and when the strangers
 /// are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
 #[test]
-fn strangers_at_a_live_server_harm_nobody() {
+fn strangers_at_a_live_server_harm_no_other_host() {
     let server = Server::start_with("mem:512MiB", &["--auth", "off", "--core-memory", CORE_MEMORY]);
     let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
     let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! A tenant who is after another's volume, with all that it may do: its own token, the API, and as many
+//! A tenant that attacks another's volume, with all that it may do: its own token, the API, and as many
 //! connections as it likes, while the other works on.
 
 mod pace;
@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Exchanges that are begun and held.
 const HALF_FINISHED: usize = 2_000;
-/// Of which every so manyth has the server compute in the largest group.
+/// One exchange in so many makes the server compute in the largest group.
 const LARGEST_EVERY: usize = 100;
 /// Room for a message of an exchange.
 const MESSAGE_ROOM: u32 = 2048;
@@ -45,7 +45,7 @@ fn token(volume: &Value) -> Secret {
     text(volume, "token").parse().unwrap()
 }
 
-/// A server with an operator and two tenants, who are told apart by their tokens.
+/// A server with an operator and two tenants, which are told apart by their tokens.
 struct Service {
     server: Server,
     operator: String,
@@ -96,7 +96,7 @@ fn ask(address: &str, caller: &str, method: &str, path: &str, body: &[u8]) -> (u
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // Who sends too much may find the connection closed.
+    // A client that sends too much may find the connection closed.
     let _ = stream.write_all(body);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -148,7 +148,7 @@ impl Stranger {
         self.send(&[head.as_bytes(), data].concat());
     }
 
-    /// What the server says to a Connect to `nqn` by the host that it claims to be.
+    /// Returns the server's answer to a Connect to `nqn` by the host that it claims to be.
     fn connect(&mut self, host: &Nqn, nqn: &Nqn) -> Vec<u8> {
         let mut sqe = Sqe::read_from_bytes(Connect::new(0, 32, 0).as_bytes()).unwrap();
         sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
@@ -280,7 +280,7 @@ fn replays_in_vain(portal: SocketAddr, theirs: &Value) {
     assert!(thief.is_closed());
 }
 
-/// What the API says to the evil tenant about what is not its own.
+/// Requests of the evil tenant to the API about another tenant's volumes.
 fn asks_the_api_in_vain(service: &Service, theirs: &Value) {
     let evil = service.evil.as_str();
     let (id, name) = (text(theirs, "id"), text(theirs, "name"));
@@ -372,7 +372,7 @@ fn begin_exchanges(portal: SocketAddr, theirs: &Value) -> Vec<Stranger> {
 }
 
 #[test]
-fn a_tenant_gets_nothing_of_anothers_and_harms_nobody() {
+fn a_tenant_gets_nothing_of_anothers_and_harms_no_other() {
     let service = Rc::new(Service::start(4096));
     let portal = service.server.portals[0];
     let theirs = service.create(&service.good, "precious");
@@ -412,7 +412,7 @@ fn a_tenant_gets_nothing_of_anothers_and_harms_nobody() {
 /// Method: a host of the good tenant works, while the evil one does each of these as fast as it can, and while it does not:
 /// beginning exchanges that the server computes for, asking the API for what is not its own, and using its own volume.
 #[test]
-fn a_tenant_slows_nobody() {
+fn a_tenant_slows_no_other() {
     let service = Service::start(4096);
     let (portal, api) = (service.server.portals[0], service.server.api.clone());
     let theirs = service.create(&service.good, "precious");
@@ -431,7 +431,7 @@ fn a_tenant_slows_nobody() {
     let begins_exchanges = || {
         let begin = |_| begin_exchange(portal, &name, Group::Ffdhe8192);
         let mut begun: Vec<Stranger> = (0..8).map(begin).collect();
-        // The first is computed for; whoever has gone is not.
+        // The first is computed for; a host that has gone is not.
         begun[0].hear(24);
     };
     let address = api.strip_prefix("http://").unwrap();

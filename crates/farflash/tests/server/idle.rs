@@ -1,5 +1,5 @@
-//! What a server costs that has connections and nothing to do. `make bench` holds it to the figures that
-//! are promised; here the bounds are wide, so that they hold on any machine and for any build.
+//! The cost of a server that has connections and no requests. `make bench` holds it to the promised figures;
+//! here the bounds are wide, so that they hold on any machine and for any build.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use io_traits::Clock;
 use nvme_wire::Nqn;
 
 const QUEUES: u16 = 100;
-/// How long the server is left alone, and what it may use of a core meanwhile: one that spins uses all.
+/// Time for which the server is left alone, and the part of a core that it may use meanwhile: one that spins
+/// uses all.
 const ALONE: Duration = Duration::from_secs(2);
 const CPU_SHARE_MAX: f64 = 0.05;
 /// Spells of which one has to be quiet: the machine may be busy with something that it puts down to us.

@@ -122,8 +122,8 @@ fn a_transactional_write_is_whole_or_refused() {
     fails(with.write_tx(&[0; BLOCK], 0), invalid, "8 bytes of metadata each");
 }
 
-/// What is refused is refused as a whole, also where a call makes several requests: its first part is neither written
-/// nor handed out.
+/// A wrong request is refused as a whole, also where a call makes several requests: its first part is neither
+/// written nor handed out.
 #[test]
 fn nothing_is_done_of_a_long_call_that_ends_beyond_the_volume() {
     let server = Server::start("mem:256MiB");
@@ -176,8 +176,8 @@ fn each_mistake_has_its_error() {
     fails(silent.create(&NewVolume::new("w", MIB)), unknown, says);
     fails(silent.delete("v"), unknown, says);
     fails(nowhere.delete("v"), ErrorKind::Unreachable, "cannot be reached");
-    let nobody = Cluster::new(Vec::<String>::new(), None).unwrap();
-    fails(nobody.show("v"), invalid, "no API address is given");
+    let none = Cluster::new(Vec::<String>::new(), None).unwrap();
+    fails(none.show("v"), invalid, "no API address is given");
     fails(farflash_client::open("udp://x", &OpenOptions::default()), invalid, "no volume");
     fails(volume.read_at(&mut [0; 5], 0), invalid, "5 bytes at offset 0 are not whole blocks");
     fails(volume.write_at(&[0; BLOCK], 1), invalid, "offset 1");

@@ -18,7 +18,7 @@ use uuid::Uuid;
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
 
-/// What hosts have in common.
+/// State that hosts have in common.
 struct Service {
     name: &'static str,
     etcd: EtcdProcesses,
@@ -67,7 +67,7 @@ fn kill(server: Server) {
     server.wait();
 }
 
-/// Whether `v` is the volume `id` to all of these, each for itself.
+/// Returns true if `v` is the volume `id` to all of these, each for itself.
 fn is_known_to(servers: &[&Server], id: Uuid) -> bool {
     let known = |server: &&Server| Cluster::new([url(server)], None).unwrap().show("v");
     servers.iter().all(|server| known(server).is_ok_and(|record| record.id == id))
@@ -140,7 +140,8 @@ fn an_open_volume_is_found_wherever_it_goes() {
     }
 }
 
-/// Its host comes back without the device, and refuses whoever wants its volumes as it refuses a wrong token.
+/// Its host comes back without the device, and refuses hosts that want its volumes as it refuses a wrong
+/// token.
 #[test]
 fn an_open_volume_is_sought_while_its_device_is_absent() {
     let service = Service::new("library-absent");
@@ -174,8 +175,8 @@ fn an_open_volume_is_sought_while_its_device_is_absent() {
     (1..=2).for_each(|stamp| holds(&volume, stamp));
 }
 
-/// What was open once is opened again without an API; a place that is not right any more is found out, and the new
-/// one remembered.
+/// A volume that was open once is opened again without an API; an address that is out of date is found out,
+/// and the new one remembered.
 #[test]
 fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     let service = Service::new("library-remembers");
@@ -190,7 +191,8 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     done(write(&open(&cluster, "v", &tokens.token), 1));
     open(&cluster, &id.to_string(), &tokens.token).close().unwrap();
 
-    // The host comes back elsewhere while nobody has the volume open: its old place is tried, and the other API tells.
+    // The host comes back elsewhere while no client has the volume open: its old place is tried, and the
+    // other API tells.
     kill(b);
     let b = service.host("b", &device, &[]);
     let sees = |place: SocketAddr| {
@@ -204,7 +206,7 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     holds(&volume, 1);
     volume.close().unwrap();
 
-    // That place is remembered: nobody is asked.
+    // That place is remembered: no API is asked.
     gates.iter().for_each(Gate::hang);
     let volume = open(&cluster, "v", &tokens.token);
     is_at(&volume, &b, "b");
@@ -212,21 +214,21 @@ fn a_volume_is_opened_again_without_asking_and_a_stale_place_is_found_out() {
     assert_eq!(gates.each_ref().map(Gate::held), [0, 0]);
     drop(volume);
 
-    // Another volume has the name, at the other host. Who remembers the old one opens the new one.
+    // Another volume has the name, at the other host. A client that remembers the old one opens the new one.
     let knowing = Cluster::new([url(&b), url(&a)], None).unwrap();
     open(&knowing, "v", &tokens.token).close().unwrap();
     let other = Cluster::new([url(&a)], None).unwrap();
     other.delete_with_data("v").unwrap();
-    let mut anew = None;
+    let mut again = None;
     until("the name is free here, too", || {
-        anew = other.create(&new("v", "a")).ok();
-        anew.is_some()
+        again = other.create(&new("v", "a")).ok();
+        again.is_some()
     });
-    let CreatedVolume { volume: anew, tokens } = anew.unwrap();
-    until("it is known to both", || is_known_to(&[&a, &b], anew.id));
+    let CreatedVolume { volume: again, tokens } = again.unwrap();
+    until("it is known to both", || is_known_to(&[&a, &b], again.id));
     let volume = open(&knowing, "v", &tokens.token);
     is_at(&volume, &a, "a");
-    assert_eq!(volume.properties().unwrap().uuid(), Some(anew.id));
+    assert_eq!(volume.properties().unwrap().uuid(), Some(again.id));
 }
 
 /// Ranges that etcd has answered. It counts them by the method's name.
@@ -242,7 +244,8 @@ fn ranges(etcd: SocketAddr) -> u64 {
     lines.map(count).sum()
 }
 
-/// Who opens a volume and uses it asks a host, which knows from what it watches: etcd hears nothing of that.
+/// A client that opens a volume and uses it asks a host, which knows the answer from its watches: etcd is not
+/// asked.
 #[test]
 fn neither_requests_nor_openings_ask_etcd() {
     const OPENINGS: usize = 50;

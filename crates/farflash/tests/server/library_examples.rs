@@ -4,7 +4,7 @@ use crate::support::Server;
 use crate::support::library::{BLOCK, MIB, api, cluster, with_token};
 use farflash_client::{Cluster, CreatedVolume, NewVolume};
 
-/// What an example prints, which cargo builds with the tests of all crates; it ends well.
+/// Returns the output of an example, which cargo builds with the tests of all crates; it ends well.
 fn said_by_example(
     (package, name): (&str, &str),
     arguments: &[&str],
@@ -36,8 +36,8 @@ fn the_asynchronous_example_does_what_it_says() {
     assert!(tour.contains(" commands in ") && tour.ends_with(" chunks\n"), "{tour}");
 }
 
-/// What an example of the library for ordinary threads says of a new volume, named `v`: by name and token, both from the
-/// environment.
+/// Returns the output of an example of the library for ordinary threads about a new volume, named `v`: by
+/// name and token, both from the environment.
 fn said_of_a_volume(example: &str) -> (Server, Cluster, CreatedVolume, String) {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
     let cluster = cluster(&server);
@@ -48,7 +48,7 @@ fn said_of_a_volume(example: &str) -> (Server, Cluster, CreatedVolume, String) {
     (server, cluster, created, said)
 }
 
-/// What it leaves on the volume is what it said.
+/// The example leaves on the volume what it has printed.
 #[test]
 fn the_example_for_ordinary_threads_does_what_it_says() {
     let (_server, cluster, created, said) = said_of_a_volume("counter");

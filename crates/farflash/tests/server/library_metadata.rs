@@ -152,7 +152,7 @@ fn each_mistake_about_metadata_has_its_error() {
     fails(cluster.create(&twelve), invalid, "8, 16 or 64 bytes");
 }
 
-/// What was sent to a server that is killed is sent again, except for a swap, of which nobody knows.
+/// A request to a server that is killed is sent again, except for a swap, whose outcome is not known.
 #[test]
 fn blocks_with_metadata_are_written_again_and_swapped_once() {
     let files = Files::new();

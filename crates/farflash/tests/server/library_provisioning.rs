@@ -1,4 +1,5 @@
-//! The Rust library for ordinary threads, against a real server: where volumes are made, and who is asked.
+//! The Rust library for ordinary threads, against a real server: placement of new volumes, and the API that
+//! is asked.
 
 use crate::support::library::{BLOCK, MIB, cluster, fails, made_and_opened, opened};
 use crate::support::{Files, Server};
@@ -6,7 +7,8 @@ use farflash_client::{
     Cluster, ClusterOptions, DeviceHealth, ErrorKind, NewVolume, OpenOptions, Slo,
 };
 
-/// What the API says of a volume's place its target says, too, and what is not known of a drive neither.
+/// The API and the volume's target report the same failure domain, and neither reports properties of an
+/// unknown drive.
 #[test]
 fn a_volume_says_with_what_it_may_fail() {
     let labels = ["--host-name", "flash-1", "--label", "rack=r1", "--label", "row=7"];
@@ -28,7 +30,7 @@ fn a_volume_says_with_what_it_may_fail() {
     assert!(shown.contains("drive      good\n") && shown.contains("rack=r1"), "{shown}");
 }
 
-/// Where a new volume goes, what it is promised and whose it is, by all that there is to say about it.
+/// Placement, service level and owner of a new volume, with all options that there are.
 #[test]
 fn a_volume_goes_where_it_was_told() {
     let labels = ["--host-name", "flash-1", "--label", "rack=r1"];

@@ -130,7 +130,7 @@ fn an_api_that_hangs_does_not_keep_a_volume_from_being_found() {
 }
 
 /// A request on which every connection ends, such as one that kills the server, fails after a few, whether
-/// the connection is made again at once or the volume has to be found anew. The others succeed.
+/// the connection is made again at once or the volume has to be found again. The others succeed.
 #[test]
 fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
     let server = Server::start("mem:256MiB");
@@ -156,9 +156,9 @@ fn a_request_that_ends_every_connection_does_not_do_so_for_ever() {
     assert_eq!(proxy.ended(), u32::from(SENDS_MAX));
 }
 
-/// Whoever fails to authenticate too often is put off with all that share its address. Method: four programs have a volume open,
-/// three of them idle, when its token is replaced and their connections are cut; each goes on for a while. Then another one
-/// comes with the new token.
+/// A host that fails to authenticate too often is rate-limited with all that share its address. Method: four
+/// programs have a volume open, three of them idle, when its token is replaced and their connections are cut;
+/// each goes on for a while. Then another one comes with the new token.
 #[test]
 fn those_who_have_an_old_token_do_not_keep_others_of_their_host_out() {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);

@@ -1,4 +1,4 @@
-//! What an operator sees of a real server: metrics, the dashboard made of them, and whether all is well.
+//! An operator's view of a real server: metrics, the dashboard made of them, and its health.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ pub(crate) fn metrics(server: &Server) -> String {
     metrics_for(server, "")
 }
 
-/// What a caller with this token gets; nobody in particular without one.
+/// Returns the metrics for the caller with this token; without one, for an unauthenticated caller.
 fn metrics_for(server: &Server, token: &str) -> String {
     let address = server.api.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -39,7 +39,7 @@ fn value(metrics: &str, series: &str) -> f64 {
     line.rsplit_once(' ').unwrap().1.parse().unwrap()
 }
 
-/// Whether writes to a device are flushed is what the operator said, and shows wherever devices do.
+/// Flushing of writes to a device follows the operator's option, and is shown wherever devices are.
 ///
 /// Method: serve two files, of which one is said to need no flushes, and ask the API, the command and the metrics.
 #[test]
@@ -145,7 +145,8 @@ fn metrics_count_what_was_done() {
     assert!(journal > 0.0 && journal < 1.0, "{journal}");
 }
 
-/// What a host is told by a status is counted by its name: of the device also when the volume is gone.
+/// An error that a host is told by a status is counted by the status's name: for the device also when the
+/// volume is gone.
 #[test]
 fn metrics_count_errors_by_what_hosts_were_told() {
     let server = Server::start_with("mem:64MiB", &["--auth", "off"]);
@@ -167,14 +168,14 @@ fn metrics_count_errors_by_what_hosts_were_told() {
     assert_eq!(full(&after), full(&before));
     let requests = |metrics: &str| value(metrics, "farflash_device_requests_total");
     assert_eq!(requests(&after), requests(&before));
-    // Nobody is let into what is not there.
+    // No host is let into a volume that is not there.
     let mut load = farflash(&["bench", "--target", &target, "--rw", "read", "--bytes", "64KiB"]);
     assert!(!load.output().unwrap().status.success());
     let refused = "farflash_core_errors_total{core=\"0\",status=\"Attempted Write to Read Only Range, or Connect Invalid Parameters\"}";
     assert!(value(&metrics(&server), refused) >= 1.0);
 }
 
-/// What only a server has that is one of several, with tenants.
+/// Metrics that only a server has that is one of several, with tenants.
 fn metrics_of_a_service() -> String {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
     let (prometheus, acme) = (User::reader("prometheus"), User::tenant("acme"));
@@ -186,7 +187,7 @@ fn metrics_of_a_service() -> String {
     metrics_for(&server, &prometheus.token)
 }
 
-/// A panel of a metric that nobody has would stay empty without a word.
+/// A panel of a metric that no server has would stay empty without a word.
 #[test]
 fn the_dashboard_asks_for_metrics_that_there_are() {
     let metrics = metrics(&driven()) + &metrics_of_a_service();
@@ -226,11 +227,11 @@ fn status_says_that_all_is_well() {
     for word in ["1 volume\n", "open to any host", "good", "mem:256MiB"] {
         assert!(outcome.stdout.contains(word), "{word}: {outcome:?}");
     }
-    let nobody = run(&["status", "--api", "http://127.0.0.1:1"]);
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    let unreachable = run(&["status", "--api", "http://127.0.0.1:1"]);
+    assert_eq!(unreachable.code, Some(1), "{unreachable:?}");
 }
 
-/// How our library takes leave of I/O queues.
+/// The reason for which our library ends I/O queues.
 const HOST_RESET: &str = "the host reset its controller";
 
 /// The life of a connection is found in the log by its id, which no other has.
@@ -282,9 +283,9 @@ fn a_connection_is_followed_through_the_log() {
     assert_eq!(life(&last)[3]["reason"], "authentication failed");
 }
 
-/// A log that nobody reads costs its lines, and nothing else.
+/// A log that is not read costs its lines, and nothing else.
 #[test]
-fn nobody_waits_for_who_reads_the_log() {
+fn a_log_that_is_not_read_delays_no_request() {
     let server =
         Server::start_logging("info,nvme_frontend=debug", "mem:256MiB", &["--auth", "off"]);
     let volume = server.volume_json(&["create", "unheard", "--size", "64MiB"]);
@@ -308,7 +309,7 @@ fn nobody_waits_for_who_reads_the_log() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// Whoever connects again and again, and never shows who it is, gets a few lines; the rest is counted.
+/// A host that connects again and again, and never authenticates, gets a few lines; the rest is counted.
 #[test]
 fn a_stranger_does_not_fill_the_log() {
     const TIMES: u64 = 300;
@@ -338,7 +339,7 @@ fn a_stranger_does_not_fill_the_log() {
     assert!(left_out > 0 && written < TIMES / 2, "{written} lines, {left_out} left out");
 }
 
-/// The same of whoever asks the API without a token, however long the paths are.
+/// The same for a client that asks the API without a token, however long the paths are.
 #[test]
 fn a_stranger_does_not_fill_the_log_by_asking_the_api() {
     const TIMES: u64 = 300;

@@ -1,12 +1,13 @@
-//! Who may ask the API of a server that has no list of users: root and the server's own user, on its own host.
+//! Callers that may ask the API of a server without a list of users: root and the server's own user, on its
+//! own host.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::support::{Files, Server, users};
 
-/// A user who owns nothing, as Linux names him.
-const NOBODY: u32 = 65_534;
+/// The unprivileged user that owns nothing on Linux.
+const UNPRIVILEGED: u32 = 65_534;
 const CREATE: &str = r#"{"name":"taken","size_bytes":67108864}"#;
 
 /// A shell that sends `request` to `address`, and does `then` with the connection, which is its descriptor 3.
@@ -26,7 +27,7 @@ fn request(line: &str, body: &str) -> String {
     )
 }
 
-/// What `command` was answered.
+/// Returns the output of `command`.
 fn answer(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -44,47 +45,48 @@ fn other_users_of_the_host_are_refused() {
     assert!(rustix::process::geteuid().is_root(), "to be another user needs root");
     let server = Server::start("mem:256MiB");
     let create = request("POST /v1/volumes", CREATE);
-    let refused = answer(shell(&server.api, &create, "cat <&3").uid(NOBODY));
+    let refused = answer(shell(&server.api, &create, "cat <&3").uid(UNPRIVILEGED));
     assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
     assert!(refused.contains("answers root and the user 0") && refused.contains("--api-users"));
     for path in ["/v1/volumes", "/metrics", "/v1/volumes/taken"] {
-        let refused =
-            answer(shell(&server.api, &request(&format!("GET {path}"), ""), "cat <&3").uid(NOBODY));
+        let refused = answer(
+            shell(&server.api, &request(&format!("GET {path}"), ""), "cat <&3").uid(UNPRIVILEGED),
+        );
         assert!(refused.starts_with("HTTP/1.1 401 "), "{path}: {refused}");
     }
     let ready = request("GET /readyz", "");
-    let answered = answer(shell(&server.api, &ready, "cat <&3").uid(NOBODY));
+    let answered = answer(shell(&server.api, &ready, "cat <&3").uid(UNPRIVILEGED));
     assert!(answered.starts_with("HTTP/1.1 200 "), "{answered}");
     assert!(!volumes(&server).contains("taken"));
     let made = answer(&mut shell(&server.api, &create, "cat <&3"));
     assert!(made.starts_with("HTTP/1.1 201 "), "{made}");
 }
 
-/// The kernel shows a socket that its process has left as one of the user 0: who sends a request and goes at once is not
-/// root for that.
+/// The kernel shows a socket that its process has left as one of the user 0: a user that sends a request and
+/// ends at once is not root for that.
 #[test]
-fn nobody_is_root_by_going_away() {
+fn no_user_is_root_by_going_away() {
     assert!(rustix::process::geteuid().is_root(), "to be another user needs root");
     let server = Server::start("mem:256MiB");
     let create = request("POST /v1/volumes", CREATE);
     for _ in 0..30 {
-        answer(shell(&server.api, &create, "exit 0").uid(NOBODY));
+        answer(shell(&server.api, &create, "exit 0").uid(UNPRIVILEGED));
         // While the server does not look.
         server.pause();
-        answer(shell(&server.api, &create, "exit 0").uid(NOBODY));
+        answer(shell(&server.api, &create, "exit 0").uid(UNPRIVILEGED));
         server.resume();
     }
     assert!(!volumes(&server).contains("taken"));
 }
 
-/// The user as whom a server runs, without root.
+/// The user that a server runs as, without root.
 #[test]
 fn a_server_answers_its_own_user() {
     assert!(rustix::process::geteuid().is_root(), "to be another user needs root");
     let words = ["--reuid", "65534", "--clear-groups"];
     let server = Server::start_by("setpriv", &words, "mem:256MiB", &[]);
     let list = request("GET /v1/volumes", "");
-    for uid in [NOBODY, 0] {
+    for uid in [UNPRIVILEGED, 0] {
         let answered = answer(shell(&server.api, &list, "cat <&3").uid(uid));
         assert!(answered.starts_with("HTTP/1.1 200 "), "{uid}: {answered}");
     }
@@ -92,7 +94,7 @@ fn a_server_answers_its_own_user() {
     assert!(refused.starts_with("HTTP/1.1 401 "), "{refused}");
 }
 
-/// Another host, which is a network namespace here, is a stranger, whoever asks there.
+/// Another host, which is a network namespace here, is a stranger, whichever user asks there.
 #[test]
 fn other_hosts_are_refused() {
     let host = format!("ff-owner-{}", std::process::id());

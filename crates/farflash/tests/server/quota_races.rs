@@ -17,8 +17,9 @@ const PROVISIONED_MAX_BYTES: u64 = 384 * MIB;
 const TASKS: usize = 8;
 const ROUNDS: usize = 12;
 
-/// What the tenant has at least: a volume from the answer that it is made until its deletion is asked for, each as
-/// small as it may be just then. More than the quota is a mistake of the servers, whoever asked when.
+/// The least that the tenant has: a volume from the answer that it is made until its deletion is asked for,
+/// each as small as it may be just then. More than the quota is a mistake of the servers, in whichever order
+/// the requests came.
 #[derive(Default)]
 struct Held(Mutex<BTreeMap<String, u64>>);
 
@@ -35,7 +36,7 @@ impl Held {
     }
 }
 
-/// How often something was made or grown, and how often the quota was in the way.
+/// Counts of volumes that were made or grown, and of requests that the quota refused.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     created: usize,
@@ -53,7 +54,7 @@ impl Counts {
     }
 }
 
-/// Whether the quota admitted it.
+/// Returns true if the quota admitted the request.
 fn is_admitted<T>(outcome: Result<T, ApiError>) -> bool {
     if outcome.is_ok() {
         return true;

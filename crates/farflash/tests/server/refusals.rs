@@ -1,4 +1,4 @@
-//! What the program refuses: each with its exit code, what is wrong, and what to do.
+//! Refusals of the program: each with its exit code, its reason, and advice.
 
 use std::net::TcpListener;
 
@@ -81,7 +81,7 @@ fn cores_ports_and_addresses_are_checked() {
     }
 }
 
-/// What is refused is refused before anything is touched: no file is made, and what is blank stays blank.
+/// A refusal comes before anything is touched: no file is made, and a blank device stays blank.
 ///
 /// Method: a device that is blank and one that is still to be made, both to be formatted, and mistakes of each kind.
 #[test]
@@ -234,7 +234,7 @@ fn format_does_not_destroy_unless_told() {
     assert_eq!(shown["device"], files.device("d"));
 }
 
-/// An empty file belongs to whoever has it open as a device, and is not resized under them.
+/// An empty file belongs to the process that has it open as a device, and is not resized under it.
 #[test]
 fn an_empty_file_in_use_is_left_alone() {
     let files = Files::new();

@@ -1,4 +1,4 @@
-//! What a real server reads again at SIGHUP, while a host goes on.
+//! The files that a real server reads again at SIGHUP, while a host goes on.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -63,7 +63,7 @@ impl Reloaded {
         self.reload()
     }
 
-    /// What the audit log has of those who use no API: who did what to what.
+    /// The audit log's entries about actions past the API: the user, the action and its target.
     fn deeds(&self) -> Vec<Value> {
         deeds(&self.files.path("audit.jsonl"))
     }
@@ -87,7 +87,7 @@ impl Reloaded {
     }
 }
 
-/// What is no list.
+/// A text that is no list.
 fn nonsense() -> [String; 1] {
     ["[[operator]]\nname = 7\n".to_owned()]
 }
@@ -276,7 +276,7 @@ fn no_request_fails_while_the_certificate_is_renewed() {
         }
     };
     std::thread::scope(|scope| {
-        // Also when something below fails: then nobody asks on.
+        // Also when something below fails: then the tasks stop asking.
         let _ends = Ends(&is_over);
         for name in ["a", "b"] {
             let client = reloaded.client_trusting(&ops, &both);
@@ -306,7 +306,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// G5. Method: the log is moved away, and the signal that has it begun anew also finds another user.
+/// G5. Method: the log is moved away, and the signal after which a new one is begun also finds another user.
 #[test]
 fn what_a_signal_changes_is_in_the_file_that_it_has_begun() {
     let reloaded = Reloaded::start(&[User::operator("ops").entry()]);
@@ -334,7 +334,7 @@ fn a_token_is_revoked_also_without_a_record() {
     assert!(!is_known(&client(&old)) && is_known(&client(&new)));
 }
 
-/// Who has named its users wants to know who did what.
+/// An operator that has named its users wants their changes recorded.
 #[test]
 fn users_without_an_audit_log_are_a_risk_that_is_said() {
     let files = Files::new();
@@ -353,7 +353,7 @@ fn users_without_an_audit_log_are_a_risk_that_is_said() {
     assert_eq!(warned(&[]), 0);
 }
 
-/// What is in force of a tenant's quota is what was read last.
+/// The quota of a tenant that is in force is the one that was read last.
 #[test]
 fn quotas_are_what_the_list_says_last() {
     let acme = User::tenant("acme");

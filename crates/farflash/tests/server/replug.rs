@@ -23,7 +23,7 @@ fn done(command: &str, words: &[&dyn AsRef<std::ffi::OsStr>]) -> bool {
     outcome.is_ok_and(|outcome| outcome.status.success())
 }
 
-/// Where drives are plugged in; nothing is left behind.
+/// The directory into which drives are plugged; nothing is left behind.
 struct Slot(PathBuf);
 
 impl Slot {
@@ -48,7 +48,7 @@ impl Slot {
         done("mount", &[&"-o", &"loop", &image, &self.0])
     }
 
-    /// What is open there fails from now on, and nothing is there.
+    /// All that is open there fails from now on, and no drive is there.
     fn unplug(&self) {
         // EXT4_IOC_SHUTDOWN, with all written before.
         let script = "open(my $d, '<', $ARGV[0]) or die; my $flags = pack('L', 0); \
@@ -165,7 +165,7 @@ fn replug(writes: bool) {
     assert!(std::fs::read(files.path("slot/b")).unwrap() == before);
     slot.pull();
 
-    // The one that was there, which somebody has begun to use for something else meanwhile.
+    // The one that was there, which has been put to another use meanwhile.
     let taken = files.path("taken");
     assert!(done("cp", &[&"--sparse=always", &first, &taken]));
     let elsewhere = Slot::at(files.path("elsewhere"));
@@ -199,7 +199,7 @@ fn replug(writes: bool) {
         shown["trouble"].is_null() && shown["health"] != "failed"
     });
     // What was open of the old one is closed.
-    until("nobody uses the old one", || !Slot::is_in_use(&first));
+    until("no process uses the old one", || !Slot::is_in_use(&first));
     drop((near, far));
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));

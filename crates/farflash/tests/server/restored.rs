@@ -17,8 +17,9 @@ fn two_ways(files: &Files) -> Option<[LoopDevice; 2]> {
     Some(ways)
 }
 
-/// The host that gave a drive away after the backup starts first, while the one that serves it is cut off: it is refused. Told that
-/// nobody serves the drive, which is not so, it has the drive, and the other one stops by what the drive says, without the directory.
+/// The host that gave a drive away after the backup starts first, while the one that serves it is cut off: it
+/// is refused. When it is wrongly told that no host serves the drive, it has the drive, and the other one
+/// stops by the record on the drive, without the directory.
 #[test]
 fn a_drive_that_was_given_away_after_the_backup_is_not_served_twice() {
     let (mut etcd, files) = (EtcdProcesses::start(1), Files::new());

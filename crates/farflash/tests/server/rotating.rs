@@ -1,4 +1,4 @@
-//! Hosts that come and go at a real server while the tokens of their volume are replaced, and who may open it changes.
+//! Hosts that come and go at a real server while the tokens of their volume and its restrictions change.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,8 +21,8 @@ const HOSTS: usize = 3;
 const ROUNDS: usize = 8;
 const VOLUME: &str = "v";
 
-/// A way to the server on which each connection comes from an address of its own. An exchange that a change spoils counts as a
-/// guess, and whoever guesses is put off.
+/// A way to the server on which each connection comes from an address of its own. An exchange that a change
+/// spoils counts as a guess, and a source that guesses is rate-limited.
 struct Ways {
     address: SocketAddr,
 }
@@ -57,7 +57,7 @@ fn pass(host: TcpStream, source: Ipv4Addr, portal: SocketAddr) -> io::Result<()>
     Ok(())
 }
 
-/// What opens the volume.
+/// The conditions under which the volume is opened.
 #[derive(Clone, Debug)]
 struct Terms {
     secret: Secret,
@@ -82,7 +82,7 @@ struct Scene {
     nqn: Nqn,
     terms: Mutex<Terms>,
     stop: AtomicBool,
-    /// What each host has written and read.
+    /// Number of writes and reads that each host has done.
     done: [AtomicU64; HOSTS],
     refused: AtomicU32,
 }
@@ -105,7 +105,7 @@ impl Scene {
         Client::connect(handle.clone(), self.portal, &self.nqn, options(secret)).await
     }
 
-    /// Whether who knows `secret` gets in.
+    /// Returns true if a host with `secret` gets in.
     fn opens(self: &Arc<Self>, secret: Secret) -> bool {
         let scene = self.clone();
         on_core(|handle| async move { scene.connect(&handle, secret).await.is_ok() })
@@ -205,8 +205,8 @@ impl Scene {
     }
 }
 
-/// T5 and T7 of `dataplane`, at a real server: behind the answer to a change an old token lets nobody in, the one that is good is refused
-/// to nobody, and connections end by what is to end them and by nothing else.
+/// T5 and T7 of `dataplane`, at a real server: after the answer to a change an old token lets no host in, a
+/// good one is refused to none, and connections end for the reasons that are to end them and for no other.
 ///
 /// Method: hosts connect, write, read and leave all the time, and one stays; each knows what was asked for and answered when it came.
 #[test]

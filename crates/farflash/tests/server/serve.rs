@@ -49,7 +49,7 @@ fn a_volume_lives_from_create_to_delete() {
     assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 0);
 }
 
-/// What blocks have beside their data is chosen with the volume, shown, and kept.
+/// The metadata size of a volume's blocks is chosen when it is created, shown, and kept.
 #[test]
 fn a_volume_keeps_the_metadata_of_its_blocks() {
     let files = Files::new();
@@ -89,7 +89,7 @@ fn people_get_words_and_tables() {
     assert!(nothing.stderr.contains("offers this host no volume"), "{nothing:?}");
 }
 
-/// Nobody has to know Rust to read the log.
+/// The log can be read without knowing Rust.
 #[test]
 fn the_log_says_in_words_what_was_changed() {
     let server = Server::start("mem:256MiB");
@@ -120,7 +120,7 @@ fn the_server_s_refusals_reach_the_user() {
     refused(&["resize", "b", "--size", "1GiB"], "no volume `b`", "farflash volume list");
 }
 
-/// Who makes a volume smaller is told how much of what was written is gone.
+/// A user that makes a volume smaller is told how much of its data is gone.
 #[test]
 fn a_smaller_size_says_what_it_cost() {
     let server = Server::start("mem:256MiB");
@@ -142,7 +142,8 @@ fn a_smaller_size_says_what_it_cost() {
     assert_eq!(server.volume_json(&["show", "a"]).get("cut_off"), None);
 }
 
-/// What a change has made is not lost with what it prints: who does not see the new tokens is told to make others.
+/// A change is not lost if its output cannot be printed: a user that does not see the new tokens is told to
+/// make others.
 #[test]
 fn an_outcome_that_cannot_be_printed_is_told_from_one_that_is_none() {
     let (server, files) = (Server::start("mem:256MiB"), Files::new());
@@ -170,7 +171,7 @@ fn a_deleted_name_is_free_again_with_a_new_id() {
     assert_ne!(first["id"], second["id"]);
 }
 
-/// Of the device, as the API shows it, and of the file below it.
+/// Space of the device, as the API shows it, and of the file below it.
 #[test]
 fn a_deleted_volume_gives_its_space_back() {
     const WRITTEN: u64 = 32 << 20;

@@ -17,7 +17,7 @@ use units::Lba;
 /// Blocks of a volume that say which they are.
 const BLOCKS: u64 = 64;
 
-/// What block `lba` of a volume holds that was written as `generation`.
+/// Content of block `lba` of a volume that was written as `generation`.
 fn content(generation: u64, lba: u64) -> u64 {
     generation << 32 | lba
 }
@@ -100,7 +100,7 @@ fn what_was_written_while_a_claim_was_waited_for_is_served() {
     });
 }
 
-/// A record that was made a moment ago, and that nobody was told of yet, goes with its volume all the same.
+/// A record that was made a moment ago, and that no host was told of yet, goes with its volume all the same.
 #[test]
 fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -115,8 +115,9 @@ fn a_volume_that_is_deleted_before_its_record_is_seen_leaves_none() {
     a.volume_json(&["create", "v", "--size", "64MiB"]);
 }
 
-/// What a volume is given more is recorded before it is made, and with that what was changed a moment ago: a host that was just shut
-/// out is not offered the volume elsewhere meanwhile. Method: nobody tells the host of the change, and the answer about the growth rests.
+/// Growth of a volume is recorded before it is made, and with it the change made a moment ago: a host that
+/// was just shut out is not offered the volume elsewhere meanwhile. Method: the other host is not told of the
+/// change, and the answer about the growth is held back.
 #[test]
 fn growth_is_recorded_with_what_was_changed_before_it() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -147,8 +148,9 @@ fn growth_is_recorded_with_what_was_changed_before_it() {
     wire.release();
 }
 
-/// A drive that died takes the names of its volumes along for as long as nobody says that it is gone for good; nor is it forgotten
-/// while somebody may serve it. What was forgotten by mistake is there again when the device is.
+/// A drive that died keeps the names of its volumes until an operator says that it is gone for good; nor is
+/// it forgotten while a host may serve it. A device that was forgotten by mistake has its volumes again when
+/// it is back.
 #[test]
 fn a_device_that_is_gone_for_good_is_forgotten_by_an_operators_word() {
     let (etcd, files) = (EtcdProcesses::start(1), Files::new());
@@ -170,7 +172,7 @@ fn a_device_that_is_gone_for_good_is_forgotten_by_an_operators_word() {
     assert_eq!(code(client(&b).create(&creation("v"))), ProblemCode::NameTaken);
     assert_eq!(code(client(&b).delete("v")), ProblemCode::HostUnreachable);
 
-    // Its host may be there where nobody sees it.
+    // Its host may be there unseen.
     assert_eq!(code(client(&b).forget_device(lost, None)), ProblemCode::DeviceInUse);
     let forget = ["device", "forget", &lost.to_string(), "--api", &b.api];
     let unsaid = run(&forget);

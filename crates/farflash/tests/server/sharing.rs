@@ -239,7 +239,7 @@ fn random_reads(target: &str, seconds: &str) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// How many blocks were read of a volume, in such a list. One that is not there was not read.
+/// Number of blocks read of a volume, in such a list. One that is not there was not read.
 fn blocks_of(all: &[(String, u64)], name: &str) -> u64 {
     all.iter().find(|(other, _)| other == name).map_or(0, |(_, blocks)| *blocks)
 }

@@ -1,4 +1,4 @@
-//! What a service manager hears of a real server.
+//! Notifications of a real server to its service manager.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,7 +33,7 @@ fn monotonic_micros() -> i64 {
 /// The manager hears nothing before hosts and API are answered, then that it is ready, that it reads again what it can and is
 /// done with that, and in the end that it stops.
 ///
-/// Method: somebody else has the portal's port until the server was seen to wait for it.
+/// Method: another process has the portal's port until the server was seen to wait for it.
 #[test]
 fn a_server_is_ready_when_it_serves() {
     let files = Files::new();

@@ -1,4 +1,4 @@
-//! Who may open a volume of a real server: tokens, restrictions, and what strangers are told.
+//! Access to volumes of a real server: tokens, restrictions, and the answers to strangers.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -161,19 +161,20 @@ fn tokens_are_changed_and_survive_a_kill() {
     opens("", &server.volume_json(&["show", "v"]));
 }
 
-/// What a server that has just started warned of.
+/// Warnings of a server that has just started.
 fn warnings(server: &Server) -> Vec<&str> {
     let warns = server.starting.iter().filter(|line| line["level"] == "WARN");
     warns.map(|line| line["fields"]["message"].as_str().unwrap()).collect()
 }
 
-/// Volumes are open to all by `--auth off` and by nothing else, and the API to all who reach it by `--api-open`; the log warns
-/// of either, and of an API that listens to others and answers nobody there.
+/// Volumes are open to all by `--auth off` and by nothing else, and the API to all that reach it by
+/// `--api-open`; the log warns of either, and of an API that listens to other hosts and answers no caller
+/// there.
 #[test]
 fn a_server_is_open_by_its_owner_s_word_and_says_so() {
     let open = "authentication is off: any host";
     let api = "the API is open";
-    let alone = "the API answers nobody on other hosts";
+    let alone = "the API answers no caller on other hosts";
     let warns = |server: &Server| {
         let warnings = warnings(server);
         [open, api, alone].map(|what| warnings.iter().any(|line| line.starts_with(what)))
@@ -193,7 +194,8 @@ fn a_server_is_open_by_its_owner_s_word_and_says_so() {
     assert_eq!(warns(&start(&["--api", "127.0.0.1:0", "--api-open"])), [false, true, false]);
 }
 
-/// Whoever gave wrong tokens too often hears that it is that, and how long it lasts, also with the right one.
+/// A host that gave wrong tokens too often is told that this is the reason, and how long it lasts, also with
+/// the right one.
 #[test]
 fn who_is_put_off_is_told_so() {
     let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
@@ -258,7 +260,7 @@ fn networks_of_either_kind_let_in_their_own() {
     }
 }
 
-/// Runs `farflash volume …` as whoever has `token`.
+/// Runs `farflash volume …` as the user with `token`.
 fn ask(server: &Server, token: &str, arguments: &[&str]) -> Outcome {
     let arguments = [&["volume"], arguments, &["--api", &server.api, "--json"]].concat();
     farflash(&arguments).env("FARFLASH_API_TOKEN", token).output().unwrap().into()
@@ -411,8 +413,9 @@ fn a_tenant_holds_no_more_than_its_quota() {
     });
 }
 
-/// What a tenant's volumes may hold changes with its list, also of a tenant that had no bound before, and while they hold
-/// more. Method: one block after the other is written on each core, before and after SIGHUP.
+/// The limit on the space of a tenant's volumes changes with its list, also of a tenant that had no bound
+/// before, and while they hold more. Method: one block after the other is written on each core, before and
+/// after SIGHUP.
 #[test]
 fn what_a_tenant_may_hold_changes_at_a_reload() {
     const MIB: u64 = 1 << 20;
@@ -525,7 +528,7 @@ fn a_volume_of_one_vxlan_is_not_there_for_others() {
     assert!(outcome.stderr.contains("has no volume"), "from elsewhere: {outcome:?}");
 }
 
-/// An interface that is not there may come: it may be named, and who names it is told.
+/// An interface that is not there may come: it may be named, and the user that names it is warned.
 #[test]
 fn who_names_an_interface_that_is_not_there_is_told() {
     assert!(rustix::process::geteuid().is_root(), "network namespaces need root");

@@ -25,7 +25,7 @@ const MEMORY_BYTES_MAX: u64 = 64 << 20;
 /// Files beside those that are open anyhow: places, those that wait, and those that are about to be closed.
 const FILES_MAX: usize = 256 + 64 + 64;
 
-/// What strangers know of the server: where it is, and its certificate, which everybody is shown.
+/// A stranger's knowledge of the server: its address, and its certificate, which is shown to all.
 struct Door {
     api: SocketAddr,
     config: Arc<ClientConfig>,
@@ -60,7 +60,7 @@ fn record(fragment: &[u8]) -> Vec<u8> {
     [&[22, 3, 1], &len.to_be_bytes()[..], fragment].concat()
 }
 
-/// What a stranger does on a connection; nothing if it is over.
+/// A stranger's action on a connection; returns nothing if the connection is over.
 type Attack = fn(&Door, TcpStream) -> std::io::Result<Option<TcpStream>>;
 
 const ATTACKS: [Attack; 10] = [
@@ -149,7 +149,7 @@ fn no_tls(_: &Door, mut stream: TcpStream) -> std::io::Result<Option<TcpStream>>
 /// tenant ask meanwhile, each time on a connection of its own, which no stranger may cost them; memory, files and lines of
 /// the log are counted.
 #[test]
-fn strangers_keep_nobody_out_and_leave_nothing() {
+fn strangers_keep_no_client_out_and_leave_nothing() {
     let files = Files::new();
     let (ops, acme) = (User::operator("ops"), User::tenant("acme"));
     let users = users::list(&files, &[ops.entry(), acme.entry()]);
@@ -179,7 +179,7 @@ fn strangers_keep_nobody_out_and_leave_nothing() {
             scope.spawn(move || {
                 let mut held = VecDeque::new();
                 while !stop.load(Ordering::Relaxed) {
-                    // What is cut off meanwhile is begun anew.
+                    // A connection that was cut off meanwhile is begun again.
                     let attacked = door.connect_from(last).and_then(|stream| attack(door, stream));
                     held.extend(attacked.ok().flatten());
                     if held.len() > HELD {

@@ -1,4 +1,4 @@
-//! What a request of the libraries has left behind when it failed: nothing that is carried out later.
+//! A failed request of the libraries leaves nothing behind that is carried out later.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ const BLOCK: u64 = 4096;
 const MIB: u64 = 1 << 20;
 /// Round trips in which a call that does not wait for its other parts would have come back.
 const ROUND_TRIPS: u32 = 100;
-/// How long it may take a server to carry out what comes on a connection of which it had heard nothing.
+/// Time that a server may take to carry out commands from a connection of which it had heard nothing.
 const LATE: Duration = Duration::from_secs(1);
 
 /// A volume of a real server, behind a proxy.
@@ -39,8 +39,7 @@ fn failed<T: std::fmt::Debug>(outcome: Result<T, Error>) {
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error:?}");
 }
 
-/// What is written behind a failed write stays: the part of the failed one that was still under way came
-/// before.
+/// Data written after a failed write stays: the part of the failed one that was still under way came before.
 fn stays(volume: &Volume, offset: u64, len: usize) {
     volume.write_at(&vec![2; len], offset).unwrap();
     round_trips(volume);
@@ -98,8 +97,8 @@ fn a_failed_call_returns_when_all_its_requests_have_ended() {
     assert!(back.iter().all(|byte| *byte == 2), "what was written next is written over");
 }
 
-/// A write is outstanding with a swap on a connection that the network severs, and again on the one that is made
-/// then, which cannot be made anew for a while. Whatever was sent on either of them comes too late.
+/// A write is outstanding with a swap on a connection that the network severs, and again on the one that is
+/// made then, which cannot be made again for a while. All that was sent on either of them comes too late.
 #[test]
 fn what_two_severed_connections_left_behind_undoes_nothing() {
     let server = Server::start("mem:256MiB");

@@ -1,4 +1,5 @@
-//! What the command line and the Rust library say of changes whose outcome the server's audit log could not take.
+//! Messages of the command line and the Rust library about changes whose outcome could not be written to the
+//! server's audit log.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 const WARNING: &str = "warning: the audit log";
 
-/// What answers one request in place of a server, with this status line, header lines and document.
+/// A server that answers one request with this status line, header lines and document.
 struct Answering {
     address: SocketAddr,
     thread: JoinHandle<()>,

@@ -1,4 +1,5 @@
-//! What a server takes at most: as many connections as it allows, each of which costs as much as it can.
+//! The most memory that a server takes: as many connections as it allows, each of which costs as much as it
+//! can.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,19 +28,20 @@ const CAPSULE_BLOCKS: u32 = 4;
 /// are sent at a time, so that the queue is not overrun.
 const FLUSHES: u16 = 12_000;
 const FLUSHES_AT_ONCE: usize = 100;
-/// What a host lets the kernel receive that it does not read.
+/// Bytes that a host lets the kernel receive without reading them.
 const RECEIVE_BYTES: usize = 4096;
-/// How long each host goes on: longer than those who hold memory without progress are let.
+/// Duration of each host's attack: longer than connections that hold memory without progress are let.
 const SIEGE: Duration = Duration::from_secs(3);
 
 /// The device is memory, too.
 const DEVICE: (&str, u64) = ("64MiB", 64 << 20);
 const CORE_MEMORY: (&str, u64) = ("32MiB", 32 << 20);
-/// What one connection may cost beyond the memory for data, and what a server has besides (`docs/operations/install.md`).
+/// Memory that one connection may cost beyond that for data, and memory of a server besides
+/// (`docs/operations/install.md`).
 const CONNECTION_BYTES_MAX: u64 = 384 << 10;
 const SERVER_BYTES_MAX: u64 = 64 << 20;
 
-/// What a host does to cost much.
+/// The way in which a host costs much.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     /// Has answers made, and reads none.
@@ -69,7 +71,7 @@ fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
     [head.as_bytes(), data].concat()
 }
 
-/// Connects a queue. A volume lets nobody in while much of those is under way that have left.
+/// Connects a queue. A volume lets no host in while many commands of hosts that have left are under way.
 fn connect(address: SocketAddr, nqn: &Nqn, ids: (u16, u16)) -> (TcpStream, u16) {
     let mut connected = None;
     crate::support::until("the queue is let in", || {
@@ -117,7 +119,7 @@ fn host(address: SocketAddr, nqn: &Nqn) -> Vec<TcpStream> {
     std::iter::once(admin).chain(queues.collect::<Vec<_>>()).collect()
 }
 
-/// What a host of a kind has to say at once.
+/// The commands that a host of a kind sends at once.
 fn words(kind: Kind) -> Vec<u8> {
     let block = |opcode, blocks| BlockCommand::new(0, blocks).encode(opcode, 1, 0);
     let transfer = |opcode| {
@@ -160,7 +162,7 @@ impl Queue {
         Self { kind, stream, said: 0, heard: Vec::new(), owed: Vec::new() }
     }
 
-    /// Whether it could say something.
+    /// Returns true if it could send something.
     fn go_on(&mut self, words: &[u8]) -> bool {
         if matches!(self.kind, Kind::Debtor) && self.said == words.len() {
             self.answer_r2ts();
@@ -217,7 +219,7 @@ fn kernel_bytes(port: u16) -> u64 {
     queues.sum()
 }
 
-/// What the kernel may hold for a socket.
+/// Bytes that the kernel may hold for a socket.
 fn socket_bytes_max() -> u64 {
     let most = |name: &str| {
         let figures = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -226,7 +228,7 @@ fn socket_bytes_max() -> u64 {
     most("tcp_rmem") + most("tcp_wmem")
 }
 
-/// What a server with so many connections may take.
+/// Memory that a server with so many connections may take.
 fn at_most(connections: u64) -> u64 {
     SERVER_BYTES_MAX + DEVICE.1 + CORE_MEMORY.1 + connections * CONNECTION_BYTES_MAX
 }

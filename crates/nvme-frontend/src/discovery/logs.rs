@@ -1,7 +1,7 @@
 //! The discovery logs that hosts read: one for all that see the same, and no more than so much memory takes.
 //!
-//! A host reads its log piece by piece, so it is kept between two commands. Nobody has to show who he is for that, and there may
-//! be thousands of hosts and volumes.
+//! A host reads its log piece by piece, so it is kept between two commands. Discovery needs no
+//! authentication, and there may be thousands of hosts and volumes.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use nvme_target::DiscoveryLog;
 
 /// Entries that all logs have together, but for the last one: 32 MiB.
 const ENTRIES_MAX: usize = 4 << 20;
-/// What a log takes besides its entries, in entries.
+/// Size of a log besides its entries, in entries.
 const OVERHEAD: usize = 16;
 /// Logs that a new one is compared with. Hosts that see the same mostly come one behind the other.
 const COMPARED_MAX: usize = 8;
@@ -28,8 +28,8 @@ impl Default for Logs {
 }
 
 impl Logs {
-    /// Keeps `log` for whoever refers to it weakly, or one that is the same, and drops those that were not used for longest if all
-    /// are too much.
+    /// Keeps `log`, or one that is the same, for weak references to it. Drops the logs that were not used for
+    /// longest if all are too large together.
     pub(super) fn keep(&mut self, log: DiscoveryLog) -> Rc<DiscoveryLog> {
         // Hosts that have gone refer to none.
         self.kept.retain(|kept| Rc::weak_count(kept) > 0);
@@ -62,7 +62,7 @@ fn size(log: &DiscoveryLog) -> usize {
     log.entries.len() + OVERHEAD
 }
 
-/// Whether two logs have the same entries at the same places in memory, and the same generation.
+/// Returns true if two logs have the same entries at the same places in memory, and the same generation.
 fn is_same(one: &DiscoveryLog, other: &DiscoveryLog) -> bool {
     let mut pairs = one.entries.iter().zip(&other.entries);
     one.genctr == other.genctr

@@ -57,7 +57,7 @@ fn padded_log_pages_stay_within_the_budget() {
     });
 }
 
-/// What nvme-cli does: whole pages of 4096 bytes, and pieces at an offset.
+/// The reads of nvme-cli: whole pages of 4096 bytes, and pieces at an offset.
 #[test]
 fn log_pages_are_read_whole_and_in_pieces() {
     simulate(2, |world| async move {
@@ -88,8 +88,8 @@ fn the_completion_of_an_aborted_command_comes_before_that_of_the_abort() {
     });
 }
 
-/// A host that resets its controller and connects anew at once is let in at once, and its new queue
-/// is not taken from it when the old connection's end is noticed.
+/// A host that resets its controller and reconnects at once is let in at once, and its new queue is not taken
+/// from it when the old connection's end is noticed.
 #[test]
 fn queues_can_be_connected_right_after_a_reset() {
     simulate(4, |world| async move {
@@ -147,7 +147,7 @@ fn a_volume_that_takes_no_changes_says_so() {
         let volume = connect(world.clone(), options).await;
         let client = volume.client();
         volume.write(Lba(0), data(1, 8)).await.expect("written");
-        assert_eq!(volume.failure_domain().await.expect("read"), None, "nobody said it");
+        assert_eq!(volume.failure_domain().await.expect("read"), None, "it was never set");
         let domain = FailureDomain { health: DeviceHealth::Good, ..FailureDomain::default() };
         core.place_device(0, FailureDomain { host: "flash-1".into(), ..domain.clone() });
         let said = volume.failure_domain().await.expect("read").expect("said");

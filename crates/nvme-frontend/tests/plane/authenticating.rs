@@ -1,4 +1,4 @@
-//! Who gets in, who does not, and what becomes of those who are in, in a simulated world.
+//! Hosts that get in, hosts that do not, and later changes for those that are in, in a simulated world.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -110,7 +110,7 @@ fn who_does_not_is_refused_with_the_reason() {
     });
 }
 
-/// Who wants a proof does not talk to somebody who asks for none and gives none.
+/// A host that requires a proof does not talk to a server that asks for none and gives none.
 #[test]
 fn a_server_that_is_to_prove_itself_cannot_do_without_authentication() {
     simulate(8, |world| async move {
@@ -142,7 +142,7 @@ fn nothing_but_the_exchange_is_executed_before_it() {
         let (sqe, bytes) = connect_command(1, accepted.dw0() as u16, &nqn_of(VOLUME));
         let answer = io.command(sqe, &bytes).await.expect("an answer");
         assert_ne!(answer.status(), Status::SUCCESS, "the controller is not enabled");
-        // Somebody who talks, but not to the point, is shown the door.
+        // A host that sends something else than the exchange is cut off.
         let begin = world.now();
         let bytes = admin.wait_for_close().await;
         assert!(bytes.is_empty());
@@ -244,23 +244,24 @@ fn tokens_are_replaced_at_once_or_with_grace() {
         change(opened_by(&[2]), false).await.expect("a volume");
         assert_eq!(refusal(&world, with_secret(1)).await, failed);
         works(&world, with_secret(2)).await;
-        old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
+        old.write(Lba(1), data(3, 1)).await.expect("a host that is in stays in");
         change(opened_by(&[3]), true).await.expect("a volume");
         old.write(Lba(1), data(4, 1)).await.expect_err("unless cut");
         works(&world, with_secret(3)).await;
         change(opened_by(&[]), false).await.expect("a volume");
-        assert_eq!(refusal(&world, with_secret(3)).await, failed, "no token, nobody");
+        assert_eq!(refusal(&world, with_secret(3)).await, failed, "no token, no host");
         let gone = uuid::Uuid::from_u128(1);
         let outcome = core.set_access(gone, Access::default(), true).await;
         assert!(matches!(outcome, Err(VolumeError::Deleted)));
     });
 }
 
-/// T5 and T7. Method: the token is replaced behind each message of an exchange in which both show what they know. Whoever has
-/// not shown the old one by then does not get in with it; of who has, but is not in yet, a cut ends the connection.
+/// T5 and T7. Method: the token is replaced behind each message of an exchange in which both sides prove that
+/// they know it. A host that has not proved the old one by then does not get in with it; for a host that has,
+/// but is not in yet, a cut ends the connection.
 #[test]
 fn a_token_that_is_replaced_during_an_exchange_opens_nothing_any_more() {
-    /// Of the messages behind the first one: challenge, Reply, Success1, Success2.
+    /// Indices of the messages behind the first one: challenge, Reply, Success1, Success2.
     const REPLY: usize = 2;
     let cases = (0..=4).flat_map(|steps| [(steps, false), (steps, true)]);
     for (seed, (steps, cut)) in (30..).zip(cases) {
@@ -302,7 +303,7 @@ fn a_token_ends_when_its_time_is_over() {
         let failed = ConnectError::Authentication(Explanation::Failed);
         assert_eq!(refusal(&world, with_secret(1)).await, failed);
         works(&world, with_secret(2)).await;
-        old.write(Lba(1), data(3, 1)).await.expect("whoever is in stays in");
+        old.write(Lba(1), data(3, 1)).await.expect("a host that is in stays in");
     });
 }
 
@@ -326,7 +327,7 @@ fn who_guesses_is_put_off_for_a_while() {
 }
 
 #[test]
-fn hundreds_of_half_finished_exchanges_harm_nobody_and_end() {
+fn hundreds_of_half_finished_exchanges_harm_no_host_and_end() {
     simulate(6, |world| async move {
         let core = server(&world, opened_by(&[1])).await;
         let volume = connect(world.clone(), with_secret(1)).await;
@@ -373,7 +374,7 @@ pub(crate) async fn flush(queue: &mut RawHost) -> Status {
     queue.command(flush, &[]).await.expect("an answer").status()
 }
 
-/// Q1 and Q2: strangers who know what a host and its controller are called ask for its queue, before it and
+/// Q1 and Q2: strangers that know the names of a host and its controller ask for its queue, before it and
 /// while it authenticates.
 #[test]
 fn a_queue_is_whose_host_has_authenticated() {
@@ -387,7 +388,7 @@ fn a_queue_is_whose_host_has_authenticated() {
         let (mut early, status) = asks(1).await;
         assert_eq!(status, Status::SUCCESS);
         let (mut own, status) = asks(1).await;
-        assert_eq!(status, Status::SUCCESS, "nobody has the queue yet");
+        assert_eq!(status, Status::SUCCESS, "no connection has the queue yet");
         let (mut late, status) = asks(1).await;
         assert_eq!(status, Status::SUCCESS);
         let required = Status::AUTHENTICATION_REQUIRED.with_dnr();
@@ -400,7 +401,7 @@ fn a_queue_is_whose_host_has_authenticated() {
         assert!(world.now().since(begin) < Duration::from_secs(2), "they are cut at once");
         let (_, status) = asks(1).await;
         assert_eq!(status.code(), Status::COMMAND_SEQUENCE_ERROR, "now it is in use");
-        assert_eq!(flush(&mut own).await, Status::SUCCESS, "and nobody's else");
+        assert_eq!(flush(&mut own).await, Status::SUCCESS, "and no other host's");
 
         // Of two that could, the first that does. When it has gone the queue is free.
         let (mut one, _) = asks(2).await;
@@ -424,7 +425,8 @@ fn a_queue_is_whose_host_has_authenticated() {
     });
 }
 
-/// Who only asks to be a host's queue is judged by itself: where it comes from is not held against the host.
+/// A connection that only asks to be a host's queue is judged by itself: its address is not held against the
+/// host.
 #[test]
 fn a_restriction_keeps_out_who_asks_for_a_queue_from_elsewhere_and_not_its_host() {
     simulate(10, |world| async move {
@@ -432,7 +434,7 @@ fn a_restriction_keeps_out_who_asks_for_a_queue_from_elsewhere_and_not_its_host(
         let volume = nqn_of(VOLUME);
         let (mut own, _) = RawHost::queue(&world, (1, cntlid), &volume).await.expect("an answer");
         assert_eq!(own.authenticate(&volume, secret(1)).await, Ok(Outcome::Authenticated));
-        // Who comes to another address of the server comes from another network.
+        // A connection to another address of the server comes from another network.
         let elsewhere = "10.0.0.2:4420".parse().expect("an address");
         let listener = world.listen(elsewhere).expect("a free address");
         let serving = core.clone();
@@ -455,7 +457,8 @@ fn a_restriction_keeps_out_who_asks_for_a_queue_from_elsewhere_and_not_its_host(
     });
 }
 
-/// T1: who is slow at arithmetic does not lose its controller for want of a Keep Alive that it cannot send yet.
+/// T1: a host that is slow at arithmetic does not lose its controller for want of a Keep Alive that it cannot
+/// send yet.
 #[test]
 fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
     simulate(11, |world| async move {
@@ -478,7 +481,7 @@ fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
     });
 }
 
-/// N2: behind hundreds who have the server compute, one from elsewhere waits as behind a few.
+/// N2: behind hundreds of hosts that make the server compute, one from elsewhere waits as behind a few.
 #[test]
 fn who_asks_for_much_arithmetic_waits_behind_himself() {
     simulate(12, |world| async move {
@@ -500,7 +503,7 @@ fn who_asks_for_much_arithmetic_waits_behind_himself() {
         while began.get() < 200 {
             sleep(&world, Duration::from_millis(1)).await;
         }
-        // Who comes to another address of the server comes from another network.
+        // A connection to another address of the server comes from another network.
         let elsewhere = "10.0.0.2:4420".parse().expect("an address");
         let listener = world.listen(elsewhere).expect("a free address");
         world.spawn(async move { core.serve(listener).await });

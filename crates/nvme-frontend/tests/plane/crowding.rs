@@ -21,11 +21,11 @@ use crate::support::raw_host::{RawHost, capsule, read_command};
 use crate::support::{announce, formatted, portal, serve_with, simulate, sleep};
 
 const BLOCKS: u64 = 16_384;
-/// How long is measured.
+/// Duration of a measurement.
 const TIME: Duration = Duration::from_millis(30);
 const C2H_DATA: u8 = 7;
-/// What a crowd may add to the time of a neighbour's request: that of two batches of commands, and
-/// of looking at all sockets meanwhile.
+/// Time that a crowd may add to a neighbour's request: that of two batches of commands, and of looking at all
+/// sockets meanwhile.
 const ADDED_MAX: Duration = Duration::from_micros(250);
 
 const QUIET: usize = 0;
@@ -140,7 +140,7 @@ fn a_flood_of_reads_that_hit_nothing_slows_no_neighbour() {
     });
 }
 
-/// As above, with a neighbour who has enough to do for half of the processor: he gets it.
+/// As above, with a neighbour that has enough to do for half of the processor: it gets that half.
 #[test]
 fn a_neighbour_with_work_gets_half_of_the_processor() {
     simulate(2, |world| async move {
@@ -159,7 +159,7 @@ fn a_neighbour_with_work_gets_half_of_the_processor() {
     });
 }
 
-/// Sixteen hosts ask who the controller is, without end, thirty times at once each.
+/// Sixteen hosts send Identify Controller without end, thirty times at once each.
 #[test]
 fn a_flood_of_admin_commands_slows_no_neighbour() {
     simulate(3, |world| async move {
@@ -191,7 +191,8 @@ fn a_flood_of_admin_commands_slows_no_neighbour() {
     });
 }
 
-/// Two hundred hosts who have a token of their own begin to open another's volume, fetch the challenge and leave, again and again.
+/// Two hundred hosts with a token of their own begin to open another's volume, fetch the challenge and leave,
+/// again and again.
 #[test]
 fn a_flood_of_exchanges_slows_no_neighbour() {
     simulate(5, |world| async move {

@@ -1,5 +1,5 @@
-//! Controllers that are disabled, shut down or given up in the midst of something: nothing of it happens afterwards,
-//! nothing is held for it, and nobody else notices.
+//! Controllers that are disabled, shut down or given up in the midst of commands: none is carried out
+//! afterwards, nothing is held for them, and no other host notices.
 
 use io_traits::{Clock, Stream};
 use nvme_frontend::nqn_of;
@@ -25,7 +25,7 @@ fn set_cc(cc: Cc) -> Sqe {
     Property::set(offset::CC, PropertySize::Four, cc.0.into()).into()
 }
 
-/// What the admin queue answers other than to Fabrics commands.
+/// Checks that the admin queue refuses all but Fabrics commands.
 async fn assert_refused(admin: &mut RawHost) {
     let identify = Identify::new(Cns::CONTROLLER, 0).encode();
     let keep_alive = Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0);

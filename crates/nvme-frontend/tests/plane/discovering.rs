@@ -41,7 +41,8 @@ fn name(number: u8) -> Nqn {
     Nqn::from_uuid(&[number; 16])
 }
 
-/// What a change of a volume may make it. Its portal is here, in both networks or in one, or at another server.
+/// Draws the record to which a volume is changed. Its portal is here, in both networks or in one, or at
+/// another server.
 fn draw_record(world: &SimWorld) -> DiscoveryRecord {
     let [uuid, place, who] = [VOLUMES, 3, 5].map(|bound| world.draw(|rng| rng.below(bound)));
     let elsewhere = "10.9.0.1:4420".parse().expect("an address");
@@ -138,7 +139,7 @@ impl Watcher {
         }
     }
 
-    /// Whether it heard of all that it was to hear of, and of nothing else.
+    /// Returns true if it has heard of each change that it sees, and of no other.
     async fn heard_all(&mut self) -> bool {
         while self.waiting < AERS {
             self.next_cid += 1;
@@ -185,7 +186,8 @@ impl Watcher {
         (word(0), word(8))
     }
 
-    /// What it sees of the volumes that there are. Its own address counts as it comes by: the simulated host has that of the portal.
+    /// Returns the volumes that it sees. Its own address counts as it comes by: the simulated host has that
+    /// of the portal.
     fn sees(&self, volumes: &BTreeMap<Uuid, DiscoveryRecord>) -> List {
         let is_admitted = |allowed: &Restrictions| {
             (allowed.hosts.is_empty() || allowed.hosts.contains(&self.name))
@@ -220,7 +222,7 @@ struct Scene {
     core: SimCore,
     volumes: BTreeMap<Uuid, DiscoveryRecord>,
     watchers: Vec<Watcher>,
-    /// What was read under each generation, by whomever.
+    /// The logs that were read under each generation, by any host.
     logs: BTreeMap<u64, (SocketAddr, List)>,
 }
 
@@ -335,7 +337,7 @@ fn the_entry_for_the_service_itself_names_the_port_that_was_asked() {
     });
 }
 
-/// A host that has gone is in nobody's way, and what it may see has no part in what others are told.
+/// A host that has gone keeps no other from anything, and its view has no part in what others are told.
 #[test]
 fn volumes_change_while_hosts_come_and_go() {
     simulate(40, |world| async move {

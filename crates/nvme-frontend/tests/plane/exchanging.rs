@@ -68,7 +68,8 @@ fn what_opens_a_volume_is_decided_when_the_host_replies() {
     }
 }
 
-/// What becomes of a volume, or of who may open it. But for a core that is suspended, where all are told to come again.
+/// A change of a volume, or of the hosts that may open it. Suspending the core is not among them: there all
+/// hosts are told to retry.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     Deleted,
@@ -208,7 +209,8 @@ fn a_host_that_authenticates_once_more_goes_on_or_ends() {
     });
 }
 
-/// W4 of `dataplane/src/crowd.rs`, where hosts have to authenticate. Method: who knows a volume's token makes controllers as long as it is let.
+/// W4 of `dataplane/src/crowd.rs`, where hosts have to authenticate. Method: a host that knows a volume's
+/// token makes as many controllers as it is let.
 #[test]
 fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
     simulate(5, |world| async move {
@@ -255,14 +257,19 @@ async fn with_two_volumes_for(world: &SimWorld, group: Group) -> (SimCore, Uuid)
     (core, other)
 }
 
-/// What is said to the Connect of an admin queue.
+/// Returns the answer to the Connect of an admin queue.
 async fn answer(world: &SimWorld, uuid: Uuid) -> Status {
     let asked = RawHost::queue(world, (0, 0xFFFF), &nqn_of(uuid)).await;
     asked.expect("an answer").1.status().code()
 }
 
+<<<<<<< HEAD
 /// B2 of `strangers::Throttle`. Method: a host guesses, and another one of the same address connects. A guess counts at once, though the
 /// host neither fetches what came of it nor leaves.
+=======
+/// B2 of `strangers::Throttle`. Method: a host guesses, and another one at its address connects. A guess
+/// counts at once, though the host neither fetches its result nor leaves.
+>>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 #[test]
 fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
     simulate(6, |world| async move {
@@ -351,7 +358,8 @@ fn who_has_not_guessed_has_not_failed() {
     });
 }
 
-/// T8 of `admission.rs`: of a core that is suspended nobody learns that he is wrong, whether his volume is there or not.
+/// T8 of `admission.rs`: a core that is suspended tells no host that its proof is wrong, whether its volume
+/// is there or not.
 #[test]
 fn who_comes_to_a_suspended_core_is_put_off() {
     for uuid in [VOLUME, MISSING] {

@@ -1,4 +1,4 @@
-//! What a lost connection left behind does not come behind what its host did since.
+//! Commands left behind by a lost connection do not take effect after what the host has done since.
 
 use client::Options;
 use dataplane::CoreOptions;
@@ -19,7 +19,7 @@ use crate::support::{
 
 const BLOCKS: u64 = 1024;
 
-/// Who a raw host is, too.
+/// The identity of a raw host, for a client.
 fn raw_options() -> Options {
     Options::for_host([9; 16])
 }
@@ -88,7 +88,7 @@ fn a_write_that_was_held_up_does_not_undo_later_ones() {
     }
 }
 
-/// X3. Whoever is asked to end what is not there, or not the asking host's, has nothing to do.
+/// X3. A request to end a controller that is not there, or not the asking host's, does nothing.
 #[test]
 fn a_host_ends_its_own_controllers_only() {
     simulate(1, |world| async move {
@@ -113,7 +113,7 @@ fn a_host_ends_its_own_controllers_only() {
         assert_eq!(reconnects().await, [0, 0]);
 
         assert_eq!(reset(&mut admin, of_own).await, DONE);
-        own.read(Lba(0), 1).await.expect("connected anew");
+        own.read(Lba(0), 1).await.expect("reconnected");
         assert_eq!(reconnects().await, [0, 1]);
         assert_ne!(instance(&own), of_own);
         assert_eq!(reset(&mut admin, of_own).await, DONE, "once more");
@@ -143,7 +143,7 @@ fn nothing_is_under_way_when_a_controller_has_ended() {
     }
 }
 
-/// What the first block holds, as an I/O queue reads it.
+/// Returns the first block, as an I/O queue reads it.
 async fn first_block(io: &mut RawHost) -> Vec<u8> {
     io.send(&capsule(8, read_command(0, 1), &[])).await.expect("taken in");
     let reply = io.receive(24 + BLOCK_SIZE + 24).await.expect("answered");
@@ -184,7 +184,7 @@ fn what_a_host_sees_behind_a_reset_does_not_change_by_itself() {
     }
 }
 
-/// X5. What is under way of another host keeps nobody waiting.
+/// X5. Commands of another host that are under way keep no host waiting.
 #[test]
 fn no_host_waits_for_what_is_under_way_of_others() {
     simulate(5, |world| async move {
@@ -236,7 +236,7 @@ fn who_leaves_commands_behind_again_and_again_is_put_off() {
     });
 }
 
-/// X4. A write holds the reset up; the controller that was asked is reset itself, and used anew, meanwhile.
+/// X4. A write holds the reset up; the controller that was asked is reset itself, and used again, meanwhile.
 #[test]
 fn a_reset_whose_controller_was_reset_answers_no_later_command() {
     simulate(3, |world| async move {
@@ -307,7 +307,7 @@ fn what_was_not_read_when_the_host_went_is_not_carried_out() {
             io.stream.shutdown_write();
             io.wait_for_close().await;
             sleep(&world, Duration::from_secs(1)).await;
-            assert!(!is_written().await, "nobody would hear of it");
+            assert!(!is_written().await, "no host would hear of it");
         });
     }
 }

@@ -284,7 +284,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
     });
 }
 
-/// W4: half of the room is for what somebody waits for.
+/// W4: half of the room is for requests with a waiting task.
 #[test]
 fn a_device_that_has_half_of_what_it_may_have_is_busy() {
     simulate(8, |world| async move {

@@ -42,7 +42,7 @@ fn session(subsystem: &nvme_wire::Nqn) -> Vec<Vec<u8>> {
 /// thrown at the server; then the stranger falls silent. Nothing panics, the good host works on, and
 /// within the handshake and stall timeouts the stranger's connection is gone or was in order.
 #[test]
-fn damaged_sessions_harm_nobody() {
+fn damaged_sessions_harm_no_other_host() {
     for seed in 0..150 {
         besieged(seed, move |siege| async move {
             let world = &siege.world;
@@ -92,8 +92,8 @@ fn damage(pdus: &mut Vec<Vec<u8>>, rng: &mut Rng) {
     }
 }
 
-/// A stranger who goes through an exchange, as who has `secret`, and damages much of what it says; it is silent when it is told
-/// no more. Whether it was let in.
+/// A stranger goes through an exchange with `secret`, and damages much of what it sends; it is silent when it
+/// gets no more answers. Returns true if it was let in.
 async fn damaged_exchange(mut stranger: RawHost, secret: Secret, mut rng: Rng) -> bool {
     let subsystem = nqn_of(VOLUME);
     let controller_secret = rng.one_in(2).then(|| token(1).controller.expect("both have one"));
@@ -137,7 +137,7 @@ async fn damaged_exchange(mut stranger: RawHost, secret: Secret, mut rng: Rng) -
     }
 }
 
-/// What the server sends next; `None` if that is the end.
+/// Returns the next PDU of the server; `None` if that is the end.
 async fn next_pdu(stranger: &RawHost, heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     loop {
         match raw_host::take_pdu(heard) {
@@ -147,10 +147,11 @@ async fn next_pdu(stranger: &RawHost, heard: &mut Vec<u8>) -> Option<(u8, Vec<u8
     }
 }
 
-/// The same where hosts have to authenticate. Method: strangers go through an exchange, with the volume's token or with
-/// another, and damage about half of what they say. Who has another is never let in; of those who have it, some are.
+/// The same where hosts have to authenticate. Method: strangers go through an exchange, with the volume's
+/// token or with another, and damage about half of what they send. Those with another token are never let in;
+/// of those with the volume's, some are.
 #[test]
-fn damaged_exchanges_harm_nobody_and_let_nobody_in() {
+fn damaged_exchanges_harm_no_host_and_let_no_stranger_in() {
     let let_in = Rc::new(Cell::new(0));
     for seed in 0..60 {
         let let_in = let_in.clone();
@@ -212,7 +213,7 @@ fn a_slow_greeting_runs_out_of_time() {
 /// Asks for more than a window's worth of data and reads none of it: the good host goes on, and the
 /// deaf one is cut off when its stall timeout is over.
 #[test]
-fn a_host_that_reads_no_replies_is_cut_off_and_holds_up_nobody() {
+fn a_host_that_reads_no_replies_is_cut_off_and_holds_up_no_other_host() {
     besieged(2, |siege| async move {
         let mut deaf = Vec::new();
         for _ in 0..40 {
@@ -288,10 +289,11 @@ fn a_flood_of_connections_is_bounded() {
     });
 }
 
-/// W1 of `dataplane/src/crowd.rs`. Method: one source holds all places, with connections that say nothing, and with such as have gone as far as
-/// discovery; hosts of another come, and those who were let in before work on.
+/// W1 of `dataplane/src/crowd.rs`. Method: one source holds all places, with connections that send nothing,
+/// and with such as have gone as far as discovery; hosts of another source come, and those that were let in
+/// before work on.
 #[test]
-fn a_flood_from_one_source_keeps_nobody_else_out() {
+fn a_flood_from_one_source_keeps_no_other_host_out() {
     besieged(15, |siege| async move {
         let world = &siege.world;
         let (mut silent, mut talking) = (Vec::new(), Vec::new());
@@ -318,7 +320,7 @@ fn a_flood_from_one_source_keeps_nobody_else_out() {
 /// W3 of `dataplane/src/crowd.rs`. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
 /// places that become free; then hosts of another come, and find room at once.
 #[test]
-fn a_flood_that_lingers_keeps_nobody_else_out() {
+fn a_flood_that_lingers_keeps_no_other_host_out() {
     besieged(16, |siege| async move {
         let world = &siege.world;
         world.come_from("10.0.0.1".parse().expect("an address"));

@@ -121,7 +121,7 @@ fn a_transactional_write_covers_the_metadata_and_has_a_limit() {
     });
 }
 
-/// What is not extended is refused on either side, and changes nothing.
+/// A request without metadata is refused on either side, and changes nothing.
 #[test]
 fn requests_without_the_metadata_are_refused() {
     simulate(6, |world| async move {

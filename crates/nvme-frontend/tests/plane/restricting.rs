@@ -91,10 +91,10 @@ fn a_forbidden_volume_fails_as_a_missing_one_does() {
     }
 }
 
-/// T8: hosts that heard Do Not Retry, or that their token is wrong, never come again. Method: who is refused has a volume that is
-/// not here, or none, or one that is another's; first none can come, then one may.
+/// T8: hosts that were told Do Not Retry, or that their token is wrong, never retry. Method: the refused host
+/// asks for a volume that is not here, or for none, or for another host's; first none can come, then one may.
 #[test]
-fn whoever_is_refused_while_a_volume_may_come_is_told_to_come_again() {
+fn a_host_that_is_refused_while_a_volume_may_come_is_told_to_retry() {
     for authenticates in [false, true] {
         simulate(3, move |world| async move {
             let core = server(&world, authenticates, elsewhere()).await;
@@ -129,7 +129,11 @@ fn who_is_told_to_come_again_is_not_put_off_for_it() {
         for failures in 0..=32 {
             let refused = outcome(&world, MISSING, options(true)).await.expect("refused");
             let put_off = matches!(refused, ConnectError::Refused { .. });
-            assert_eq!(put_off, failures == 32, "whoever fails is put off as ever: {refused:?}");
+            assert_eq!(
+                put_off,
+                failures == 32,
+                "a host that fails is put off as ever: {refused:?}"
+            );
         }
     });
 }
@@ -194,13 +198,13 @@ fn every_answer_to_a_stranger_is_that_to_one_who_asks_for_what_is_not_there() {
     });
 }
 
-/// What the server waits before it answers a stranger (E1 of `even.rs`).
+/// Delay of the server's answer to a stranger (E1 of `even.rs`).
 const ANSWER_AFTER: Duration = Duration::from_micros(100);
 /// Least time of a command of a stranger until its answer: that, and the way of both.
 const HELD_BACK: Duration = Duration::from_micros(100 + 2 * 5);
 
-/// How long the Connect of a stranger takes to be answered, and then its wrong Reply and the failure, if it is asked for
-/// one.
+/// Measures how long the Connect of a stranger takes to be answered, and then its wrong Reply and the
+/// failure, if it is asked for one.
 async fn waits(world: &SimWorld, uuid: Uuid) -> Vec<Duration> {
     let mut admin = RawHost::greet(world).await.expect("greeted");
     let (sqe, bytes) = connect_command(0, 0xFFFF, &nqn_of(uuid));
@@ -254,14 +258,14 @@ fn what_a_stranger_is_told_of_volumes_is_held_back() {
                 let begin = world.now();
                 admin.command(sqe, &bytes).await.expect("an answer");
                 let took = world.now().since(begin);
-                assert!(took < HELD_BACK, "whoever is welcome does not wait: {took:?}");
+                assert!(took < HELD_BACK, "an admitted host does not wait: {took:?}");
             }
         });
     }
 }
 
 #[test]
-fn who_no_longer_qualifies_is_cut_and_nobody_else() {
+fn a_host_that_no_longer_qualifies_is_cut_and_no_other() {
     simulate(9, |world| async move {
         let core = server(&world, true, Restrictions::default()).await;
         let one = connect(world.clone(), options(true)).await;

@@ -14,7 +14,7 @@ use volume::{JournalLoss, OpenError, VolumeSpec};
 
 use crate::support::{VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep};
 
-/// What a disk fails.
+/// The requests that a disk fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Fails {
     Nothing,
@@ -119,7 +119,7 @@ async fn connect(world: &SimWorld, uuid: Uuid) -> Volume<SimWorld> {
     client.expect("served").volume().await.expect("a namespace")
 }
 
-/// What a block may hold: what was acknowledged last, and what was refused or never answered since.
+/// The possible contents of a block: those acknowledged last, and those refused or never answered since.
 type Model = Rc<RefCell<BTreeMap<u64, Vec<u64>>>>;
 
 /// Writes blocks over and over while the device fails now and then, and notes what may be there.
@@ -188,9 +188,9 @@ fn volumes_serve_again_when_their_device_returns() {
     }
 }
 
-/// What is open of a device fails for ever, with requests under way or without, and the device is opened anew: in the
-/// midst of an attempt to read it back by the old way, and twice. No shard goes on by an old way (H5), hosts stay
-/// connected, and all that was acknowledged is there.
+/// The handle of a device fails for ever, with requests under way or without, and the device is reopened: in
+/// the midst of an attempt to read it back by the old handle, and twice. No shard goes on by an old handle
+/// (H5), hosts stay connected, and all that was acknowledged is there.
 #[test]
 fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
     for seed in 0..24 {
@@ -224,7 +224,8 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
     }
 }
 
-/// How a device is says why nothing is written there, and why it is not back yet; nothing once it is.
+/// The state of a device gives the reason why nothing is written there, and why it is not back yet; no reason
+/// once it is.
 #[test]
 fn a_failed_shard_says_why() {
     simulate(7, |world| async move {

@@ -1,4 +1,4 @@
-//! What hosts get, through every layer, in a simulated world.
+//! The answers that hosts get, through every layer, in a simulated world.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -211,7 +211,7 @@ fn a_deleted_volume_is_gone_for_those_who_had_it_open() {
 /// Method: strangers send noise, cut-off greetings and nothing at all while a host works. The host
 /// sees no error, and the strangers' connections are gone when their time is up.
 #[test]
-fn strangers_harm_nobody_and_do_not_stay() {
+fn strangers_harm_no_host_and_do_not_stay() {
     for seed in 0..30 {
         simulate(seed, |world| async move {
             let (core, _) = serve_new(world.clone(), BLOCKS).await;

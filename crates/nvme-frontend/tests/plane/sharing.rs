@@ -191,9 +191,9 @@ fn changes_under_load_lose_nothing() {
     });
 }
 
-/// Requests that wait for their turn end with their host and with their volume, and hold up nobody.
+/// Requests that wait for their turn end with their host and with their volume, and hold up no other.
 #[test]
-fn whoever_goes_leaves_the_line() {
+fn a_host_that_goes_leaves_the_line() {
     simulate(7, |world| async move {
         let ten = Slo::Rate { reads_per_second: 10, writes_per_second: 10 };
         let sharing = Sharing::new(&world, &[ten, ten, rate(0.5)]).await;

@@ -16,7 +16,7 @@ fn once() -> Options {
     Options { reconnect: Reconnect::Never, ..host() }
 }
 
-/// What a host meets that comes now.
+/// Returns the answer to a host that connects now.
 async fn refusal(world: &SimWorld) -> Status {
     match Client::connect(world.clone(), portal(), &nqn_of(VOLUME), once()).await {
         Err(ConnectError::Refused { status, .. }) => status,
@@ -59,7 +59,8 @@ fn nothing_is_written_not_even_at_the_end() {
     });
 }
 
-/// U3, of reads, which may touch no device, and of writes. Method: nobody has told the core; it asks.
+/// U3, for reads, which may touch no device, and for writes. Method: the core was not told of the suspension;
+/// it asks.
 #[test]
 fn what_comes_too_late_is_not_carried_out() {
     simulate(3, |world| async move {

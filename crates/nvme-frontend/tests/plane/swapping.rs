@@ -150,7 +150,8 @@ fn fused_compare_and_write_is_one_operation() {
     });
 }
 
-/// What the comparison found is true also where the write that was to follow fails. Method: the disk fails all writes.
+/// The result of the comparison is returned also where the write that was to follow fails. Method: the disk
+/// fails all writes.
 #[test]
 fn a_write_that_fails_leaves_the_comparison_as_it_was() {
     simulate(4, |world| async move {
@@ -331,7 +332,7 @@ fn errors_are_counted_by_what_hosts_are_told() {
 
 /// A first half whose second half never comes holds up neither the others nor the end of service.
 #[test]
-fn half_an_operation_holds_up_nobody() {
+fn half_an_operation_holds_up_no_host() {
     simulate(1, |world| async move {
         let (core, _) = serve_new(world.clone(), BLOCKS).await;
         let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connects");
@@ -380,8 +381,7 @@ fn run_until_crash(seed: u64) -> (SimDevice, u64, u64) {
     (device, done.get(), begun.get())
 }
 
-/// After a power cut the counter is whole, has every acknowledged increment, and none that nobody
-/// asked for.
+/// After a power cut the counter is whole, has every acknowledged increment, and none that no host asked for.
 #[test]
 fn a_power_cut_tears_no_swap_and_loses_none() {
     for seed in 0..25 {

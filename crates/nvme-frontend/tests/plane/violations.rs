@@ -1,5 +1,5 @@
-//! Hosts that break one rule each at a live core: each is told which one, nothing stays behind, and nobody else
-//! notices (D2, D3).
+//! Hosts that break one rule each at a live core: each is told which one, nothing stays behind, and no other
+//! host notices (D2, D3).
 
 use nvme_frontend::nqn_of;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, Property, PropertySize};
@@ -173,7 +173,7 @@ fn an_abort_leaves_a_write_that_was_asked_for_its_data() {
 /// Method: on as many admin queues as a few hosts may have, Asynchronous Event Requests beyond the limit and Aborts
 /// of what is there and what is not, thousands of them, sent without reading an answer. The good host works on.
 #[test]
-fn a_storm_of_aborts_and_event_requests_harms_nobody() {
+fn a_storm_of_aborts_and_event_requests_harms_no_other_host() {
     besieged(5, |siege| async move {
         let mut storm = Vec::new();
         for _ in 0..8 {

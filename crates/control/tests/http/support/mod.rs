@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-/// Who answers, and what it serves.
+/// The host that answers, and the device that it serves.
 pub const HOST: Uuid = Uuid::from_u128(0xa);
 pub const DEVICE: Uuid = Uuid::from_u128(0xd);
 const CORES: [u32; 2] = [0, 3];
@@ -41,17 +41,17 @@ pub fn user(role: &str, name: &str, token: &ApiToken) -> String {
     format!("[[{role}]]\nname = \"{name}\"\ntoken_sha256 = \"{}\"\n", token.token_sha256)
 }
 
-/// Volumes that hold nothing, on portals that nobody listens on.
+/// Volumes that hold nothing, on portals without a listener.
 pub struct MemoryService {
     volumes: Mutex<BTreeMap<Uuid, Volume>>,
     ready: AtomicBool,
-    /// How long each listing takes, to test bounds on time.
+    /// Delay of each listing, to test bounds on time.
     list_delay: Duration,
     /// The host that has all volumes, if that is another.
     elsewhere: Mutex<Option<OtherHost>>,
-    /// What is known here of a volume that is there.
+    /// The known state of a volume that is elsewhere.
     known: Mutex<Option<Volume>>,
-    /// What happens while tokens are changed.
+    /// A closure that runs while tokens are changed.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Deletions for which data may be lost.
     lost_data: AtomicUsize,

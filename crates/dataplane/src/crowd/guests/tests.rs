@@ -2,12 +2,12 @@ use sim::Rng;
 
 use super::*;
 
-/// Two tenants have two volumes each, two are nobody's.
+/// Two tenants have two volumes each, two volumes have no tenant.
 fn tenant_of(volume: Uuid) -> Option<Rc<str>> {
     ["a", "b"].get((volume.as_u128() % 3) as usize).map(|name| (*name).into())
 }
 
-/// What `may_add` says, by counting all that were let in.
+/// The expected result of `may_add`, from a count of all that were let in.
 fn may_add(all: &[Uuid], volume: Uuid, max: usize) -> bool {
     let count = |is: &dyn Fn(Uuid) -> bool| all.iter().filter(|one| is(**one)).count();
     let (own, left) = (count(&|one| one == volume), max.saturating_sub(all.len()));
@@ -53,7 +53,7 @@ fn answers_are_those_of_a_plain_count() {
 
 /// Volumes come and go without a question about them.
 #[test]
-fn nothing_is_kept_of_a_volume_that_nobody_has_open() {
+fn nothing_is_kept_of_a_volume_that_no_host_has_open() {
     let mut guests = Guests::default();
     for number in 0..100 {
         let volume = Uuid::from_u128(number);

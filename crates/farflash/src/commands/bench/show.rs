@@ -1,4 +1,4 @@
-//! What `bench` prints.
+//! The output of `bench`.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Json<'a> {
     outcome: &'a Outcome,
 }
 
-/// How often a run says what it does.
+/// Interval at which a run prints its figures.
 pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Writes a line to stderr for every interval.
@@ -41,8 +41,8 @@ pub(super) fn progress() -> Observer {
     })
 }
 
-/// What there is to say of an interval. What is left over at the end may be a few requests within microseconds, from
-/// which no rate follows; the result counts them.
+/// The line for an interval, if it is long enough. The rest at the end may be a few requests within
+/// microseconds, from which no rate follows; the result counts them.
 fn line(interval: &Interval) -> Option<String> {
     if interval.seconds < INTERVAL.as_secs_f64() / 2.0 {
         return None;
@@ -88,7 +88,7 @@ fn per_request(finished: &Finished) -> f64 {
     finished.enters as f64 / finished.outcome.requests.max(1) as f64
 }
 
-/// What the requests of each kind did that succeeded.
+/// Figures of the successful requests of each kind.
 fn figures(read: &Tally, write: &Tally) -> String {
     let mut columns = vec![("", Align::Left)];
     let lanes: Vec<(&str, &Tally, &Latency)> = [("read", read), ("write", write)]

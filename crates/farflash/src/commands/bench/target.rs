@@ -1,4 +1,4 @@
-//! What `bench` can put load on, and how it gets there.
+//! Targets on which `bench` can put load, and the connections to them.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::storage;
 
-/// How often it is looked for trouble with the connections.
+/// Interval at which the connections are checked for trouble.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A volume that was deleted, or is no longer open to us, is given up after this.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
@@ -222,9 +222,9 @@ fn holds_data(what: &str) -> Failure {
     Failure::runtime(what, "add --overwrite if it may be lost")
 }
 
-/// Whether what the target dislikes about Connect is the name of the subsystem.
+/// Returns true if the target refuses Connect for the name of the subsystem.
 fn names_subsystem(invalid: ConnectInvalid) -> bool {
-    /// Where Connect's data has it.
+    /// Place of the name in Connect's data.
     const SUBNQN: std::ops::Range<u16> = 256..512;
     invalid.in_data && SUBNQN.contains(&invalid.ipo)
 }

@@ -8,14 +8,14 @@ use load::{Latency, Outcome};
 use report::{Align, LineChart, Panel, Series, Table};
 use serde::Serialize;
 
-/// What a device did at one depth.
+/// The measurement of a device at one depth.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     pub(super) depth: u32,
     /// Requests a second.
     pub(super) rate: f64,
     pub(super) mean_us: f64,
-    /// Of the slower kind, as the other percentiles.
+    /// For the slower kind of request, as the other percentiles.
     pub(super) p95_us: f64,
     pub(super) p99_9_us: f64,
 }
@@ -185,7 +185,7 @@ mod tests {
         Curve { read_percent, points: points.iter().map(point).collect() }
     }
 
-    /// What was measured is seen, however far above it the target is.
+    /// The measured points are shown, however far above them the target is.
     #[test]
     fn a_target_far_above_is_told_and_not_drawn() {
         let drawn = |p95_us| match panel(&curve(100, &[(1e5, p95_us)]), Duration::from_micros(500))

@@ -22,8 +22,8 @@ use uuid::Uuid;
 use crate::failure::Failure;
 use crate::storage;
 
-/// What a P3700 at its full speed is asked for here: half of what it does, for the journal and the
-/// machine take their part.
+/// The ceiling for a P3700 at its full speed here: half of its rate, since the journal and the machine take
+/// their part.
 const CEILING: Ceiling = Ceiling { reads_per_second: 49_000, writes_per_second: 21_000 };
 const LATENCY_US: f64 = 1_000.0;
 /// 70 % reads.
@@ -35,7 +35,7 @@ const POINTS: u32 = 60;
 const SECONDS: f64 = 540.0;
 /// Noise of a machine that does other things, too.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// What of the ceiling comes while the server is kept from its CPU is lost.
+/// Part of the ceiling that is lost because the server does not get its CPU.
 const IDLE_PERCENT: f64 = 10.0;
 const SETTLE: Duration = Duration::from_millis(500);
 

@@ -4,15 +4,15 @@ use std::panic::catch_unwind;
 
 use super::*;
 
-/// What a core does is that of `volume::Allowance` and `dataplane::Allotment`.
+/// A core that acts as `volume::Allowance` and `dataplane::Allotment` do.
 #[derive(Clone, Debug)]
 struct Part {
-    /// What is in the maps.
+    /// Blocks in the maps.
     held: u64,
     /// Writes that are not answered, and whether they are in the map.
     under_way: Vec<(u64, bool)>,
     limit: u64,
-    /// What further writes may add before the core is asked again.
+    /// Blocks that further writes may add before the core is asked again.
     left: u64,
 }
 
@@ -22,7 +22,7 @@ struct Begun {
     number: u64,
     /// By tenant.
     bounds: Vec<u64>,
-    /// What had come with devices by then.
+    /// Blocks that had come with devices by then.
     came: Vec<u64>,
 }
 
@@ -46,7 +46,7 @@ struct World {
     bounds: Vec<u64>,
     /// One at a time.
     division: Option<(Begun, Division)>,
-    /// Whether it has an order on its way.
+    /// True if it has an order on its way.
     waits: bool,
     /// Answers on their way.
     answers: Vec<(u64, usize, Vec<Allotment>)>,
@@ -56,7 +56,7 @@ struct World {
     seen: Seen,
 }
 
-/// What happened, so that a test can tell that it tests something.
+/// Counts of events, so that a test can check that it tests something.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     divided: u64,
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// What may be held behind a division that was begun so.
+    /// The most that may be held behind a division that was begun so.
     fn most(&self, begun: &Begun, tenant: usize, blocks: u64) -> u128 {
         u128::from(blocks) + u128::from(self.came[tenant] - begun.came[tenant])
     }
@@ -246,7 +246,7 @@ impl World {
             60..75 => self.obey(),
             75..85 => self.hear(),
             85..96 => self.divide(),
-            // Whoever divided is gone. What was sent still comes.
+            // The task that divided is gone. Messages that were sent still come.
             96 if self.division.take().is_some() => self.seen.abandoned += 1,
             // A core ends before it takes its order: the server ends, and this division.
             97 => {

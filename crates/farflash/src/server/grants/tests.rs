@@ -13,9 +13,9 @@ struct Host {
     bound: u64,
     /// By core: what it holds, and may.
     cores: Vec<(u64, u64)>,
-    /// What they held when it last divided.
+    /// The blocks that they held when it last divided.
     counted: u64,
-    /// What it saw of the record.
+    /// The record as it saw it last.
     seen: (u64, GrantsRecord),
     /// Changes that are on their way, whose answers may be waited for: the revision, the record, the grant.
     sent: Vec<(u64, GrantsRecord)>,
@@ -132,7 +132,7 @@ impl World {
         self.record = after;
         let host = &mut self.hosts[at];
         let grant = self.record.hosts[&host.id];
-        // Who asked anew meanwhile no longer waits for an answer.
+        // A host that has asked again meanwhile no longer waits for an answer.
         let is_heard = is_answered && host.sent.is_empty() && host.lives;
         if is_heard && grant.session == Uuid::from_u128(host.session) {
             host.bound = host.bound.max(grant.blocks);
@@ -276,8 +276,8 @@ fn grant(blocks: u64, session: u128) -> GrantRecord {
     GrantRecord { blocks, session: Uuid::from_u128(session), is_short: false }
 }
 
-/// What came with a device counts, also beyond the quota: nobody adds anything then, and who has something left
-/// gives it.
+/// Volumes that came with a device count, also beyond the quota: no host adds anything then, and a host that
+/// has something left gives it.
 #[test]
 fn volumes_that_came_count_even_beyond_the_quota() {
     let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));

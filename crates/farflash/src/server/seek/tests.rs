@@ -9,7 +9,7 @@ use super::*;
 
 /// More than any answer takes.
 const LONG: Duration = Duration::from_secs(60);
-/// What nobody answers within need not be long.
+/// Time limit for a probe without an answer, which need not be long.
 const SHORT: Duration = Duration::from_millis(200);
 const DEVICE: Uuid = Uuid::from_u128(0xd);
 
@@ -66,7 +66,7 @@ async fn a_portal_is_told_from_whatever_else_has_its_address() {
     assert_eq!(ask_portal(free, LONG).await, Presence::Absent);
 }
 
-/// S2 and S3: what answers goes before what is silent, and both before what is nobody's.
+/// S2 and S3: an address that answers goes before one that is silent, and both before one without a listener.
 #[tokio::test]
 async fn a_holder_is_seen_at_any_of_its_addresses() {
     let (portal, silent) = (listener(answer(&ic_resp()), false), listener(None, false));
@@ -77,7 +77,7 @@ async fn a_holder_is_seen_at_any_of_its_addresses() {
         Places { api, portals: portals.to_vec() }
     };
     let seen = |address, answers| Some(Sighting { address, answers });
-    // These wait until the time is up, which is long enough for those who answer.
+    // These wait until the time is up, which is long enough for the listeners that answer.
     let until_the_end = |places: Places| places.ask(DEVICE, Duration::from_secs(10));
     let both = tokio::join!(
         until_the_end(at(garbage, &[garbage, portal, silent])),

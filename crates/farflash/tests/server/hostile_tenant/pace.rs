@@ -1,8 +1,8 @@
-//! What a host gets done while others attack, held against what it gets done between their attacks.
+//! The rate of a host's requests while others attack, compared with its rate between their attacks.
 //!
-//! Both are measured in turn, in the same run, so that whatever else the machine does slows both alike; and the attackers'
-//! own threads give way to others, who would not share their processors with them. The host has one request under way at a
-//! time: what it gets done in a while is the inverse of its mean latency.
+//! Both are measured in turn, in the same run, so that all other load on the machine slows both alike; and
+//! the attackers' own threads give way to other threads, since real attackers would not share the processors
+//! with them. The host has one request under way at a time: its rate is the inverse of its mean latency.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -12,18 +12,20 @@ use rustix::process::nice;
 
 use crate::support::until;
 
-/// How often both are measured: the middle one of the ratios counts, for a round can fall together with anything.
+/// Number of measurements of each: the middle one of the ratios counts, for a round can coincide with
+/// anything.
 const ROUNDS: usize = 5;
-/// How long each is measured, at least.
+/// Duration of each measurement, at least.
 const WINDOW: Duration = Duration::from_millis(200);
-/// What is left to the host, at least, of what it gets done undisturbed. Volumes get equal parts, and the arithmetic of
-/// exchanges is done by a thread beside the cores; but the host, the API's threads and whatever else runs have the same processors, which on a
-/// busy machine of two leaves a tenth. Were the arithmetic done on the core, less than a hundredth would be left.
+/// Part of its undisturbed rate that the host keeps, at least. Volumes get equal parts, and the arithmetic of
+/// exchanges is done by a thread beside the cores; but the host, the API's threads and all others share the
+/// processors, which on a busy machine of two leaves a tenth. Were the arithmetic done on the core, less than
+/// a hundredth would be left.
 const PART_LEFT: f64 = 0.02;
 const ATTACKERS: usize = 2;
-/// Attacks of a window, at least: fewer would slow nobody.
+/// Attacks of a window, at least: fewer would slow no host.
 const ATTACKS: u64 = 4;
-/// How far the attackers' threads give way: not so far that a busy machine keeps them from attacking.
+/// Niceness of the attackers' threads: not so high that a busy machine keeps them from attacking.
 const NICENESS: i32 = 10;
 
 /// Something that is done again and again to harm others.
@@ -32,7 +34,7 @@ pub struct Attack<'a> {
     pub once: &'a (dyn Fn() + Sync),
 }
 
-/// What the attackers are told.
+/// Orders to the attackers, and their count.
 #[derive(Default)]
 struct Orders {
     attack: AtomicBool,
@@ -86,7 +88,7 @@ pub fn keeps_its_pace(done: &AtomicU64, attack: &Attack<'_>, is_over: impl Fn() 
     assert!(rounds[ROUNDS / 2].0 >= PART_LEFT, "slowed by {}: {rounds:.2?}", attack.what);
 }
 
-/// What is done in a second, measured for a window and until it is enough.
+/// Returns the number of requests done in a second, measured for a window and until it is enough.
 fn per_second(done: &AtomicU64, is_enough: impl Fn() -> bool) -> f64 {
     let (first, began) = (done.load(Ordering::Relaxed), Instant::now());
     thread::sleep(WINDOW);

@@ -13,7 +13,7 @@ pub const LEASE: &str = "3";
 /// Takes the devices of the host `a`, of which it is said that it is down.
 pub const FROM_A: [&str; 3] = ["--take-over", "--confirm-down", "a"];
 
-/// Where a cluster's directory is.
+/// The URL of a cluster's directory.
 pub fn url(etcd: SocketAddr, cluster: &str) -> String {
     format!("etcd://{etcd}/{cluster}")
 }
@@ -30,7 +30,7 @@ pub fn copy(files: &Files, from: &str, to: &str) -> String {
     files.device(to)
 }
 
-/// What makes a server the host `name`.
+/// Options that make a server the host `name`.
 pub fn membership(directory: &str, name: &str) -> Vec<String> {
     ["--directory", directory, "--host-name", name, "--host-lease", LEASE, "--label"]
         .map(str::to_owned)
@@ -93,7 +93,7 @@ pub fn row(name: &str, host: &str, state: &str) -> (String, String, String) {
     (name.to_owned(), host.to_owned(), state.to_owned())
 }
 
-/// What a server's discovery offers to anybody.
+/// The volumes that a server's discovery offers to any host.
 pub fn discovered(server: &Server) -> String {
     succeed(&["discover", &server.portals[0].to_string()])
 }

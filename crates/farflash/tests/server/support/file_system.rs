@@ -26,7 +26,7 @@ impl FileSystem {
         made.then_some(Self(mount))
     }
 
-    /// What is written waits, for as long as the answer lives.
+    /// Writes wait for as long as the returned value lives.
     pub fn hang(&self) -> Hanging<'_> {
         let status = Command::new("fsfreeze").arg("--freeze").arg(&self.0).status();
         assert!(status.unwrap().success());

@@ -1,4 +1,4 @@
-//! Stands between a client and an API, and may stop to answer without hanging up.
+//! Stands between a client and an API, and may stop answering without hanging up.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What tests of the Rust library for ordinary threads share.
+//! Functions that tests of the Rust library for ordinary threads share.
 
 use farflash_client::{Cluster, Error, ErrorKind, NewVolume, OpenOptions, Volume};
 

@@ -32,7 +32,7 @@ pub struct Listener {
     next_cid: u16,
 }
 
-/// What the host with this number is called.
+/// The NQN of the host with this number.
 pub fn name(number: u8) -> Nqn {
     Nqn::from_uuid(&[number; 16])
 }

@@ -8,7 +8,7 @@ use super::Files;
 /// A loop device that goes with this.
 pub struct LoopDevice {
     path: String,
-    /// What is in it.
+    /// The file below it.
     pub image: PathBuf,
 }
 
@@ -37,7 +37,7 @@ impl LoopDevice {
         &self.path
     }
 
-    /// What is read from now on is read from the file.
+    /// Later reads are read from the file.
     #[allow(dead_code, reason = "not all tests need it")]
     pub fn forget_what_was_read(&self) {
         let flushed = Command::new("blockdev").arg("--flushbufs").arg(&self.path).status();

@@ -42,7 +42,7 @@ pub fn farflash(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a run left behind.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     pub code: Option<i32>,
@@ -117,8 +117,8 @@ pub fn cores(count: usize) -> Option<String> {
     Some(cores.collect::<Vec<_>>().join(","))
 }
 
-/// A host on loopback that only one test uses: what others connect and listen to takes no port of it, not even while
-/// nobody listens there. The etcd of a test program has hosts with other last octets.
+/// A host on loopback that only one test uses: the connections and listeners of others take no port of it,
+/// not even while there is no listener. The etcd of a test program has hosts with other last octets.
 pub fn own_host() -> Ipv4Addr {
     static LAST: AtomicU8 = AtomicU8::new(251);
     let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -155,9 +155,9 @@ pub struct Server {
     child: Child,
     pub api: String,
     pub portals: Vec<SocketAddr>,
-    /// What it logged until it was ready.
+    /// Lines that it logged until it was ready.
     pub starting: Vec<Value>,
-    /// What it logs after it was ready, as it comes.
+    /// Lines that it logs after it was ready, as they come.
     log: mpsc::Receiver<Value>,
     /// Held while a line is read.
     reading: Arc<Mutex<()>>,
@@ -244,7 +244,8 @@ impl Server {
         run(&[&["volume"], arguments, &["--api", &self.api]].concat())
     }
 
-    /// Runs `farflash volume … --json` and reads what it printed. A token in that is kept for those who open the volume.
+    /// Runs `farflash volume … --json` and reads what it printed. A token in the output is kept, to open the
+    /// volume with.
     pub fn volume_json(&self, arguments: &[&str]) -> Value {
         let outcome = self.volume(&[arguments, &["--json"]].concat());
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {outcome:?}");
@@ -335,7 +336,7 @@ impl Server {
         }
     }
 
-    /// Nobody reads what it logs until this is dropped.
+    /// Its log is not read until this is dropped.
     pub fn unheard(&self) -> MutexGuard<'_, ()> {
         self.reading.lock().unwrap()
     }

@@ -52,7 +52,7 @@ impl Networks {
         networks
     }
 
-    /// What `farflash volume … --json` prints beside the server.
+    /// The output of `farflash volume … --json` beside the server.
     pub fn volume_json(&self, server: &Server, arguments: &[&str]) -> serde_json::Value {
         let arguments = [&["volume"], arguments, &["--json", "--api", &server.api]].concat();
         let output = within(&self.server, &farflash(&arguments)).output().unwrap();

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Connections refused behind each that was ended: as many as a host tries at one place at the most.
 const REFUSALS: u32 = 8;
-/// How long nobody can connect behind the last connection that was severed: longer than a host tries at one place.
+/// Time for which no host can connect after the last connection that was severed: longer than a host tries at
+/// one place.
 const SEVERED: Duration = Duration::from_millis(1500);
 const NOTHING: u64 = u64::MAX;
 /// Types of PDUs, and opcodes.
@@ -103,7 +104,7 @@ impl Proxy {
         self.shared.failing.store(lba, Ordering::Release);
     }
 
-    /// Whether the host was told of that failure.
+    /// Returns true if the host was told of that failure.
     pub fn has_failed(&self) -> bool {
         self.shared.has_failed.load(Ordering::Acquire)
     }
@@ -113,15 +114,15 @@ impl Proxy {
         self.shared.holding.store(lba, Ordering::Release);
     }
 
-    /// The next `times` writes that begin with block `lba` are held, and the host loses their connections. The
-    /// server hears nothing of that, nor, from now on, of any connection's end. After the last of them nobody
-    /// can connect for a while.
+    /// The next `times` writes that begin with block `lba` are held, and the host loses their connections.
+    /// The server hears nothing of that, nor, from now on, of any connection's end. After the last of them no
+    /// host can connect for a while.
     pub fn sever_at(&self, lba: u64, times: u32) {
         self.shared.severings.store(times, Ordering::Release);
         self.shared.severing.store(lba, Ordering::Release);
     }
 
-    /// How many commands it holds.
+    /// Number of commands that it holds.
     pub fn holds(&self) -> usize {
         self.shared.held.lock().unwrap().len()
     }
@@ -201,7 +202,7 @@ impl Shared {
         false
     }
 
-    /// Whether this is the command to be held; it is taken then.
+    /// Returns true if this is the command to be held; it is taken then.
     fn takes(&self, pdu: &[u8], target: &TcpStream) -> bool {
         let [CAPSULE, ..] = pdu else { return false };
         let sqe = &pdu[8..72];
@@ -215,7 +216,7 @@ impl Shared {
         is_taken
     }
 
-    /// Whether this is a command to be held with its connection; it is taken then.
+    /// Returns true if this is a command to be held with its connection; it is taken then.
     fn severs(&self, pdu: &[u8], target: &TcpStream) -> bool {
         let [CAPSULE, ..] = pdu else { return false };
         let sqe = &pdu[8..72];

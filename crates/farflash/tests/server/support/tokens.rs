@@ -37,7 +37,7 @@ pub fn give(command: &mut Command, target: &str) {
     command.envs(of(nqn).map(|token| ("FARFLASH_TOKEN", token)));
 }
 
-/// What a host with this id needs to open a volume.
+/// Options with which a host with this id opens a volume.
 pub fn options(nqn: &Nqn, host: u8) -> Options {
     let secret = of(&nqn.to_string()).map(|token| token.parse().unwrap());
     let credentials = secret.map(|secret| Credentials { secret, controller_secret: None });

@@ -1,4 +1,5 @@
-//! Who may ask a server's API, as an operator makes it known: tokens by the program, and a list of whose they are.
+//! Users of a server's API, as an operator names them: tokens made by the program, and a list of their
+//! owners.
 
 use serde_json::Value;
 

@@ -21,7 +21,7 @@ pub(crate) struct BusyCore {
     spawner: Spawner,
     /// Tasks that were run by the one being polled.
     nested: Rc<Cell<u32>>,
-    /// How long the processor has worked.
+    /// Time that the processor has worked.
     worked: Rc<Cell<Duration>>,
 }
 
@@ -49,7 +49,7 @@ impl BusyCore {
         core
     }
 
-    /// How long the processor has worked so far.
+    /// Returns the time that the processor has worked so far.
     pub(crate) fn worked(&self) -> Duration {
         self.worked.get()
     }

@@ -26,7 +26,7 @@ pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 pub(crate) type SimCore = NvmeCore<SimWorld, SimDevice>;
 pub(crate) type SlowCore = NvmeCore<SimWorld, SlowDevice>;
 
-/// What a busy file on a disk takes.
+/// Duration of a write to a busy file on a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 const SLOW_FLUSH: Duration = Duration::from_millis(40);
 

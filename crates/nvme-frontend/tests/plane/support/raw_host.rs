@@ -64,12 +64,12 @@ pub(crate) fn take_pdu(heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     Some((pdu[0], pdu[data..].to_vec()))
 }
 
-/// Who talks to `subsystem` in an exchange.
+/// The parties of an exchange with `subsystem`.
 pub(crate) fn parties(subsystem: &Nqn) -> Parties {
     Parties { host: host_nqn(), subsystem: *subsystem }
 }
 
-/// What every such host is called.
+/// The NQN of every such host.
 fn host_nqn() -> Nqn {
     Nqn::from_uuid(&[9; 16])
 }

@@ -1,4 +1,4 @@
-//! A live core with a host that keeps the rules, and strangers who do not.
+//! A live core with a host that keeps the rules, and strangers that do not.
 
 use client::Volume;
 use io_traits::Stream;
@@ -34,7 +34,7 @@ pub(crate) fn besieged<F: Future<Output = ()> + 'static>(
 }
 
 impl Siege {
-    /// Of a core whose only host is the good one, which writes.
+    /// Begins with a core whose only host is the good one, which writes.
     pub(crate) async fn begin(world: SimWorld, core: SimCore, good: Volume<SimWorld>) -> Self {
         good.write(Lba(0), data(1, 256)).await.expect("written");
         let own = core.stats().connections;

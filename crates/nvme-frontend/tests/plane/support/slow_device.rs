@@ -14,7 +14,7 @@ pub(crate) struct SlowDevice {
     pub(crate) device: SimDevice,
     pub(crate) write: Duration,
     pub(crate) flush: Duration,
-    /// How many there were.
+    /// Number of flushes.
     pub(crate) flushes: Rc<Cell<u64>>,
 }
 

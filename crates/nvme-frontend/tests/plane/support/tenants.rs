@@ -1,4 +1,4 @@
-//! Tenants who keep requests outstanding on volumes of a modelled drive.
+//! Tenants that keep requests outstanding on volumes of a modelled drive.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ pub(crate) struct Sharing {
     slos: Vec<Slo>,
 }
 
-/// What a tenant does; the numbers may change while it runs.
+/// The load of a tenant; the numbers may change while it runs.
 pub(crate) struct Tenant {
     pub(crate) depth: Cell<usize>,
     pub(crate) reads_percent: u64,
@@ -124,7 +124,7 @@ impl Sharing {
         self.world.sleep_until(self.world.now() + time).await;
     }
 
-    /// What tenants get in `time`, in blocks a second.
+    /// Returns the rates of tenants over `time`, in blocks a second.
     pub(crate) async fn rates(&self, tenants: &[Rc<Tenant>], time: Duration) -> Vec<f64> {
         tenants.iter().for_each(|tenant| drop(tenant.take()));
         self.pass(time).await;
