@@ -79,7 +79,6 @@ fn check(root: &Path) -> io::Result<Vec<Finding>> {
     }
     findings.extend(links::check(root)?);
     findings.extend(language::check_documents(root)?);
-    let mut findings = language::less_debts(findings);
     findings.extend(mutants(root)?);
     findings.sort();
     Ok(findings)

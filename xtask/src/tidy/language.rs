@@ -1,13 +1,12 @@
 //! Plain words: how doc comments begin, words that comments, names, messages and documents do without,
 //! and the width of Markdown.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Finding;
-use super::rules::{DEBTS, Debt, FIRST_WORDS, MARKDOWN_WIDTH_MAX, PLAIN_WORDS, PlainWord};
+use super::rules::{FIRST_WORDS, MARKDOWN_WIDTH_MAX, PLAIN_WORDS, PlainWord};
 use super::source::{File, Token, find};
 
 const FIRST_WORD: &str = "first-word";
@@ -127,40 +126,6 @@ fn check_document(path: &Path, text: &str) -> Vec<Finding> {
         findings.extend(banned(path, index + 1, line, false));
     }
     findings
-}
-
-/// Findings that are shown where there are more than the table of debts has.
-const SHOWN: usize = 5;
-
-/// Takes out what the table of debts allows. Where there is more, the total is reported, and some findings.
-pub(super) fn less_debts(findings: Vec<Finding>) -> Vec<Finding> {
-    let mut of_debt: BTreeMap<usize, Vec<Finding>> = BTreeMap::new();
-    let mut rest = Vec::new();
-    for finding in findings {
-        let debt = DEBTS
-            .iter()
-            .position(|debt| debt.rule == finding.rule && finding.file.starts_with(debt.below));
-        match debt {
-            Some(debt) => of_debt.entry(debt).or_default().push(finding),
-            None => rest.push(finding),
-        }
-    }
-    for (index, Debt { rule, below, count }) in DEBTS.iter().enumerate() {
-        let found = of_debt.remove(&index).unwrap_or_default();
-        if found.len() > *count {
-            let message =
-                format!("{} below {below}, where there were {count}; among them:", found.len());
-            rest.push(finding(Path::new(TABLES), 1, rule, message));
-            rest.extend(found.into_iter().take(SHOWN));
-        } else if found.len() < *count {
-            let message = format!(
-                "{} are left below {below} of {count}: lower the figure in DEBTS",
-                found.len()
-            );
-            rest.push(Finding { warning: true, ..finding(Path::new(TABLES), 1, rule, message) });
-        }
-    }
-    rest
 }
 
 fn finding(path: &Path, line: usize, rule: &'static str, message: String) -> Finding {

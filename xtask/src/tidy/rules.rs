@@ -445,20 +445,6 @@ pub(super) const PLAIN_WORDS: &[PlainWord] = &[
 
 pub(super) const MARKDOWN_WIDTH_MAX: usize = 100;
 
-/// Findings of a rule below a path that were there before the rule was: no more may come.
-pub(super) struct Debt {
-    pub(super) rule: &'static str,
-    pub(super) below: &'static str,
-    pub(super) count: usize,
-}
-
-const fn debt(rule: &'static str, below: &'static str, count: usize) -> Debt {
-    Debt { rule, below, count }
-}
-
-pub(super) const DEBTS: &[Debt] = &[
-];
-
 /// Macros whose text people read.
 pub(super) const TEXT_MACROS: [&str; 10] = [
     "anyhow",

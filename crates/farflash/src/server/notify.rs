@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! Messages to a service manager, where one listens (`sd_notify(3)`).
-=======
-//! Notifications to a service manager, if one listens (`sd_notify(3)`).
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 
 use std::io;
 
@@ -33,35 +29,6 @@ fn tell(state: State) -> io::Result<()> {
         State::Reloading => {
             sd_notify::notify(&[NotifyState::Reloading, NotifyState::monotonic_usec_now()?])
         }
-<<<<<<< HEAD
         State::Stopping => sd_notify::notify(&[NotifyState::Stopping]),
-=======
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn heard(listener: &UnixDatagram) -> Vec<u8> {
-        let mut bytes = [0; 64];
-        let length = listener.recv(&mut bytes).expect("a message");
-        bytes[..length].to_vec()
-    }
-
-    #[test]
-    fn both_kinds_of_sockets_are_told() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("notify");
-        let listener = UnixDatagram::bind(&path).expect("bound");
-        tell(path.as_os_str().as_encoded_bytes(), State::Ready).expect("told");
-        assert_eq!(heard(&listener), b"READY=1");
-        let name = format!("farflash-notify-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let listener = UnixDatagram::bind_addr(&address).expect("bound");
-        tell(format!("@{name}").as_bytes(), State::Stopping).expect("told");
-        assert_eq!(heard(&listener), b"STOPPING=1");
-        tell(b"/no/such/socket", State::Ready).expect_err("no process listens");
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
     }
 }

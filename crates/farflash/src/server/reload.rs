@@ -1,10 +1,5 @@
-<<<<<<< HEAD
 //! Reloading at SIGHUP: the list of API users, the API's certificate and those of NBD. The audit log's file is opened again,
 //! since the one before may have been moved away.
-=======
-//! Files that a running server reads again when it gets SIGHUP: the users of the API, its certificate, and
-//! those of NBD. The audit log's file is reopened, since the old one may have been moved away.
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 //!
 //! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
 //! - G2: hosts notice nothing, but for quotas.

@@ -113,11 +113,7 @@ fn a_file_that_is_no_result_is_refused() {
     }
 }
 
-<<<<<<< HEAD
 /// The figures come with and without a tracer, and the report says which it was.
-=======
-/// With the tracer and without it the figures come, and the report says if it was used.
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 #[test]
 fn figures_come_with_causes_or_with_the_reason_why_not() {
     let files = Files::new();

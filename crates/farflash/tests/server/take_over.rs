@@ -166,11 +166,7 @@ fn a_host_that_was_taken_from_cuts_itself_off() {
     let (portal, nqn) = (portal(&volume), nqn(&volume));
     // It serves unseen: with half of the confirmation nothing is taken.
     let unsaid = refused(&directory, "b", &copied, &["--take-over"]);
-<<<<<<< HEAD
     assert!(unsaid.stderr.contains("may still serve it unseen"), "{unsaid:?}");
-=======
-    assert!(unsaid.stderr.contains("may still serve it"), "{unsaid:?}");
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
     let b = host_with(&directory, "b", &copied, &FROM_A);
     assert_eq!(listed(&b), [row("v", "b", "online")]);
     on_core(|handle| async move {

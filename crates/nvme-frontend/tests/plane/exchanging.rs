@@ -263,13 +263,8 @@ async fn answer(world: &SimWorld, uuid: Uuid) -> Status {
     asked.expect("an answer").1.status().code()
 }
 
-<<<<<<< HEAD
-/// B2 of `strangers::Throttle`. Method: a host guesses, and another one of the same address connects. A guess counts at once, though the
-/// host neither fetches what came of it nor leaves.
-=======
 /// B2 of `strangers::Throttle`. Method: a host guesses, and another one at its address connects. A guess
 /// counts at once, though the host neither fetches its result nor leaves.
->>>>>>> 8c05d84587a8b07b15bc451649fa1f2611d60209
 #[test]
 fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
     simulate(6, |world| async move {
