@@ -22,6 +22,8 @@ pub(crate) struct Job<W: World, D: Device> {
     pub(crate) session: Rc<dyn Session>,
     pub(crate) tag: Tag,
     pub(crate) export: Rc<Export<W, D>>,
+    /// Aborts of its session before it was submitted.
+    pub(crate) aborts: u32,
 }
 
 impl<W: World, D: Device> Job<W, D> {
@@ -33,9 +35,16 @@ impl<W: World, D: Device> Job<W, D> {
         }
     }
 
-    /// Returns whether no reservation excludes its host from this.
-    pub(crate) fn may(&self, access: Access) -> bool {
-        !self.export.reservations.conflicts(&*self.session, access)
+    /// Checks that its commands were not aborted, and that no reservation excludes its host from this.
+    #[inline]
+    pub(crate) fn check(&self, access: Access) -> Result<(), IoError> {
+        if self.session.link().aborts() != self.aborts {
+            return Err(IoError::Aborted);
+        }
+        match self.export.reservations.conflicts(&*self.session, access) {
+            true => Err(IoError::ReservationConflict),
+            false => Ok(()),
+        }
     }
 
     /// Reads in a task, which has `share` of the memory already, or finds its own.
@@ -91,8 +100,8 @@ async fn read<W: World, D: Device>(job: Job<W, D>, range: LbaRange, share: Optio
     let Some(_ticket) = lane.enter(Direction::Read, range.blocks, link.closed()).await else {
         return;
     };
-    if !job.may(Access::Read) {
-        return job.fail(IoError::ReservationConflict);
+    if let Err(error) = job.check(Access::Read) {
+        return job.fail(error);
     }
     match job.export.volume().read(range).await {
         Ok(data) => job.session.complete(job.tag, Outcome::Data(data, share)),
@@ -145,8 +154,8 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
         None => None,
     };
     // Behind all waiting: the host may have been excluded meanwhile.
-    if !job.may(request.access()) {
-        return job.fail(IoError::ReservationConflict);
+    if let Err(error) = job.check(request.access()) {
+        return job.fail(error);
     }
     let _pass = job.export.reservations.pass(request.access());
     // The shard may have come back meanwhile, and the volume with it.

@@ -146,8 +146,8 @@ impl<W: World, D: Device> Read<W, D> {
 
     /// Fails if it has to wait, with its share of the memory if it has one: who else wants memory is not woken in vain.
     fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
-        let Job { session, tag, export } = &self.job;
-        if !self.job.may(Access::Read) {
+        let Job { session, tag, export, .. } = &self.job;
+        if self.job.check(Access::Read).is_err() {
             // Its task finds that, too.
             return Err(None);
         }
