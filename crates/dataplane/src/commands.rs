@@ -153,7 +153,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
         session.link().counts().count(&request);
         let (lane, units) = (Lane::Volume(export.lane.turns()), request.units());
-        let job = Job { session, tag, export: export.clone() };
+        let job = Job { aborts: session.link().aborts(), session, tag, export: export.clone() };
         self.commands().push(lane, Command::Request(job, request), units);
     }
 

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use io_traits::{Device, World};
+use local_sync::all;
 use reservation::Access;
 use schedule::Direction;
 use situations::{Phase, Situation, during, situation};
@@ -17,11 +18,16 @@ use crate::sectors::zero_part;
 use crate::session::{Link, Session, Tag};
 use crate::shards::log_findings;
 
+/// Parts of blocks that one deallocation makes zeroes at a time.
+const ENDS_AT_ONCE: usize = 16;
+
 /// A request of one session, for one export.
 pub(crate) struct Job<W: World, D: Device> {
     pub(crate) session: Rc<dyn Session>,
     pub(crate) tag: Tag,
     pub(crate) export: Rc<Export<W, D>>,
+    /// Aborts of its session before it was submitted.
+    pub(crate) aborts: u32,
 }
 
 impl<W: World, D: Device> Job<W, D> {
@@ -33,9 +39,16 @@ impl<W: World, D: Device> Job<W, D> {
         }
     }
 
-    /// Returns whether no reservation excludes its host from this.
-    pub(crate) fn may(&self, access: Access) -> bool {
-        !self.export.reservations.conflicts(&*self.session, access)
+    /// Checks that its commands were not aborted, and that no reservation excludes its host from this.
+    #[inline]
+    pub(crate) fn check(&self, access: Access) -> Result<(), IoError> {
+        if self.session.link().aborts() != self.aborts {
+            return Err(IoError::Aborted);
+        }
+        match self.export.reservations.conflicts(&*self.session, access) {
+            true => Err(IoError::ReservationConflict),
+            false => Ok(()),
+        }
     }
 
     /// Reads in a task, which has `share` of the memory already, or finds its own.
@@ -91,8 +104,8 @@ async fn read<W: World, D: Device>(job: Job<W, D>, range: LbaRange, share: Optio
     let Some(_ticket) = lane.enter(Direction::Read, range.blocks, link.closed()).await else {
         return;
     };
-    if !job.may(Access::Read) {
-        return job.fail(IoError::ReservationConflict);
+    if let Err(error) = job.check(Access::Read) {
+        return job.fail(error);
     }
     match job.export.volume().read(range).await {
         Ok(data) => job.session.complete(job.tag, Outcome::Data(data, share)),
@@ -118,11 +131,15 @@ async fn memory_for(link: &Link, len_bytes: usize) -> Option<Share> {
     }
 }
 
-/// Memory for what is read only to be checked, if the request does that; `None` if the session ends first.
-async fn memory_to_verify(link: &Link, request: &Request) -> Option<Option<Share>> {
+/// Memory for what the request reads and writes by itself, if it does that; `None` if the session ends first.
+async fn memory_of_its_own(link: &Link, request: &Request) -> Option<Option<Share>> {
     match request {
         Request::Verify(range) => {
             memory_for(link, transfer_bytes(*range, MetadataSize::None)).await.map(Some)
+        }
+        // A block is read, and one is written.
+        Request::UnmapParts { ends, .. } => {
+            memory_for(link, 2 * ends.len().min(ENDS_AT_ONCE) * BLOCK_SIZE).await.map(Some)
         }
         _ => Some(None),
     }
@@ -131,7 +148,7 @@ async fn memory_to_verify(link: &Link, request: &Request) -> Option<Option<Share
 async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
     let link = job.session.link();
     // Memory first: no request holds up the device while it waits for memory.
-    let Some(_share) = memory_to_verify(link, &request).await else {
+    let Some(_share) = memory_of_its_own(link, &request).await else {
         return;
     };
     let ticket = match request.cost() {
@@ -145,8 +162,8 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
         None => None,
     };
     // Behind all waiting: the host may have been excluded meanwhile.
-    if !job.may(request.access()) {
-        return job.fail(IoError::ReservationConflict);
+    if let Err(error) = job.check(request.access()) {
+        return job.fail(error);
     }
     let _pass = job.export.reservations.pass(request.access());
     // The shard may have come back meanwhile, and the volume with it.
@@ -227,7 +244,7 @@ async fn write_part<D: Device>(
     written.map_err(IoError::from)
 }
 
-/// Deallocates as [`unmap`] does, then makes the parts zeroes, one by one.
+/// Deallocates as [`unmap`] does, then makes the parts zeroes, some at a time: they become durable together.
 async fn unmap_parts<W: World, D: Device>(
     job: &Job<W, D>,
     volume: &Volume<D>,
@@ -237,11 +254,13 @@ async fn unmap_parts<W: World, D: Device>(
     if let Err(error) = unmap(job, volume, ranges).await? {
         return Some(Err(error));
     }
-    for end in ends {
+    for ends in ends.chunks(ENDS_AT_ONCE) {
         if !job.session.link().is_open() {
             return None;
         }
-        if let Err(error) = zero_part(&job.export.volume(), end).await {
+        let volume = job.export.volume();
+        let zeroed = all(ends.iter().map(|end| zero_part(&volume, end.clone()))).await;
+        if let Err(error) = zeroed.into_iter().collect::<Result<(), _>>() {
             return Some(Err(error.into()));
         }
     }

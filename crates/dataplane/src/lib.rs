@@ -48,6 +48,7 @@ mod sectors;
 mod session;
 mod sessions;
 mod shards;
+mod spare;
 mod suspended;
 mod turns;
 mod uncounted;
@@ -76,6 +77,7 @@ pub use reservations::NotReserved;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEvent};
+pub use spare::{SPARE_THRESHOLD_PERCENT, spare_percent};
 #[cfg(feature = "uncounted")]
 pub use uncounted::count_requests;
 pub use watched::Watched;

@@ -147,8 +147,8 @@ impl<W: World, D: Device> Read<W, D> {
     /// Fails if it has to wait, and returns its share of the memory if it has one: dropping the share would
     /// wake other requests for memory in vain.
     fn run_at_once(&self, pinned: Pinned, ahead: &mut Ahead) -> Result<(), Option<Share>> {
-        let Job { session, tag, export } = &self.job;
-        if !self.job.may(Access::Read) {
+        let Job { session, tag, export, .. } = &self.job;
+        if self.job.check(Access::Read).is_err() {
             // Its task finds that, too.
             return Err(None);
         }

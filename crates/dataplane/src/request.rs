@@ -175,6 +175,9 @@ pub enum IoError {
     /// A reservation of another host excludes it. Nothing was changed.
     #[error("reservation conflict")]
     ReservationConflict,
+    /// Another host preempted its host, and aborted its commands. Nothing was changed.
+    #[error("aborted by a reservation command of another host")]
+    Aborted,
 }
 
 impl IoError {
@@ -182,7 +185,7 @@ impl IoError {
     pub(crate) fn volume_error(&self) -> Option<&VolumeError> {
         match self {
             Self::Volume(error) | Self::Write(error) => Some(error),
-            Self::Miscompare { .. } | Self::ReservationConflict => None,
+            Self::Miscompare { .. } | Self::ReservationConflict | Self::Aborted => None,
         }
     }
 }

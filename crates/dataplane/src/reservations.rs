@@ -6,6 +6,9 @@
 //!   checked before a command, ends before the command is answered: nothing that a preempted host has sent takes effect later.
 //! - N4: a volume that comes back with its shard has the state that is on the device, if that is there to outlive a restart; else
 //!   the state goes on.
+//! - N5: a command whose session has ended before its turn is not carried out: a lock that it took would never end.
+//! - N6: hosts whose commands a command aborts are told before it waits for those under way: what is not under way by then is not
+//!   carried out.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,7 +21,7 @@ use volume::VolumeError;
 
 use crate::core::Core;
 use crate::export::Export;
-use crate::session::Session;
+use crate::session::{Link, Session};
 
 /// The reason for which a reservation command was not carried out.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -29,6 +32,9 @@ pub enum NotReserved {
     /// It could not be made durable.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// The session of the host ended before the turn of its command.
+    #[error("the session has ended")]
+    SessionEnded,
 }
 
 /// The reservations of one volume.
@@ -148,18 +154,23 @@ impl<W: World, D: Device> Export<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Carries out a reservation command of `host`, durably (N1), and tells the hosts that it concerns.
+    /// Carries out a reservation command of `host`, which came by the session of `link`, durably (N1), and tells the hosts that
+    /// it concerns.
     ///
     /// # Errors
     /// It is refused, and nothing has changed; or it may not be durable.
     pub async fn reserve(
         &self,
+        link: &Link,
         export: &Rc<Export<W, D>>,
         host: &Host,
         command: &Command,
     ) -> Result<(), NotReserved> {
         let reservations = &export.reservations;
         let _turn = reservations.turn().await;
+        if !link.is_open() {
+            return Err(NotReserved::SessionEnded);
+        }
         let mut next = reservations.with(Reservations::clone);
         let change = next.apply(host, command)?;
         let record = next.to_record().unwrap_or_default();
@@ -171,6 +182,10 @@ impl<W: World, D: Device> Core<W, D> {
             export.set_access(access);
         }
         reservations.set(next);
+        if !change.aborted.is_empty() {
+            let sessions = self.sessions().all();
+            sessions.iter().for_each(|it| it.on_abort(export.id(), &change.aborted));
+        }
         reservations.passed().await;
         if !change.notices.is_empty() {
             let sessions = self.sessions().all();

@@ -89,6 +89,8 @@ impl Request {
         if sector == SectorSize::Bytes4096 {
             return Self::Unmap { ranges, share };
         }
+        // Ranges that touch within a block are whole blocks together.
+        let ranges = volume::joined(&ranges);
         let (mut all, mut all_ends) = (Vec::with_capacity(ranges.len()), Vec::new());
         for range in ranges {
             let (whole, ends) = split(sector, range);
@@ -179,6 +181,17 @@ mod tests {
         let pair = Request::compare_and_write(small, range(3, 1), data(1), data(1));
         let Request::CompareAndWritePart { data: part, .. } = pair else { panic!("a part") };
         assert_eq!(part.part, 1536..2048);
+    }
+
+    /// Method: single logical blocks in any order, which together are blocks, and others that are not.
+    #[test]
+    fn ranges_of_a_deallocation_are_whole_blocks_together() {
+        let mut single: Vec<LbaRange> = (8..24).map(|start| range(start, 1)).collect();
+        single.reverse();
+        assert_eq!(unmapped(&single), (vec![range(1, 2)], vec![]));
+        single.extend([range(30, 2), range(6, 3), range(40, 1)]);
+        let ends = vec![(0, 3072..4096), (3, 3072..4096), (5, 0..512)];
+        assert_eq!(unmapped(&single), (vec![range(1, 2)], ends));
     }
 
     /// The work of a deallocation, as text: whole blocks, and bytes of blocks.

@@ -59,6 +59,10 @@ pub trait Session {
     /// Tells what a command of one host did to the reservations of others. The session may be of another volume (S3) or host.
     fn on_reservations(&self, _export: ExportId, _notices: &[Notice]) {}
 
+    /// Aborts the commands for the volume if one of `hosts` is its host: none of them is carried out any more, but for those
+    /// that are under way ([`Link::abort_requests`]). The session may be of another volume (S3).
+    fn on_abort(&self, _export: ExportId, _hosts: &[Host]) {}
+
     /// Acts on deadlines that have passed. Called a few times a second, with [`Core::running_time`].
     fn on_tick(&self, now: Instant);
 
@@ -136,6 +140,8 @@ pub struct Link {
     has_left: Cell<bool>,
     sessions: Rc<Sessions>,
     counts: Rc<FrontendCounts>,
+    /// Calls of [`Self::abort_requests`].
+    aborts: Cell<u32>,
 }
 
 impl Link {
@@ -160,6 +166,7 @@ impl Link {
             has_left: Cell::new(false),
             sessions,
             counts,
+            aborts: Cell::new(0),
         }
     }
 
@@ -247,6 +254,17 @@ impl Link {
     /// Counts a client that may not open what it asked for.
     pub fn note_refused(&self) {
         self.counts.change(|stats| stats.refused += 1);
+    }
+
+    /// Fails what it has submitted and what is not carried out yet, with [`crate::IoError::Aborted`].
+    pub fn abort_requests(&self) {
+        self.aborts.set(self.aborts.get().wrapping_add(1));
+    }
+
+    /// Tells requests that were submitted before an abort from those behind it.
+    #[inline]
+    pub(crate) fn aborts(&self) -> u32 {
+        self.aborts.get()
     }
 
     pub(crate) fn counts(&self) -> &FrontendCounts {

@@ -4,15 +4,15 @@
 
 use std::rc::Rc;
 
-use dataplane::{Export, Outcome, Payload, Request, Share, Tag};
+use dataplane::{Export, Outcome, Payload, Request, SPARE_THRESHOLD_PERCENT, Share, Tag};
 use io_traits::{Buffer, BufferSlice, Device, World};
-use iscsi_target::scsi::{self, Compare, Extent, Operation, Unit};
+use iscsi_target::scsi::{self, AccessState, Compare, Extent, LbaStatus, Operation, Run, Unit};
 use iscsi_target::{Completion, TaskId};
 use iscsi_wire::Sense;
 use iscsi_wire::sense::ScsiStatus;
 use reservation::Reservations;
 use units::{BLOCK_SIZE, Lba, LbaRange, SectorSize};
-use volume::{ReadData, WRITE_BLOCKS_MAX};
+use volume::{ReadData, VolumeExtent, WRITE_BLOCKS_MAX};
 
 use crate::connection::Connection;
 use crate::frontend::target_name_of;
@@ -54,8 +54,11 @@ pub(crate) fn per_block(sector: SectorSize) -> u32 {
 impl<W: World, D: Device> Connection<W, D> {
     /// Looks at a unit of the target as SCSI tells of it.
     fn with_unit<T>(&self, export: &Export<W, D>, look: impl FnOnce(&Unit<'_>) -> T) -> T {
-        let (uuid, blocks) = export.with_volume(|volume| (volume.uuid(), volume.blocks()));
         let sector = sector_of(export);
+        let (uuid, blocks, pool_blocks) = export.with_volume(|volume| {
+            let pool = volume.shard().superblock();
+            (volume.uuid(), volume.blocks(), pool.data_end().0 - pool.data_start().0)
+        });
         look(&Unit {
             uuid: *uuid.as_bytes(),
             target: &target_name_of(uuid),
@@ -63,6 +66,10 @@ impl<W: World, D: Device> Connection<W, D> {
             block_bytes: sector.bytes() as u32,
             per_physical: per_block(sector),
             transfer_blocks_max: transfer_blocks_max(sector),
+            // A core serves no volume that is, or goes, elsewhere.
+            access: AccessState::ActiveOptimized,
+            pool_blocks: pool_blocks * sector.per_block(),
+            threshold_percent: SPARE_THRESHOLD_PERCENT,
             revision: &self.core.options().revision,
         })
     }
@@ -190,9 +197,18 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             _ => return self.complete_task(task, &Completion::good(0)),
         };
+        self.complete_with_bytes(task, &bytes);
+    }
+
+    fn complete_with_bytes(&self, task: TaskId, bytes: &[u8]) {
         self.slots.end(task);
-        self.reply(|target, out| target.data_in_bytes(task, &bytes, out));
+        self.reply(|target, out| target.data_in_bytes(task, bytes, out));
         self.task_is_over(task);
+    }
+
+    fn complete_lba_status(&self, task: TaskId, operation: &Operation, found: &[VolumeExtent]) {
+        let Operation::LbaStatus(asked) = operation else { unreachable!("no other command asks") };
+        self.complete_with_bytes(task, &asked.answer(runs_of(found, asked, self.sector())));
     }
 
     /// The first request of a command; `None` if there is nothing to do.
@@ -208,6 +224,10 @@ impl<W: World, D: Device> Connection<W, D> {
         let len = sector.bytes();
         Ok(Some(match operation {
             Operation::Flush => Request::Flush,
+            Operation::LbaStatus(asked) => Request::Extents {
+                range: sector.blocks_around(LbaRange::new(Lba(asked.lba), asked.blocks)),
+                extents_max: asked.descriptors_max(),
+            },
             Operation::Read(extent) if extent.blocks > 0 => {
                 Request::read(sector, range_of(*extent))
             }
@@ -253,7 +273,8 @@ impl<W: World, D: Device> Connection<W, D> {
             }
             Operation::ModeSelect { len, is_ten } => {
                 let list = &data.as_bytes()[..(*len).min(wanted) as usize];
-                return scsi::check_mode_select(list, *is_ten).map(|()| None);
+                let check = |unit: &Unit<'_>| scsi::check_mode_select(list, *is_ten, unit);
+                return self.with_unit(export, check).map(|()| None);
             }
             _ => return Ok(None),
         }))
@@ -308,14 +329,17 @@ impl<W: World, D: Device> Connection<W, D> {
         let Some(operation) = operation else { return };
         match outcome {
             Outcome::Data(data, share) => self.complete_read(task, &operation, &data, share),
-            Outcome::Extents(_) => unreachable!("no request of this front end asks for extents"),
+            Outcome::Extents(found) => self.complete_lba_status(task, &operation, &found),
             Outcome::Failed(error) => {
                 self.complete_task(task, &completion_of(&error, &operation, self.sector()));
             }
-            Outcome::Done => match self.next_request(task, &operation, wanted) {
-                Some(request) => self.submit_next(tag, request),
-                None => self.end_good(task, &operation),
-            },
+            Outcome::Done => {
+                let is_aborted = self.target().is_aborted(task);
+                match self.next_request(task, &operation, wanted) {
+                    Some(request) if !is_aborted => self.submit_next(tag, request),
+                    _ => self.end_good(task, &operation),
+                }
+            }
         }
     }
 
@@ -371,6 +395,20 @@ impl<W: World, D: Device> Connection<W, D> {
         });
         self.task_is_over(task);
     }
+}
+
+/// What was found of the blocks from that of the first logical block on, as runs of logical blocks from that one on.
+fn runs_of(
+    found: &[VolumeExtent],
+    asked: &LbaStatus,
+    sector: SectorSize,
+) -> impl Iterator<Item = Run> {
+    let per_block = sector.per_block();
+    let mut skipped = asked.lba % per_block;
+    found.iter().map(move |VolumeExtent { blocks, is_mapped }| Run {
+        blocks: blocks * per_block - std::mem::take(&mut skipped),
+        is_mapped: *is_mapped,
+    })
 }
 
 fn payload(data: BufferSlice, share: Option<Share>) -> Box<Payload> {

@@ -8,12 +8,14 @@
 //! - R2: the clock by which the initiator owes something stands still meanwhile.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 
 use dataplane::{
-    Export, ExportId, Filling, Link, Outbox, Outcome, Pace, Session, Share, Tag, VolumeEvent,
+    Export, ExportId, Filling, Link, Outbox, Outcome, Pace, SPARE_THRESHOLD_PERCENT, Session,
+    Share, Tag, VolumeEvent,
 };
 use io_traits::{BufferSlice, Device, Stream, World};
 use iscsi_target::{CloseReason, Connection as Target, Step};
@@ -102,6 +104,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     pub(crate) host: OnceCell<Rc<Host>>,
     /// Unit attentions that are not told yet.
     attentions: RefCell<VecDeque<Sense>>,
+    /// The pool of its volume has less left than the threshold, and the initiator was told so.
+    is_short_of_space: Cell<bool>,
     end_reason: RefCell<Option<EndReason>>,
     /// A reason not to read may be gone.
     resume: Notify,
@@ -129,6 +133,7 @@ impl<W: World, D: Device> Connection<W, D> {
             export: RefCell::default(),
             host: OnceCell::new(),
             attentions: RefCell::default(),
+            is_short_of_space: Cell::new(false),
             end_reason: RefCell::default(),
             stream,
             resume,
@@ -187,6 +192,18 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
+    /// Notes that so much of the pool of its volume is left. The initiator is told once that it is less than the threshold, and
+    /// again after it was more.
+    pub(crate) fn on_spare(&self, percent: u8) {
+        match percent.cmp(&SPARE_THRESHOLD_PERCENT) {
+            Ordering::Less if !self.is_short_of_space.replace(true) => {
+                self.raise(Sense::THIN_THRESHOLD);
+            }
+            Ordering::Greater => self.is_short_of_space.set(false),
+            Ordering::Less | Ordering::Equal => {}
+        }
+    }
+
     /// The condition that is told next.
     pub(crate) fn take_attention(&self) -> Option<Sense> {
         self.attentions.borrow_mut().pop_front()
@@ -227,6 +244,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         self.unlock();
         self.link.close();
+        self.tasks_are_over();
         self.slots.clear();
         self.outbox.close();
         self.resume.notify_all();
@@ -481,6 +499,14 @@ impl<W: World, D: Device> Session for Connection<W, D> {
     fn on_reservations(&self, volume: ExportId, notices: &[Notice]) {
         if self.has_open(volume) {
             self.on_notices(notices);
+        }
+    }
+
+    fn on_abort(&self, volume: ExportId, hosts: &[Host]) {
+        let is_one = self.host().is_some_and(|host| hosts.contains(host));
+        if is_one && self.has_open(volume) {
+            self.link.abort_requests();
+            self.abort_for_another();
         }
     }
 

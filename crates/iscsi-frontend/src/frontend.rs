@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
-use dataplane::{Core, Frontend, Link, Session};
+use dataplane::{Core, Frontend, Link, Session, spare_percent};
 use io_traits::{Device, World};
 use iscsi_wire::IscsiName;
 use strangers::{LeftOut, Quiet, Throttle};
@@ -83,13 +83,28 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting<W, D> {
         connection
     }
 
-    fn on_tick(&self, _core: &Core<W, D>, now: Instant) {
+    fn on_tick(&self, core: &Core<W, D>, now: Instant) {
         for LeftOut { source, lines } in self.0.quiet.borrow_mut().over(now) {
             tracing::warn!(%source, lines, "lines about refused iSCSI initiators left out");
         }
         let mut sessions = self.0.sessions.borrow_mut();
         sessions.values_mut().for_each(|of_one| of_one.retain(|it| it.strong_count() > 0));
         sessions.retain(|_, of_one| !of_one.is_empty());
+        drop(sessions);
+        self.0.tell_of_space(core);
+    }
+}
+
+impl<W: World, D: Device> State<W, D> {
+    /// Tells initiators whose pool has little left.
+    fn tell_of_space(&self, core: &Core<W, D>) {
+        let mut spares = BTreeMap::new();
+        for (uuid, sessions) in &*self.sessions.borrow() {
+            let Some(export) = core.export(*uuid) else { continue };
+            let spare = || spare_percent(&export.volume().shard().capacity());
+            let spare = *spares.entry(export.shard()).or_insert_with(spare);
+            sessions.iter().filter_map(Weak::upgrade).for_each(|session| session.on_spare(spare));
+        }
     }
 }
 

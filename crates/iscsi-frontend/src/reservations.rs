@@ -21,6 +21,8 @@ fn outcome(done: Result<(), NotReserved>, len_bytes: u64) -> Completion {
             None => Completion::refused(ScsiStatus::ReservationConflict),
         },
         Err(NotReserved::Volume(error)) => refused_change(&error),
+        // It is not told to anyone.
+        Err(NotReserved::SessionEnded) => Completion::refused(ScsiStatus::TaskAborted),
     };
     Completion { len_bytes, ..completion }
 }
@@ -48,9 +50,12 @@ impl<W: World, D: Device> Connection<W, D> {
         let Some(host) = self.host().cloned() else { return };
         let (connection, on) = (self.clone(), export.clone());
         self.core.run_in_turn(self.clone(), Some(export), 0, move || {
+            if connection.target().is_aborted(task) {
+                return connection.complete_task(task, &Completion::good(len_bytes));
+            }
             let world = connection.core.world().clone();
             world.spawn_now(async move {
-                let done = connection.core.reserve(&on, &host, &command).await;
+                let done = connection.core.reserve(&connection.link, &on, &host, &command).await;
                 connection.complete_task(task, &outcome(done, len_bytes));
             });
         });

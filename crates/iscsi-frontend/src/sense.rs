@@ -26,6 +26,7 @@ pub(crate) fn completion_of(
         IoError::ReservationConflict => {
             return Completion::refused(ScsiStatus::ReservationConflict);
         }
+        IoError::Aborted => return Completion::refused(ScsiStatus::TaskAborted),
     };
     Completion::failed(sense)
 }

@@ -73,6 +73,7 @@ pub mod reserve_out {
     pub const PREEMPT: u8 = 0x04;
     pub const PREEMPT_AND_ABORT: u8 = 0x05;
     pub const REGISTER_AND_IGNORE: u8 = 0x06;
+    pub const REGISTER_AND_MOVE: u8 = 0x07;
 }
 
 /// Service actions of [`opcode::MAINTENANCE_IN`].

@@ -1,5 +1,6 @@
 //! Waiting between tasks of one core: no atomics, no locks, nothing `Send`.
 //!
+//! - [`all`]: several futures together.
 //! - [`first_of`]: whichever of two comes first.
 //! - [`oneshot`]: one value, from one task to another.
 //! - [`Notify`]: many tasks wait for the next time something happens.
@@ -8,12 +9,14 @@
 //!
 //! Absent from this crate: any runtime. Wakers come from the task that polls.
 
+mod all;
 mod first_of;
 mod notify;
 mod oneshot;
 mod semaphore;
 mod yielding;
 
+pub use all::all;
 pub use first_of::{Either, first_of};
 pub use notify::{Notified, Notify};
 pub use oneshot::{Receiver, Sender, oneshot};

@@ -22,7 +22,8 @@ pub(crate) fn errno_of(error: &IoError, changes: bool) -> Errno {
     let error = match error {
         IoError::Volume(error) | IoError::Write(error) => error,
         IoError::Miscompare { .. } => return Errno::EIO,
-        IoError::ReservationConflict => return Errno::EPERM,
+        // No client of NBD is registered, so none is preempted.
+        IoError::ReservationConflict | IoError::Aborted => return Errno::EPERM,
     };
     match error {
         // The volume became smaller since the request was checked.

@@ -553,6 +553,15 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         }
     }
 
+    fn on_abort(&self, volume: ExportId, hosts: &[Host]) {
+        if let Role::Io(queue) = &*self.role.borrow()
+            && queue.export.id() == volume
+            && hosts.contains(&queue.association.reservation_host)
+        {
+            self.link.abort_requests();
+        }
+    }
+
     fn on_tick(&self, now: Instant) {
         self.look_at_deadlines(now);
     }

@@ -77,6 +77,9 @@ impl<W: World, D: Device> Connection<W, D> {
                 let statuses = (Status::RESERVATION_CONFLICT.with_dnr(), failed);
                 self.complete_halves([first, second], statuses);
             }
+            Err(IoError::Aborted) => {
+                self.complete_halves([first, second], (Status::ABORTED_PREEMPT, failed));
+            }
             // What the comparison found is true, whatever became of the write (NVM, clause 2.1.3.1).
             Err(IoError::Write(error)) => {
                 self.complete_command(first, Status::SUCCESS, 0);

@@ -2,24 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use dataplane::Export;
+use dataplane::{Export, SPARE_THRESHOLD_PERCENT, spare_percent};
 use io_traits::{Device, World};
 use nvme_target::Health;
 use nvme_wire::log::{CRITICAL_READ_ONLY, CRITICAL_RELIABILITY, CRITICAL_SPARE};
 use units::BLOCK_SIZE;
-use volume::Capacity;
 
 use crate::frontend::NvmeCore;
-
-/// A pool with less space than this is in need of an administrator.
-const SPARE_THRESHOLD_PERCENT: u8 = 5;
-
-/// The part of the space that a shard has or may get of which nothing is used, rounded up.
-fn spare_percent(capacity: &Capacity) -> u8 {
-    let free = capacity.free + capacity.device_unreserved;
-    let all = (capacity.owned + capacity.device_unreserved).max(1);
-    u8::try_from((free * 100).div_ceil(all).min(100)).expect("at most 100")
-}
 
 /// Critical Warning bits of a volume whose pool has so much left.
 fn warnings<W: World, D: Device>(export: &Export<W, D>, spare_percent: u8) -> u8 {

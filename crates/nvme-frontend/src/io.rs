@@ -30,6 +30,9 @@ impl<W: World, D: Device> Connection<W, D> {
             (None, Err(IoError::ReservationConflict)) => {
                 self.complete_command(slot, Status::RESERVATION_CONFLICT.with_dnr(), 0);
             }
+            (None, Err(IoError::Aborted)) => {
+                self.complete_command(slot, Status::ABORTED_PREEMPT, 0);
+            }
             (None, Err(IoError::Miscompare { offset_bytes })) => {
                 self.complete_difference(slot, offset_bytes);
             }

@@ -18,6 +18,8 @@ fn status_of(outcome: Result<(), NotReserved>) -> Status {
         Ok(()) => Status::SUCCESS,
         Err(NotReserved::Refused(refused)) => reservation_status(refused),
         Err(NotReserved::Volume(error)) => nvme_status(&error, IoOpcode::WRITE.0),
+        // It is not told to anyone.
+        Err(NotReserved::SessionEnded) => Status::ABORTED_SQ_DELETION,
     }
 }
 
@@ -52,7 +54,8 @@ impl<W: World, D: Device> Connection<W, D> {
         self.run_in_turn(Some(export), 0, move || {
             let world = connection.core.world().clone();
             world.spawn_now(async move {
-                let status = status_of(connection.core.reserve(&on, &host, &command).await);
+                let done = connection.core.reserve(&connection.link, &on, &host, &command).await;
+                let status = status_of(done);
                 connection.complete_command(slot, status, 0);
             });
         });

@@ -91,7 +91,10 @@ impl ReservationChange {
             }
             IoOpcode::RESERVATION_ACQUIRE => match fields.action {
                 RACQA_ACQUIRE => Command::Acquire { current, kind: kind()? },
-                _ => Command::Preempt { current, victim: second, kind: kind()? },
+                action => {
+                    let aborts = action == RACQA_PREEMPT_AND_ABORT;
+                    Command::Preempt { current, victim: second, kind: kind()?, aborts }
+                }
             },
             _ => match fields.action {
                 RRELA_CLEAR => Command::Clear { current },
@@ -106,7 +109,9 @@ impl ReservationChange {
 pub fn reservation_status(refused: Refused) -> Status {
     match refused {
         Refused::Conflict => Status::RESERVATION_CONFLICT.with_dnr(),
-        Refused::ZeroKey | Refused::OtherKind => Status::INVALID_FIELD.with_dnr(),
+        Refused::ZeroKey | Refused::OtherKind | Refused::SameHost => {
+            Status::INVALID_FIELD.with_dnr()
+        }
         // Another host may end its registration.
         Refused::Full => Status::CAPACITY_EXCEEDED,
     }

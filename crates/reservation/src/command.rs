@@ -7,7 +7,7 @@ use crate::kind::Kind;
 use crate::{Held, Key, Reservations};
 
 /// A command of a host. `current` is the key under which the host says it is registered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Command {
     /// Register the host, which may be registered under that key already.
     Register {
@@ -57,6 +57,21 @@ pub enum Command {
         victim: Key,
         /// The type of the reservation, if it is taken over.
         kind: Kind,
+        /// Commands of the hosts that lose their registrations are aborted.
+        aborts: bool,
+    },
+    /// Register another host, and hand the reservation over to it.
+    Move {
+        /// The host's key.
+        current: Key,
+        /// The key of the other host from now on.
+        key: Key,
+        /// The other host.
+        to: Host,
+        /// The registration of the host ends.
+        unregisters: bool,
+        /// The state outlives a restart from now on.
+        persistence: bool,
     },
     /// End the reservation, if the host holds it.
     Release {
@@ -90,6 +105,9 @@ pub enum Refused {
     /// The reservation that the host holds is of another type.
     #[error("the reservation is of another type")]
     OtherKind,
+    /// A host cannot hand the reservation over to itself.
+    #[error("the reservation would stay with its holder")]
+    SameHost,
     /// There is no room for another registration.
     #[error("no room for another registration")]
     Full,
@@ -120,11 +138,19 @@ pub struct Notice {
 pub struct Change {
     /// The effects that other hosts are to be told of.
     pub notices: Vec<Notice>,
+    /// Hosts whose commands are to be aborted.
+    pub aborted: Vec<Host>,
 }
 
 impl Change {
     fn tell<'a>(&mut self, hosts: impl IntoIterator<Item = &'a Host>, kind: NoticeKind) {
         self.notices.extend(hosts.into_iter().map(|host| Notice { host: host.clone(), kind }));
+    }
+
+    fn abort_preempted(&mut self) {
+        let preempted =
+            self.notices.iter().filter(|notice| notice.kind == NoticeKind::RegistrationPreempted);
+        self.aborted = preempted.map(|notice| notice.host.clone()).collect();
     }
 }
 
@@ -177,11 +203,24 @@ impl Reservations {
                 }
             }
             Command::Acquire { current, kind } => self.acquire(host, current, kind),
-            Command::Preempt { current, victim, kind } => {
+            Command::Preempt { current, victim, kind, aborts } => {
                 self.check_registered(host, Some(current))?;
-                let change = self.preempt(host, victim, kind)?;
+                let mut change = self.preempt(host, victim, kind)?;
+                if aborts {
+                    change.abort_preempted();
+                }
                 self.count();
                 Ok(change)
+            }
+            Command::Move { current, key, ref to, unregisters, persistence } => {
+                self.check_registered(host, Some(current))?;
+                self.hand_over(host, key, to)?;
+                if unregisters {
+                    self.registrants.remove(host);
+                }
+                self.is_persistent = persistence;
+                self.count();
+                Ok(Change::default())
             }
             Command::Release { current, kind } => self.release(host, current, kind),
             Command::Clear { current } => self.clear(host, current),
@@ -309,6 +348,21 @@ impl Reservations {
             change.tell(self.others(host), NoticeKind::ReservationReleased);
         }
         Ok(change)
+    }
+
+    /// Registers `to`, and makes it the holder in the place of `host`, which is to be the only one.
+    fn hand_over(&mut self, host: &Host, key: Key, to: &Host) -> Result<(), Refused> {
+        let held = self.held.as_mut().filter(|held| held.holder.as_ref() == Some(host));
+        let held = held.ok_or(Refused::Conflict)?;
+        match (key, to == host) {
+            (0, _) => Err(Refused::ZeroKey),
+            (_, true) => Err(Refused::SameHost),
+            _ => {
+                held.holder = Some(to.clone());
+                self.registrants.insert(to.clone(), key);
+                Ok(())
+            }
+        }
     }
 
     fn release(&mut self, host: &Host, current: Key, kind: Kind) -> Result<Change, Refused> {

@@ -7,7 +7,9 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use Command::{Acquire, Clear, Persist, Preempt, Register, Release, Replace, Set, Unregister};
+use Command::{
+    Acquire, Clear, Move, Persist, Preempt, Register, Release, Replace, Set, Unregister,
+};
 
 fn host(n: u8) -> Host {
     if n.is_multiple_of(2) {
@@ -179,14 +181,14 @@ fn the_reservation_ends_with_its_holders_registration() {
 #[test]
 fn a_holder_is_preempted_by_its_key() {
     let mut state = reserved(Kind::WriteExclusive);
-    let preempt = Preempt { current: 11, victim: 10, kind: Kind::ExclusiveAccess };
+    let preempt = Preempt { current: 11, victim: 10, kind: Kind::ExclusiveAccess, aborts: false };
     let change = state.apply(&host(1), &preempt).expect("the key is there");
     let mut expected = each([0], NoticeKind::RegistrationPreempted);
     expected.extend(each(2..4, NoticeKind::ReservationReleased));
     assert_eq!(told(&change), expected);
     assert_eq!((state.kind(), state.holder_key()), (Some(Kind::ExclusiveAccess), 11));
     assert!(state.is_holder(&host(1)) && state.key_of(&host(0)).is_none());
-    let itself = Preempt { current: 11, victim: 11, kind: Kind::ExclusiveAccess };
+    let itself = Preempt { current: 11, victim: 11, kind: Kind::ExclusiveAccess, aborts: false };
     assert_eq!(state.apply(&host(1), &itself), Ok(Change::default()), "nothing changes");
     assert_eq!((state.registrants().len(), state.generation()), (3, 6));
 }
@@ -194,7 +196,8 @@ fn a_holder_is_preempted_by_its_key() {
 #[test]
 fn registrations_are_preempted_beside_the_reservation() {
     let mut state = reserved(Kind::WriteExclusive);
-    let preempt = |victim| Preempt { current: 11, victim, kind: Kind::ExclusiveAccess };
+    let preempt =
+        |victim| Preempt { current: 11, victim, kind: Kind::ExclusiveAccess, aborts: false };
     let change = state.apply(&host(1), &preempt(12)).expect("the key is there");
     assert_eq!(told(&change), each([2], NoticeKind::RegistrationPreempted));
     assert_eq!((state.kind(), state.holder_key()), (Some(Kind::WriteExclusive), 10));
@@ -207,14 +210,63 @@ fn registrations_are_preempted_beside_the_reservation() {
 #[test]
 fn zero_preempts_all_registrants() {
     let mut state = reserved(Kind::WriteExclusiveAll);
-    let one = Preempt { current: 11, victim: 13, kind: Kind::ExclusiveAccess };
+    let one = Preempt { current: 11, victim: 13, kind: Kind::ExclusiveAccess, aborts: false };
     let change = state.apply(&host(1), &one).expect("the key is there");
     assert_eq!(told(&change), each([3], NoticeKind::RegistrationPreempted));
     assert_eq!(state.kind(), Some(Kind::WriteExclusiveAll));
-    let all = Preempt { current: 11, victim: 0, kind: Kind::ExclusiveAccess };
+    let all = Preempt { current: 11, victim: 0, kind: Kind::ExclusiveAccess, aborts: false };
     let change = state.apply(&host(1), &all).expect("all hold it");
     assert_eq!(told(&change), each([0, 2], NoticeKind::RegistrationPreempted));
     assert_eq!((state.kind(), state.registrants().len()), (Some(Kind::ExclusiveAccess), 1));
+}
+
+/// A holder hands the reservation to a host that is registered or not, and stays registered or not.
+#[test]
+fn a_reservation_moves_to_another_host() {
+    let moved = |current, key, to, unregisters| Move {
+        current,
+        key,
+        to: host(to),
+        unregisters,
+        persistence: true,
+    };
+    for (to, unregisters, registrants) in [(3, false, 4), (3, true, 3), (5, false, 5), (5, true, 4)]
+    {
+        let mut state = reserved(Kind::WriteExclusive);
+        let change = state.apply(&host(0), &moved(10, 99, to, unregisters));
+        assert_eq!(change, Ok(Change::default()));
+        assert!(state.is_holder(&host(to)) && !state.is_holder(&host(0)));
+        assert_eq!((state.kind(), state.holder_key()), (Some(Kind::WriteExclusive), 99));
+        assert_eq!((state.registrants().len(), state.generation()), (registrants, 5));
+        assert_eq!(state.key_of(&host(0)), (!unregisters).then_some(10));
+        assert!(state.is_persistent());
+    }
+    let mut state = reserved(Kind::WriteExclusive);
+    for (by, command, refused) in [
+        (0, moved(11, 99, 3, false), Refused::Conflict),
+        (1, moved(11, 99, 3, false), Refused::Conflict),
+        (9, moved(0, 99, 3, false), Refused::Conflict),
+        (0, moved(10, 0, 3, false), Refused::ZeroKey),
+        (0, moved(10, 99, 0, false), Refused::SameHost),
+    ] {
+        assert_eq!(state.apply(&host(by), &command), Err(refused), "{command:?}");
+    }
+    assert_eq!(state, reserved(Kind::WriteExclusive));
+    let mut all = reserved(Kind::ExclusiveAccessAll);
+    assert_eq!(all.apply(&host(0), &moved(10, 99, 3, false)), Err(Refused::Conflict));
+    assert_eq!(registered().apply(&host(0), &moved(10, 99, 3, false)), Err(Refused::Conflict));
+}
+
+#[test]
+fn only_a_preemption_that_aborts_names_hosts_to_abort() {
+    for aborts in [false, true] {
+        let mut state = reserved(Kind::WriteExclusiveRegistrants);
+        let preempt = Preempt { current: 11, victim: 10, kind: Kind::ExclusiveAccess, aborts };
+        let change = state.apply(&host(1), &preempt).expect("the key is there");
+        let expected = if aborts { vec![host(0)] } else { Vec::new() };
+        assert_eq!(change.aborted, expected);
+        assert!(change.notices.len() == 3, "those that are only told are not aborted");
+    }
 }
 
 #[test]
@@ -321,10 +373,18 @@ fn command() -> impl Strategy<Value = Command> {
             persistence
         }),
         (key(), kind()).prop_map(|(current, kind)| Acquire { current, kind }),
-        (key(), key(), kind()).prop_map(|(current, victim, kind)| Preempt {
+        (key(), key(), kind(), any::<bool>()).prop_map(|(current, victim, kind, aborts)| Preempt {
             current,
             victim,
-            kind
+            kind,
+            aborts
+        }),
+        (key(), key(), 0..4_u8, any::<bool>()).prop_map(|(current, key, to, unregisters)| Move {
+            current,
+            key,
+            to: host(to),
+            unregisters,
+            persistence: true
         }),
         (key(), kind()).prop_map(|(current, kind)| Release { current, kind }),
         key().prop_map(|current| Clear { current }),

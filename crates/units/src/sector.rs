@@ -46,11 +46,17 @@ impl SectorSize {
     #[inline]
     #[must_use]
     pub fn blocks_of(self, range: LbaRange) -> (LbaRange, Range<usize>) {
+        let blocks = self.blocks_around(range);
+        let skip = (range.start.0 - blocks.start.0 * self.per_block()) as usize * self.bytes();
+        (blocks, skip..skip + range.blocks as usize * self.bytes())
+    }
+
+    /// The blocks that the logical blocks `range` lie in, however many these are.
+    #[must_use]
+    pub fn blocks_around(self, range: LbaRange) -> LbaRange {
         let per_block = self.per_block();
         let first = range.start.0 / per_block;
-        let blocks = LbaRange::new(Lba(first), range.end().0.div_ceil(per_block) - first);
-        let skip = (range.start.0 - first * per_block) as usize * self.bytes();
-        (blocks, skip..skip + range.blocks as usize * self.bytes())
+        LbaRange::new(Lba(first), range.end().0.div_ceil(per_block) - first)
     }
 
     /// The blocks that lie wholly in the logical blocks `range`, if there are some.

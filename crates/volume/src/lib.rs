@@ -82,4 +82,5 @@ pub use shard::{
     active_shards,
 };
 pub use superblocks::read_superblock;
+pub use unmap::joined;
 pub use volume::Volume;

@@ -119,8 +119,9 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The same blocks as disjoint ranges that do not touch, ascending.
-fn joined(ranges: &[LbaRange]) -> Vec<LbaRange> {
+/// Returns the same blocks as disjoint ranges that do not touch, ascending.
+#[must_use]
+pub fn joined(ranges: &[LbaRange]) -> Vec<LbaRange> {
     let mut sorted: Vec<LbaRange> = ranges.iter().copied().filter(|r| r.blocks > 0).collect();
     sorted.sort_unstable_by_key(|range| range.start);
     let mut joined: Vec<LbaRange> = Vec::with_capacity(sorted.len());

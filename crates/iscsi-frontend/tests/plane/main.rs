@@ -1,5 +1,7 @@
 //! A core behind the iSCSI front end, in a simulation, before a strict initiator (`strict.rs`).
 
+mod lengths;
+mod provisioning;
 mod reserving;
 mod strict;
 
@@ -15,7 +17,7 @@ use iscsi_frontend::{IscsiCore, IscsiOptions, TargetRecord, chap_secrets, target
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::task_function;
-use sim::{SimDevice, SimWorld, Simulation};
+use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
 use units::{Duration, SectorSize, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
@@ -40,7 +42,10 @@ fn token(byte: u8) -> Token {
 
 /// A core with two volumes, of which initiators have to know the token if `authenticates`.
 async fn serve(world: &SimWorld, authenticates: bool) -> SimCore {
-    let device = SimDevice::new(world, DEVICE_BLOCKS);
+    serve_on(world, SimDevice::new(world, DEVICE_BLOCKS), authenticates).await
+}
+
+async fn serve_on(world: &SimWorld, device: SimDevice, authenticates: bool) -> SimCore {
     volume::format(&device, &FormatOptions { uuid: Uuid::from_u128(1) }).await.expect("a disk");
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
@@ -361,6 +366,42 @@ fn a_session_is_told_of_its_volume() {
         core.shutdown().await.expect("a sound disk");
         assert_eq!(initiator.event().await.0, 3, "the session is dropped");
         assert!(initiator.receive().await.is_none());
+    });
+}
+
+/// M1 of `tasks.rs`. Method: another initiator has written; the device is slow. Nothing comes behind the answer to the reset.
+#[test]
+fn a_reset_waits_for_commands_of_all_sessions() {
+    simulate(async |world| {
+        let device = SimDevice::new(&world, DEVICE_BLOCKS);
+        let _core = serve_on(&world, device.clone(), false).await;
+        let mut first = session(&world, VOLUME).await;
+        let name = target_name_of(VOLUME);
+        let mut second = Initiator::open_from_port(&world, portal(), &name, 7).await;
+        assert_eq!(second.command(Cdb([0; 16]), &[], 0).await.sense, Some((6, 0x29, 0)));
+        for (function, is_told) in
+            [(task_function::CLEAR_TASK_SET, false), (task_function::LOGICAL_UNIT_RESET, true)]
+        {
+            device.set_faults(DeviceFaults { slow_one_in: 1, ..DeviceFaults::default() });
+            let data = pattern(1, function);
+            let itt = second.begin(Cdb::with_blocks(scsi::WRITE_10, 3, 1), &data, 0).await;
+            world.sleep_until(world.now() + Duration::from_millis(5)).await;
+            assert_eq!(first.manage(function).await, 0);
+            device.set_faults(DeviceFaults::default());
+            if is_told {
+                assert_eq!(first.command(Cdb([0; 16]), &[], 0).await.sense, Some((6, 0x29, 3)));
+            }
+            assert!(read(&mut first, 3, 1).await == data, "it was done before the answer");
+            let ended = second.finish(itt, &data, 0).await;
+            assert_eq!((ended.status, ended.residual), (0x40, -(BLOCK as i64)), "TASK ABORTED");
+            let told = second.command(Cdb([0; 16]), &[], 0).await.sense;
+            assert_eq!(told, is_told.then_some((6, 0x29, 3)));
+        }
+        device.set_faults(DeviceFaults { slow_one_in: 1, ..DeviceFaults::default() });
+        second.begin(Cdb::with_blocks(scsi::WRITE_10, 4, 1), &pattern(1, 1), 0).await;
+        world.sleep_until(world.now() + Duration::from_millis(5)).await;
+        second.hang_up();
+        assert_eq!(first.manage(task_function::CLEAR_TASK_SET).await, 0, "it is not waited for");
     });
 }
 

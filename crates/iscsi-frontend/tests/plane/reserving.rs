@@ -2,7 +2,7 @@
 
 use client::{Error, Options, Reconnect, Volume};
 use dataplane::Core;
-use io_traits::{BufferSlice, Network, Spawn};
+use io_traits::{BufferSlice, Clock, Network, Spawn};
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::{opcode as scsi, reserve_in, reserve_out};
 use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
@@ -11,11 +11,15 @@ use nvme_wire::reservation::{
     CPTPL_SET, RACQA_ACQUIRE, RREGA_REGISTER, RRELA_RELEASE, ReservationCommand,
 };
 use nvme_wire::{IoOpcode, Status};
-use sim::{SimDevice, SimWorld};
-use units::Lba;
+use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
+use sim::{DeviceFaults, SimDevice, SimWorld};
+use units::{Duration, Lba};
 
 use crate::strict::{Ended, Initiator};
-use crate::{BLOCK, SimCore, VOLUME, admit, failed, good, pattern, portal, serve, simulate};
+use crate::{
+    BLOCK, DEVICE_BLOCKS, SimCore, VOLUME, admit, failed, good, pattern, portal, serve, serve_on,
+    simulate,
+};
 use access::{Access, NbdAccess};
 use iscsi_frontend::target_name_of;
 
@@ -171,6 +175,137 @@ fn a_lock_goes_with_its_session() {
         assert_eq!(first.command(lock[1], &[], 0).await, good(0));
         first.log_out().await;
         assert!(may_read(&mut second).await);
+    });
+}
+
+/// The parameters of REGISTER AND MOVE to the port `port` of the same initiator.
+fn to_port(keys: [u64; 2], flags: u8, port: u8) -> Vec<u8> {
+    let mut id = vec![0x45, 0, 0, 0];
+    id.extend(format!("iqn.2026-01.com.example:host,i,0x8000000100{port:02x}\0").bytes());
+    id.resize(id.len().next_multiple_of(4), 0);
+    id[3] = id.len() as u8 - 4;
+    let mut parameters = keys.map(u64::to_be_bytes).concat();
+    parameters.extend([0, flags, 0, 1, 0, 0, 0, id.len() as u8]);
+    parameters.extend(id);
+    parameters
+}
+
+async fn hand_over(initiator: &mut Initiator, parameters: &[u8]) -> Ended {
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1]) = (scsi::PERSISTENT_RESERVE_OUT, reserve_out::REGISTER_AND_MOVE);
+    cdb[8] = parameters.len() as u8;
+    initiator.command(Cdb(cdb), parameters, 0).await
+}
+
+/// A holder hands the reservation to a port that had no session when it was registered.
+#[test]
+fn a_reservation_is_handed_over() {
+    const UNREG: u8 = 2;
+    simulate(async |world| {
+        let _core = serve(&world, false).await;
+        let mut first = session(&world, 1).await;
+        let whole = to_port([10, 30], UNREG | APTPL, 3);
+        assert_eq!(register(&mut first, [0, 10], 0).await, good(0));
+        assert_eq!(hand_over(&mut first, &whole).await, conflict(0), "there is no reservation");
+        let reserve = (reserve_out::RESERVE, EXCLUSIVE_ACCESS);
+        assert_eq!(out(&mut first, reserve, [10, 0], 0).await, good(0));
+        let itself = hand_over(&mut first, &to_port([10, 30], UNREG, 1)).await;
+        assert_eq!((itself.status, itself.sense), (2, Some((5, 0x26, 0))));
+        assert_eq!(hand_over(&mut first, &whole).await, good(0));
+        assert_eq!(keys(&mut first).await, (2, vec![30]));
+        assert!(!may_read(&mut first).await);
+        let mut third = session(&world, 3).await;
+        assert!(may_read(&mut third).await);
+        assert_eq!(hand_over(&mut third, &to_port([30, 11], 0, 1)).await, good(0));
+        assert_eq!(keys(&mut third).await, (3, vec![11, 30]));
+        assert!(may_read(&mut first).await && !may_read(&mut third).await);
+    });
+}
+
+/// N6 of `dataplane/src/reservations.rs`. Method: the victim has a command whose data was asked for, and others that wait before
+/// the device, which takes hardly any writes; nothing is reserved, so nothing else would hold them up.
+#[test]
+fn commands_of_a_preempted_host_are_aborted() {
+    simulate(async |world| {
+        let core = serve(&world, false).await;
+        let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+        let mut third = session(&world, 3).await;
+        for (initiator, key) in [(&mut first, 10), (&mut second, 20)] {
+            assert_eq!(register(initiator, [0, key], 0).await, good(0));
+        }
+        let ceiling = Quota { per_second: [1e6, 20.0] };
+        let (policy, cost_model) = (PolicyKind::default(), CostModel::Separate);
+        let config = SchedulerConfig { policy, cost_model, ceiling, window_blocks: [64, 1] };
+        core.schedule(0, Some(config), &[(VOLUME, ceiling)]);
+        second.withholds = true;
+        let write = |lba| Cdb::with_blocks(scsi::WRITE_10, lba, 1);
+        let large = Cdb::with_blocks(scsi::WRITE_10, 100, 32);
+        let own = pattern(1, 5);
+        let data = pattern(32, 9);
+        let (block, mut tags) = (&data[..BLOCK], Vec::new());
+        let kept = third.begin(write(50), &own, 0).await;
+        for lba in 0..20 {
+            tags.push(second.begin(write(lba), block, 0).await);
+        }
+        let asked = second.begin(large, &data, 0).await;
+        world.sleep_until(world.now() + Duration::from_millis(200)).await;
+        let preempt = (reserve_out::PREEMPT_AND_ABORT, WRITE_EXCLUSIVE);
+        assert_eq!(out(&mut first, preempt, [10, 20], 0).await, good(0));
+        let read = Cdb::with_blocks(scsi::READ_10, 0, 132);
+        let at_once = first.command(read, &[], 132 * BLOCK as u32).await;
+        // The order in which they end is not theirs.
+        let mut ended = second.finish_all(&[&tags[..], &[asked]].concat()).await;
+        assert_eq!(ended.remove(&asked), Some((0x40, -(data.len() as i64))));
+        let done = ended.values().filter(|it| **it == (0, 0)).count();
+        let aborted = ended.values().filter(|it| **it == (0x40, -(BLOCK as i64))).count();
+        assert_eq!((done + aborted, aborted > 10), (20, true), "{ended:?}");
+        second.withholds = false;
+        assert_eq!(ready(&mut second).await, failed(6, 0x2A, 5, 0));
+        assert_eq!(third.finish(kept, &own, 0).await, good(0), "it was not preempted");
+        world.sleep_until(world.now() + Duration::from_secs(2)).await;
+        let later = first.command(read, &[], 132 * BLOCK as u32).await;
+        let changed: Vec<usize> = (0..132)
+            .filter(|at| at_once.data[at * BLOCK..][..BLOCK] != later.data[at * BLOCK..][..BLOCK])
+            .collect();
+        assert!(changed.is_empty() || changed == [50], "{changed:?}");
+        assert_eq!(write_at(&mut second, 0).await, good(0), "it is not excluded");
+        for initiator in [first, second, third] {
+            initiator.log_out().await;
+        }
+        assert_eq!(core.stats().memory_used_bytes, 0, "all that was charged is given back");
+    });
+}
+
+async fn write_at(initiator: &mut Initiator, lba: u64) -> Ended {
+    initiator.command(Cdb::with_blocks(scsi::WRITE_10, lba, 1), &pattern(1, 1), 0).await
+}
+
+/// N5 of `dataplane/src/reservations.rs`. Method: while a registration is made durable by a slow device, another initiator sends
+/// a RESERVE and hangs up.
+#[test]
+fn a_session_that_has_ended_locks_nothing() {
+    simulate(async |world| {
+        let device = SimDevice::new(&world, DEVICE_BLOCKS);
+        let _core = serve_on(&world, device.clone(), false).await;
+        let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+        let mut third = session(&world, 3).await;
+        assert_eq!(register(&mut first, [0, 10], APTPL).await, good(0));
+        device.set_faults(DeviceFaults { slow_one_in: 1, ..DeviceFaults::default() });
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[8]) = (scsi::PERSISTENT_RESERVE_OUT, 24);
+        let mut parameters = [10_u64, 0].map(u64::to_be_bytes).concat();
+        parameters.extend([0, 0, 0, 0, APTPL, 0, 0, 0]);
+        let unregister = first.begin(Cdb(cdb), &parameters, 0).await;
+        world.sleep_until(world.now() + Duration::from_millis(5)).await;
+        let mut lock = [0; 16];
+        lock[0] = scsi::RESERVE_6;
+        second.begin(Cdb(lock), &[], 0).await;
+        world.sleep_until(world.now() + Duration::from_millis(5)).await;
+        second.hang_up();
+        assert_eq!(first.finish(unregister, &parameters, 0).await, good(0));
+        device.set_faults(DeviceFaults::default());
+        world.sleep_until(world.now() + Duration::from_secs(10)).await;
+        assert!(may_read(&mut third).await, "the lock of a session that is over");
     });
 }
 

@@ -1,5 +1,6 @@
 //! A strict initiator: it refuses wrong numbers, flags, offsets, residuals, digests and lengths of sense data.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use checksum::crc32c;
@@ -46,6 +47,8 @@ pub(crate) struct Initiator {
     max_cmd_sn: u32,
     next_itt: u32,
     isid: [u8; 6],
+    /// R2Ts are not answered.
+    pub(crate) withholds: bool,
 }
 
 /// Credentials for CHAP: user name and secret.
@@ -63,6 +66,7 @@ impl Initiator {
             max_cmd_sn: 0,
             next_itt: 1,
             isid: [0x80, 0, 0, 1, 0, 0],
+            withholds: false,
         }
     }
 
@@ -234,6 +238,12 @@ impl Initiator {
 
     /// Carries out a command that writes `data`, or reads at most `read` bytes.
     pub(crate) async fn command(&mut self, cdb: Cdb, data: &[u8], read: u32) -> Ended {
+        let itt = self.begin(cdb, data, read).await;
+        self.finish(itt, data, read).await
+    }
+
+    /// Begins a command, which is to be finished before another one ends. Returns its tag.
+    pub(crate) async fn begin(&mut self, cdb: Cdb, data: &[u8], read: u32) -> u32 {
         let mut command: pdu::ScsiCommand = pdu::blank(opcode::SCSI_COMMAND);
         let itt = self.next_itt;
         self.next_itt += 1;
@@ -253,7 +263,43 @@ impl Initiator {
         if soon > now {
             self.data_out(itt, NO_TAG, &data[..soon], now).await;
         }
+        itt
+    }
+
+    /// Takes part in a command until it has ended.
+    pub(crate) async fn finish(&mut self, itt: u32, data: &[u8], read: u32) -> Ended {
+        let edtl = u32::try_from(data.len()).expect("short") + read;
         self.exchange(itt, data, edtl, read > 0).await
+    }
+
+    /// Takes part in commands that write, in whatever order they end. Returns the status and the residual of each.
+    pub(crate) async fn finish_all(&mut self, itts: &[u32]) -> BTreeMap<u32, (u8, i64)> {
+        let (mut ended, mut r2ts) = (BTreeMap::new(), BTreeMap::<u32, u32>::new());
+        while ended.len() < itts.len() {
+            let Received { bhs, data } = self.receive().await.expect("an answer");
+            let itt = bhs.itt.get();
+            assert!(itts.contains(&itt) && !ended.contains_key(&itt));
+            let asked = r2ts.entry(itt).or_default();
+            if bhs.opcode == opcode::R2T {
+                let r2t = pdu::R2t::decode(&bhs.encode());
+                assert_eq!((r2t.r2t_sn.get(), self.withholds), (*asked, true));
+                self.check_sequence(&r2t.sequence, false);
+                *asked += 1;
+                continue;
+            }
+            let response = pdu::ScsiResponse::decode(&bhs.encode());
+            assert_eq!((response.opcode, data.len()), (opcode::SCSI_RESPONSE, 0));
+            self.check_sequence(&response.sequence, true);
+            assert_eq!((response.response, response.exp_data_sn.get()), (0, *asked));
+            let residual = residual(response.flags, response.residual.get());
+            ended.insert(itt, (response.status, residual));
+        }
+        ended
+    }
+
+    /// Ends the connection without a word.
+    pub(crate) fn hang_up(self) {
+        self.stream.shutdown();
     }
 
     /// Sends `data` from `from` on, as one sequence.
@@ -284,6 +330,9 @@ impl Initiator {
                     let (from, len) = (r2t.buffer_offset.get() as usize, r2t.desired_len.get());
                     assert!((1..=BURST_MAX).contains(&len) && from + len as usize <= data.len());
                     r2ts += 1;
+                    if self.withholds {
+                        continue;
+                    }
                     self.data_out(itt, r2t.ttt.get(), &data[..from + len as usize], from).await;
                 }
                 opcode::DATA_IN => {

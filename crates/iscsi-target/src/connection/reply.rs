@@ -10,7 +10,7 @@ use iscsi_wire::pdu::{
 };
 use iscsi_wire::sense::ScsiStatus;
 
-use super::task::{Task, TaskId};
+use super::task::{AbortedBy, Task, TaskId};
 use super::{Abort, Connection};
 use crate::outbox::Outbox;
 
@@ -88,10 +88,17 @@ impl Connection {
     /// Ends a command without data.
     pub fn complete(&mut self, id: TaskId, completion: &Completion, out: &mut impl Outbox) {
         let Some(task) = self.tasks.remove(id) else { return };
-        if task.is_aborted {
-            return;
+        if !self.is_over(&task, out) {
+            self.put_response(&task, completion, 0, out);
         }
-        self.put_response(&task, completion, 0, out);
+    }
+
+    /// Returns whether a task that has ended was aborted. One that another initiator aborted is answered.
+    fn is_over(&mut self, task: &Task, out: &mut impl Outbox) -> bool {
+        if task.aborted_by == Some(AbortedBy::Another) {
+            self.put_response(task, &Completion::refused(ScsiStatus::TaskAborted), 0, out);
+        }
+        task.aborted_by.is_some()
     }
 
     fn put_response(
@@ -128,7 +135,7 @@ impl Connection {
         mut crc: impl FnMut(Range<usize>) -> u32,
     ) {
         let Some(task) = self.tasks.remove(id) else { return };
-        if task.is_aborted {
+        if self.is_over(&task, out) {
             return;
         }
         let total = u32::try_from(len_bytes).unwrap_or(u32::MAX).min(task.readable());
@@ -194,10 +201,31 @@ impl Connection {
         all.into_iter().map(|id| self.abort_task(id)).collect()
     }
 
+    /// Aborts all tasks in the name of another initiator. Each ends with TASK ABORTED: at once, or when it is not executed any more.
+    pub fn abort_all_for_another(&mut self, out: &mut impl Outbox) -> Vec<Abort> {
+        let all: Vec<TaskId> = self.tasks.iter().map(|(id, _)| id).collect();
+        let abort = |id: TaskId| {
+            let Some(task) = self.tasks.get_mut(id) else { return Abort::Unknown };
+            task.aborted_by = task.aborted_by.or(Some(AbortedBy::Another));
+            if task.is_ready {
+                return Abort::Underway(id);
+            }
+            self.complete(id, &Completion::refused(ScsiStatus::TaskAborted), out);
+            Abort::Forgotten(id)
+        };
+        all.into_iter().map(abort).collect()
+    }
+
+    /// Returns whether a task that is being executed was aborted.
+    #[must_use]
+    pub fn is_aborted(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| task.aborted_by.is_some())
+    }
+
     fn abort_task(&mut self, id: TaskId) -> Abort {
         let Some(task) = self.tasks.get_mut(id) else { return Abort::Unknown };
         if task.is_ready {
-            task.is_aborted = true;
+            task.aborted_by = Some(AbortedBy::Itself);
             return Abort::Underway(id);
         }
         self.tasks.remove(id);

@@ -51,8 +51,16 @@ pub(super) struct Task {
     pub(super) transfers: VecDeque<Transfer>,
     /// All that is wanted has come, and the caller knows.
     pub(super) is_ready: bool,
-    /// Its initiator wants no answer any more.
-    pub(super) is_aborted: bool,
+    pub(super) aborted_by: Option<AbortedBy>,
+}
+
+/// The initiator by which a task was aborted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum AbortedBy {
+    /// Its own: it wants no answer any more.
+    Itself,
+    /// Another one: the task ends with TASK ABORTED (TAS of the Control mode page).
+    Another,
 }
 
 impl Task {
@@ -73,7 +81,7 @@ impl Task {
             r2t_sn: 0,
             transfers: VecDeque::new(),
             is_ready: false,
-            is_aborted: false,
+            aborted_by: None,
         }
     }
 
@@ -146,7 +154,7 @@ impl Tasks {
 
     /// The task with this Initiator Task Tag.
     pub(super) fn by_itt(&self, itt: u32) -> Option<TaskId> {
-        self.iter().find(|(_, task)| task.itt == itt && !task.is_aborted).map(|(id, _)| id)
+        self.iter().find(|(_, task)| task.itt == itt && task.aborted_by.is_none()).map(|(id, _)| id)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {

@@ -108,6 +108,10 @@ pub const SUPPORTED: &[Supported] = &[
         reserve_out::REGISTER_AND_IGNORE,
         &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
     ),
+    with_action(
+        reserve_out::REGISTER_AND_MOVE,
+        &[opcode::PERSISTENT_RESERVE_OUT, 0x1F, 0xFF, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0x07],
+    ),
     blocks!(16, opcode::READ_16, 0xF8),
     plain(&[
         opcode::COMPARE_AND_WRITE,
@@ -193,6 +197,10 @@ pub const SUPPORTED: &[Supported] = &[
         ],
     ),
     plain(&[opcode::REPORT_LUNS, 0, 0xFF, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0x07]),
+    with_action(
+        maintenance_in::REPORT_TARGET_PORT_GROUPS,
+        &[opcode::MAINTENANCE_IN, 0xFF, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0x07],
+    ),
     with_action(
         maintenance_in::REPORT_SUPPORTED_OPCODES,
         &[opcode::MAINTENANCE_IN, 0x1F, 0x87, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0x07],

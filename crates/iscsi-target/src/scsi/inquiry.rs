@@ -7,6 +7,7 @@ use core::fmt::Write as _;
 
 use iscsi_wire::{Cdb, Sense};
 
+use super::alua::{GROUP, IMPLICIT, PORT};
 use super::{Operation, UNMAP_RANGES_MAX, Unit, truncated};
 
 /// T10 vendor identification, of eight characters.
@@ -17,6 +18,8 @@ const PRODUCT: &[u8; 16] = b"dVol            ";
 const VERSIONS: [u16; 4] = [0x00A0, 0x0960, 0x0460, 0x04C0];
 /// Physical blocks of one command beyond which it gets no faster.
 const OPTIMAL_BLOCKS: u32 = 256;
+/// Bytes in which thresholds of provisioning are counted.
+const THRESHOLD_SET_BYTES: u32 = 1 << 20;
 /// Vital product data pages that there are.
 const PAGES: [u8; 6] = [0x00, 0x80, 0x83, 0xB0, 0xB1, 0xB2];
 
@@ -25,7 +28,7 @@ pub(super) fn answer(cdb: &Cdb, unit: &Unit<'_>) -> Result<Operation, Sense> {
     let (len, page) = (usize::from(cdb.u16_at(3)), cdb.byte(2));
     let bytes = match cdb.byte(1) {
         0 if page != 0 => return Err(Sense::invalid_cdb(2)),
-        0 => standard(0, unit.revision),
+        0 => standard(0, IMPLICIT, unit.revision),
         1 => vital(page, unit)?,
         _ => return Err(Sense::invalid_cdb(1)),
     };
@@ -37,13 +40,14 @@ pub(super) fn answer_without_unit(cdb: &Cdb) -> Result<Operation, Sense> {
     if cdb.byte(1) != 0 {
         return Err(Sense::NO_SUCH_UNIT);
     }
-    Ok(Operation::Answer(truncated(standard(0x7F, ""), cdb.u16_at(3).into())))
+    Ok(Operation::Answer(truncated(standard(0x7F, 0, ""), cdb.u16_at(3).into())))
 }
 
-fn standard(peripheral: u8, revision: &str) -> Vec<u8> {
+fn standard(peripheral: u8, tpgs: u8, revision: &str) -> Vec<u8> {
     let mut bytes = vec![0; 96];
     // SPC-4; hierarchical addresses, response format 2; queues of commands.
     (bytes[0], bytes[2], bytes[3], bytes[4], bytes[7]) = (peripheral, 0x06, 0x12, 91, 0x02);
+    bytes[5] = tpgs;
     bytes[8..16].copy_from_slice(VENDOR);
     bytes[16..32].copy_from_slice(PRODUCT);
     bytes[32..36].fill(b' ');
@@ -65,11 +69,16 @@ fn vital(page: u8, unit: &Unit<'_>) -> Result<Vec<u8>, Sense> {
         // Medium rotation rate 1: it does not rotate.
         0xB1 => [&[0, 1][..], &[0; 58]].concat(),
         // UNMAP, WRITE SAME (16) and (10) with UNMAP; zeroes are read; thin.
-        0xB2 => vec![0, 0xE4, 2, 0],
+        0xB2 => vec![threshold_exponent(unit), 0xE4, 2, 0],
         _ => return Err(Sense::invalid_cdb(2)),
     };
     let len = u16::try_from(content.len()).expect("a short page").to_be_bytes();
     Ok([&[0, page, len[0], len[1]][..], &content].concat())
+}
+
+/// The logarithm of the blocks in which thresholds are counted: those of 1 MiB.
+pub(super) fn threshold_exponent(unit: &Unit<'_>) -> u8 {
+    u8::try_from((THRESHOLD_SET_BYTES / unit.block_bytes).ilog2()).expect("at most 31")
 }
 
 /// The identity as hexadecimal digits.
@@ -96,8 +105,8 @@ fn identification(unit: &Unit<'_>) -> Vec<u8> {
     naa[0] = 0x30 | naa[0] & 0x0F;
     put(1, 0, 3, &naa);
     put(2, 0, 1, &[VENDOR.as_slice(), serial(unit).as_bytes()].concat());
-    put(1, 1, 4, &[0, 0, 0, 1]);
-    put(1, 1, 5, &[0, 0, 0, 1]);
+    put(1, 1, 4, &[[0; 2], PORT].concat());
+    put(1, 1, 5, &[[0; 2], GROUP].concat());
     for (association, name) in [(1, format!("{},t,0x0001", unit.target)), (2, unit.target.into())] {
         let mut name = name.into_bytes();
         // Ended by a zero, and a multiple of four.

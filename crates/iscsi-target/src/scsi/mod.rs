@@ -3,8 +3,10 @@
 //! - K1: a command is either one of [`commands::SUPPORTED`], which REPORT SUPPORTED OPERATION CODES tells, or refused.
 //! - K2: what a command names is checked here, before memory is found for its data.
 
+mod alua;
 pub mod commands;
 mod inquiry;
+mod lba_status;
 mod mode;
 mod parameters;
 mod reservations;
@@ -16,6 +18,8 @@ use iscsi_wire::cdb::{maintenance_in, opcode, service_action_in};
 use iscsi_wire::{Cdb, Sense};
 use reservation::Command;
 
+pub use alua::AccessState;
+pub use lba_status::{LbaStatus, Run};
 pub use mode::check_mode_select;
 pub use parameters::unmap_ranges;
 pub use reservations::{ReserveOut, access_of, notice_sense, refusal_sense, reserve_in_answer};
@@ -40,6 +44,12 @@ pub struct Unit<'a> {
     pub per_physical: u32,
     /// Blocks that one command moves at most. Each of them is atomic.
     pub transfer_blocks_max: u32,
+    /// Access to it by the ports of this server.
+    pub access: AccessState,
+    /// Blocks that can be mapped in its pool.
+    pub pool_blocks: u64,
+    /// Percentage of these below which initiators are warned.
+    pub threshold_percent: u8,
     /// Product revision, at most four characters.
     pub revision: &'a str,
 }
@@ -64,6 +74,8 @@ pub enum Operation {
         /// Bytes that are wanted.
         len: usize,
     },
+    /// Return which blocks are mapped.
+    LbaStatus(LbaStatus),
     /// Return blocks.
     Read(Extent),
     /// Store blocks.
@@ -163,6 +175,7 @@ impl Operation {
             | Self::CompareAndWrite(extent)
             | Self::Verify { extent, .. }
             | Self::WriteSame { extent, .. } => Some(extent.lba),
+            Self::LbaStatus(asked) => Some(asked.lba),
             _ => None,
         }
     }
@@ -205,6 +218,9 @@ pub fn decode(cdb: &Cdb, unit: Option<&Unit<'_>>) -> Result<Operation, Sense> {
         let at = cdb.len_bytes().unwrap_or(6) - 1;
         return Err(Sense::invalid_cdb(u16::try_from(at).unwrap_or(0)));
     }
+    if let Some(sense) = unit.access.refusal(cdb) {
+        return Err(sense);
+    }
     if let Some(operation) = reservations::decode(cdb) {
         return operation;
     }
@@ -222,7 +238,7 @@ pub fn decode(cdb: &Cdb, unit: Option<&Unit<'_>>) -> Result<Operation, Sense> {
         opcode::PREVENT_ALLOW => Ok(Operation::Nothing),
         opcode::READ_CAPACITY_10 => read_capacity_10(cdb, unit),
         opcode::SERVICE_ACTION_IN_16 => service_action(cdb, unit),
-        opcode::MAINTENANCE_IN => maintenance(cdb),
+        opcode::MAINTENANCE_IN => maintenance(cdb, unit),
         _ => decode_blocks(cdb, unit),
     }
 }
@@ -376,26 +392,17 @@ fn service_action(cdb: &Cdb, unit: &Unit<'_>) -> Result<Operation, Sense> {
             bytes[14] = 0xC0;
             Ok(Operation::Answer(truncated(bytes, len)))
         }
-        service_action_in::GET_LBA_STATUS => {
-            let lba = cdb.u64_at(2);
-            if lba >= unit.blocks {
-                return Err(Sense::LBA_OUT_OF_RANGE.with_information(lba));
-            }
-            let mut bytes = vec![0; 24];
-            bytes[3] = 20;
-            bytes[8..16].copy_from_slice(&lba.to_be_bytes());
-            let count = u32::try_from(unit.blocks - lba).unwrap_or(u32::MAX);
-            // Provisioning status 0: mapped, or not known.
-            bytes[16..20].copy_from_slice(&count.to_be_bytes());
-            Ok(Operation::Answer(truncated(bytes, len)))
-        }
+        service_action_in::GET_LBA_STATUS => LbaStatus::decode(cdb, unit).map(Operation::LbaStatus),
         _ => Err(Sense::invalid_cdb(1)),
     }
 }
 
-fn maintenance(cdb: &Cdb) -> Result<Operation, Sense> {
+fn maintenance(cdb: &Cdb, unit: &Unit<'_>) -> Result<Operation, Sense> {
     let len = cdb.u32_at(6) as usize;
     match cdb.byte(1) & 0x1F {
+        maintenance_in::REPORT_TARGET_PORT_GROUPS => {
+            alua::report(cdb, unit.access).map(|bytes| Operation::Answer(truncated(bytes, len)))
+        }
         maintenance_in::REPORT_SUPPORTED_OPCODES => {
             commands::report(cdb).map(|bytes| Operation::Answer(truncated(bytes, len)))
         }

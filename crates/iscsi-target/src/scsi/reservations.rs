@@ -6,13 +6,17 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use iscsi_wire::cdb::{opcode, reserve_in, reserve_out, service_action_in};
-use iscsi_wire::{Cdb, Sense};
+use iscsi_wire::{Cdb, IscsiName, Sense};
 use reservation::{Access, Command, Host, Kind, NoticeKind, Refused, Reservations};
 
 use super::Operation;
 
-/// Bytes of the parameters of PERSISTENT RESERVE OUT.
+/// Bytes of the parameters of PERSISTENT RESERVE OUT, but for those of REGISTER AND MOVE, where a TransportID follows.
 const PARAMETERS_LEN: u32 = 24;
+/// Bytes of the parameters of REGISTER AND MOVE: more than with the longest name.
+const MOVE_PARAMETERS_MAX: u32 = PARAMETERS_LEN + 256;
+/// UNREG, of REGISTER AND MOVE.
+const UNREGISTERS: u8 = 2;
 /// ALL_TG_PT, SPEC_I_PT: neither is supported.
 const UNSUPPORTED_FLAGS: u8 = 0x0C;
 const APTPL: u8 = 1;
@@ -30,6 +34,7 @@ const ISCSI_DEVICE: u8 = 0x05;
 pub struct ReserveOut {
     action: u8,
     kind: Option<Kind>,
+    len: u32,
 }
 
 /// Returns how reservations treat a command; `None` if it never conflicts, or has rules of its own.
@@ -100,17 +105,21 @@ fn decode_out(cdb: &Cdb) -> Result<Operation, Sense> {
     if has_kind && (scope != 0 || kind.is_none()) {
         return Err(Sense::invalid_cdb(2));
     }
-    if cdb.u32_at(5) != PARAMETERS_LEN {
+    let (len, len_max) = match action {
+        reserve_out::REGISTER_AND_MOVE => (cdb.u32_at(5), MOVE_PARAMETERS_MAX),
+        _ => (cdb.u32_at(5), PARAMETERS_LEN),
+    };
+    if !(PARAMETERS_LEN..=len_max).contains(&len) {
         return Err(Sense::PARAMETER_LIST_LENGTH);
     }
-    Ok(Operation::ReserveOut(ReserveOut { action, kind }))
+    Ok(Operation::ReserveOut(ReserveOut { action, kind, len }))
 }
 
 impl ReserveOut {
     /// Bytes of its parameters.
     #[must_use]
     pub fn len_bytes(self) -> u32 {
-        PARAMETERS_LEN
+        self.len
     }
 
     /// The command, with its parameters.
@@ -122,6 +131,9 @@ impl ReserveOut {
         let (key, rest) = rest.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH)?;
         let flags = rest.get(4).copied().ok_or(Sense::PARAMETER_LIST_LENGTH)?;
         let (current, key) = (u64::from_be_bytes(*current), u64::from_be_bytes(*key));
+        if self.action == reserve_out::REGISTER_AND_MOVE {
+            return move_with_parameters(current, key, rest);
+        }
         let is_register =
             matches!(self.action, reserve_out::REGISTER | reserve_out::REGISTER_AND_IGNORE);
         if is_register && flags & UNSUPPORTED_FLAGS != 0 {
@@ -135,9 +147,43 @@ impl ReserveOut {
             reserve_out::RESERVE => Command::Acquire { current, kind: kind? },
             reserve_out::RELEASE => Command::Release { current, kind: kind? },
             reserve_out::CLEAR => Command::Clear { current },
-            _ => Command::Preempt { current, victim: key, kind: kind? },
+            _ => {
+                let aborts = self.action == reserve_out::PREEMPT_AND_ABORT;
+                Command::Preempt { current, victim: key, kind: kind?, aborts }
+            }
         })
     }
+}
+
+/// The command REGISTER AND MOVE, of whose parameters `rest` lies behind the keys (SPC-4, clause 6.16.4).
+fn move_with_parameters(current: u64, key: u64, rest: &[u8]) -> Result<Command, Sense> {
+    let short = Sense::PARAMETER_LIST_LENGTH;
+    let ([_, flags, port_high, port_low, len @ ..], transport_id) =
+        rest.split_first_chunk::<8>().ok_or(short)?;
+    if u32::from_be_bytes(*len) as usize != transport_id.len() {
+        return Err(short);
+    }
+    if [*port_high, *port_low] != TARGET_PORT.to_be_bytes() {
+        return Err(Sense::invalid_parameter(18));
+    }
+    let to = initiator_port(transport_id).ok_or(Sense::invalid_parameter(24))?;
+    let (unregisters, persistence) = (flags & UNREGISTERS != 0, flags & APTPL != 0);
+    Ok(Command::Move { current, key, to, unregisters, persistence })
+}
+
+/// The initiator port of a TransportID; `None` if it names none of iSCSI (SPC-4, clause 7.6.4.6).
+fn initiator_port(transport_id: &[u8]) -> Option<Host> {
+    let ([form, _, high, low], text) = transport_id.split_first_chunk::<4>()?;
+    let is_whole = usize::from(u16::from_be_bytes([*high, *low])) == text.len();
+    if *form != ISCSI_PORT || !is_whole {
+        return None;
+    }
+    let text = core::str::from_utf8(text.split(|byte| *byte == 0).next()?).ok()?;
+    let (name, isid) = text.split_once(",i,0x")?;
+    let is_isid = (1..=12).contains(&isid.len()) && isid.bytes().all(|it| it.is_ascii_hexdigit());
+    let isid = u64::from_str_radix(isid, 16).ok().filter(|_| is_isid)?.to_be_bytes();
+    let [_, _, isid @ ..] = isid;
+    Some(Host::Iscsi { name: IscsiName::new(name).ok()?.as_str().into(), isid })
 }
 
 /// The sense data of a refused command; `None` for a reservation conflict, which has a status of its own.
@@ -146,6 +192,7 @@ pub fn refusal_sense(refused: Refused) -> Option<Sense> {
     match refused {
         Refused::Conflict => None,
         Refused::ZeroKey => Some(Sense::invalid_parameter(8)),
+        Refused::SameHost => Some(Sense::invalid_parameter(24)),
         Refused::OtherKind => Some(Sense::INVALID_RELEASE),
         Refused::Full => Some(Sense::REGISTRATION_RESOURCES),
     }

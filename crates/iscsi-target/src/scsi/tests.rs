@@ -1,3 +1,4 @@
+use alloc::vec;
 use alloc::vec::Vec;
 
 use iscsi_wire::cdb::opcode;
@@ -13,6 +14,9 @@ const UNIT: Unit<'static> = Unit {
     block_bytes: 4096,
     per_physical: 1,
     transfer_blocks_max: 256,
+    access: AccessState::ActiveOptimized,
+    pool_blocks: 1_000_000,
+    threshold_percent: 5,
     revision: "0.1",
 };
 
@@ -114,10 +118,179 @@ fn mode_pages_can_be_read_and_not_changed() {
     assert_eq!((bare[1], bare.len(), bare[8]), (18, 20, 0x0A));
     assert_eq!(decoded(&[opcode::MODE_SENSE_6, 0, 0xC8, 0, 255]), Err(Sense::SAVING_NOT_SUPPORTED));
     let mut select = bare.clone();
-    assert_eq!(check_mode_select(&select, true), Ok(()));
+    assert_eq!(check_mode_select(&select, true, &UNIT), Ok(()));
     select[10] = 4;
-    assert_eq!(check_mode_select(&select, true), Err(Sense::invalid_parameter(8)));
-    assert_eq!(check_mode_select(&bare[..15], true), Err(Sense::PARAMETER_LIST_LENGTH));
+    assert_eq!(check_mode_select(&select, true, &UNIT), Err(Sense::invalid_parameter(8)));
+    assert_eq!(check_mode_select(&bare[..15], true, &UNIT), Err(Sense::PARAMETER_LIST_LENGTH));
+}
+
+/// The threshold of provisioning is a subpage: it is found by its number, among all subpages, and not among all pages.
+#[test]
+fn the_provisioning_threshold_is_a_subpage() {
+    let ask = |page, subpage| decoded(&[opcode::MODE_SENSE_6, 8, page, subpage, 255]);
+    let Ok(Operation::Answer(bytes)) = ask(0x1C, 2) else { panic!("a page") };
+    assert_eq!(bytes[4..8], [0x5C, 2, 0, 20]);
+    // 5 % of 1 000 000 blocks are 195 times 256.
+    assert_eq!(bytes[20..28], [0x80, 1, 0, 0, 0, 0, 0, 195]);
+    assert_eq!(bytes.len(), 28);
+    let page = answer(&[opcode::INQUIRY, 1, 0xB2, 1, 0]);
+    assert_eq!(page[4..], [8, 0xE4, 2, 0]);
+    let codes = |page, subpage| {
+        let Ok(Operation::Answer(bytes)) = ask(page, subpage) else { panic!("pages") };
+        let (mut rest, mut codes) = (&bytes[4..], Vec::new());
+        while !rest.is_empty() {
+            let is_sub = rest[0] & 0x40 != 0;
+            let len = if is_sub { 4 + usize::from(rest[3]) } else { 2 + usize::from(rest[1]) };
+            codes.push((rest[0] & 0x3F, if is_sub { rest[1] } else { 0 }));
+            rest = &rest[len..];
+        }
+        codes
+    };
+    let plain = [(1, 0), (8, 0), (0x0A, 0), (0x1C, 0)];
+    assert_eq!(codes(0x3F, 0), plain);
+    assert_eq!(codes(0x3F, 0xFF), [&plain[..], &[(0x1C, 2)]].concat());
+    assert_eq!(codes(0x1C, 0xFF), [(0x1C, 0), (0x1C, 2)]);
+    for (page, subpage, at) in [(0x1C, 1, 3), (0x0A, 2, 3), (0x3F, 2, 3), (0x02, 0, 2)] {
+        assert_eq!(ask(page, subpage), Err(Sense::invalid_cdb(at)), "{page:#x}/{subpage:#x}");
+    }
+    // What it says can be selected, and nothing else.
+    let mut select = answer(&[opcode::MODE_SENSE_10, 8, 0x1C, 0xFF, 0, 0, 0, 0, 255]);
+    assert_eq!(check_mode_select(&select, true, &UNIT), Ok(()));
+    let last = select.len() - 1;
+    select[last] += 1;
+    assert_eq!(check_mode_select(&select, true, &UNIT), Err(Sense::invalid_parameter(20)));
+    assert_eq!(check_mode_select(&select[..last], true, &UNIT), Err(Sense::PARAMETER_LIST_LENGTH));
+}
+
+/// An initiator finds the one group in standard data, in the identification of its path, and in the report.
+#[test]
+fn all_portals_are_one_target_port_group() {
+    let standard = answer(&[opcode::INQUIRY, 0, 0, 1, 0]);
+    assert_eq!(standard[5] >> 4, 1, "TPGS: implicit");
+    let identification = answer(&[opcode::INQUIRY, 1, 0x83, 1, 0]);
+    let has = |bytes: &[u8]| identification.windows(bytes.len()).any(|it| it == bytes);
+    assert!(has(&[0x51, 0x94, 0, 4, 0, 0, 0, 1]) && has(&[0x51, 0x95, 0, 4, 0, 0, 0, 1]));
+    let report = |format: u8| [opcode::MAINTENANCE_IN, format << 5 | 0x0A, 0, 0, 0, 0, 0, 0, 1, 0];
+    let group = [0, 0x8D, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1];
+    assert_eq!(answer(&report(0)), [&[0, 0, 0, 12], &group[..]].concat());
+    assert_eq!(answer(&report(1)), [&[0, 0, 0, 16, 0x10, 0, 0, 0], &group[..]].concat());
+    assert_eq!(decoded(&report(2)), Err(Sense::invalid_cdb(1)));
+    let mut short = report(0);
+    short[8..].copy_from_slice(&[0, 5]);
+    assert_eq!(answer(&short), [0, 0, 0, 12, 0]);
+    assert_eq!(decoded(&[0xA4, 0x0A]), Err(Sense::INVALID_OPCODE), "SET TARGET PORT GROUPS");
+}
+
+#[test]
+fn a_state_refuses_what_it_does_not_serve() {
+    let outcome = |access, cdb_bytes: &[u8]| {
+        decode(&cdb(cdb_bytes), Some(&Unit { access, ..UNIT })).map(drop)
+    };
+    let inquiry = [opcode::INQUIRY, 0, 0, 1, 0];
+    let report = [opcode::MAINTENANCE_IN, 0x0A, 0, 0, 0, 0, 0, 0, 1, 0];
+    let codes = [opcode::MAINTENANCE_IN, 0x0C, 0, 0, 0, 0, 0, 0, 1, 0];
+    let mode = [opcode::MODE_SENSE_6, 0, 0x3F, 0, 255];
+    let keys = [opcode::PERSISTENT_RESERVE_IN, 0, 0, 0, 0, 0, 0, 0, 255];
+    for (access, code, sense, is_standby) in [
+        (AccessState::Standby, 2, Sense::IN_STANDBY, true),
+        (AccessState::Unavailable, 3, Sense::UNAVAILABLE, false),
+        (AccessState::Transitioning, 15, Sense::IN_TRANSITION, false),
+    ] {
+        assert_eq!(outcome(access, &[opcode::READ_6, 0, 0, 0, 1]), Err(sense));
+        assert_eq!(outcome(access, &[opcode::TEST_UNIT_READY]), Err(sense));
+        assert_eq!(outcome(access, &codes), Err(sense));
+        assert_eq!((outcome(access, &inquiry), outcome(access, &report)), (Ok(()), Ok(())));
+        let in_standby = if is_standby { Ok(()) } else { Err(sense) };
+        assert_eq!((outcome(access, &mode), outcome(access, &keys)), (in_standby, in_standby));
+        let told = decode(&cdb(&report), Some(&Unit { access, ..UNIT }));
+        assert!(matches!(told, Ok(Operation::Answer(bytes)) if bytes[4] == code));
+    }
+}
+
+/// Method: runs that are longer than what is asked for, and than a count of 32 bits, in answers of all lengths.
+#[test]
+fn lba_status_is_told_run_by_run() {
+    let ask = |lba: u8, len: u8| {
+        decoded(&[opcode::SERVICE_ACTION_IN_16, 0x12, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, len])
+    };
+    let asked = |lba, len| match ask(lba, len) {
+        Ok(Operation::LbaStatus(asked)) => asked,
+        other => panic!("{other:?}"),
+    };
+    let run = |blocks, is_mapped| Run { blocks, is_mapped };
+    let runs = [run(3, true), run(5, false), run(2000, true)];
+    let bytes = asked(200, 56).answer(runs);
+    assert_eq!(bytes[..8], [0, 0, 0, 52, 0, 0, 0, 0]);
+    assert_eq!(bytes[8..24], [0, 0, 0, 0, 0, 0, 0, 200, 0, 0, 0, 3, 0, 0, 0, 0]);
+    assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 0, 203, 0, 0, 0, 5, 1, 0, 0, 0]);
+    // The last block is number 999.
+    assert_eq!(bytes[40..], [0, 0, 0, 0, 0, 0, 0, 208, 0, 0, 3, 24, 0, 0, 0, 0]);
+    assert_eq!((asked(200, 55).descriptors_max(), asked(200, 55).answer(runs)[3]), (2, 36));
+    assert_eq!((asked(200, 3).descriptors_max(), asked(200, 3).answer(runs)), (1, [0; 3].to_vec()));
+    assert_eq!(asked(0, 255).descriptors_max(), 15);
+    let end = decode(&Cdb::with_blocks(opcode::SERVICE_ACTION_IN_16, 1000, 0), Some(&UNIT));
+    assert_eq!(end, Err(Sense::invalid_cdb(1)));
+    let mut beyond = cdb(&[opcode::SERVICE_ACTION_IN_16, 0x12]);
+    beyond.0[2..10].copy_from_slice(&1000_u64.to_be_bytes());
+    assert_eq!(decode(&beyond, Some(&UNIT)), Err(Sense::LBA_OUT_OF_RANGE.with_information(1000)));
+    let large = Unit { blocks: 1 << 40, ..UNIT };
+    let all = [opcode::SERVICE_ACTION_IN_16, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40];
+    let Ok(Operation::LbaStatus(asked)) = decode(&cdb(&all), Some(&large)) else { panic!("asked") };
+    let bytes = asked.answer([run(1 << 40, false)]);
+    assert_eq!(bytes[16..21], [0xFF, 0xFF, 0xFF, 0xFF, 1]);
+    assert_eq!(bytes[24..32], u64::from(u32::MAX).to_be_bytes());
+}
+
+/// PERSISTENT RESERVE OUT with REGISTER AND MOVE, whose parameters name an initiator port.
+#[test]
+fn register_and_move_names_an_initiator_port() {
+    let parameters = |port: u8, form: u8, text: &[u8]| {
+        let mut id = [form, 0, 0, 0].to_vec();
+        id.extend_from_slice(text);
+        id.resize(id.len().next_multiple_of(4).max(24), 0);
+        id[3] = (id.len() - 4) as u8;
+        let keys = [7_u64, 9].map(u64::to_be_bytes).concat();
+        [keys, vec![0, 3, 0, port, 0, 0, 0, id.len() as u8], id].concat()
+    };
+    let decoded = |bytes: &[u8]| {
+        let mut cdb = cdb(&[opcode::PERSISTENT_RESERVE_OUT, 7]);
+        cdb.0[5..9].copy_from_slice(&(bytes.len() as u32).to_be_bytes());
+        match decode(&cdb, Some(&UNIT))? {
+            Operation::ReserveOut(out) => {
+                assert_eq!(out.len_bytes() as usize, bytes.len());
+                out.with_parameters(bytes)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let whole = parameters(1, 0x45, b"iqn.2026-01.com.Example:b,i,0x23d000002\0");
+    let to = reservation::Host::Iscsi {
+        name: "iqn.2026-01.com.example:b".into(),
+        isid: [0, 2, 0x3D, 0, 0, 2],
+    };
+    let moved = Command::Move { current: 7, key: 9, to, unregisters: true, persistence: true };
+    assert_eq!(decoded(&whole), Ok(moved));
+    for (len, sense) in
+        [(23, Sense::PARAMETER_LIST_LENGTH), (whole.len() - 1, Sense::PARAMETER_LIST_LENGTH)]
+    {
+        assert_eq!(decoded(&whole[..len]), Err(sense));
+    }
+    assert_eq!(decoded(&[0; 281]), Err(Sense::PARAMETER_LIST_LENGTH));
+    let name = b"iqn.a,i,0x80";
+    assert_eq!(decoded(&parameters(2, 0x45, name)), Err(Sense::invalid_parameter(18)));
+    for (form, text) in [
+        (0x05, &name[..]),
+        (0x40, name),
+        (0x45, b"iqn.a"),
+        (0x45, b"iqn.a,i,0x"),
+        (0x45, b"iqn.a,i,0x+1"),
+        (0x45, b"iqn.a,i,0x1234567890abc"),
+        (0x45, b"nqn.a,i,0x80"),
+        (0x45, b"iqn.\xFF,i,0x80"),
+    ] {
+        let refused = decoded(&parameters(1, form, text));
+        assert_eq!(refused, Err(Sense::invalid_parameter(24)), "{form:#x} {text:?}");
+    }
 }
 
 #[test]
@@ -162,6 +335,7 @@ proptest! {
                 prop_assert!(extent.lba + u64::from(extent.blocks) <= UNIT.blocks);
             }
         }
-        let _ = (decode(&Cdb(bytes), None), unmap_ranges(&list, &UNIT), check_mode_select(&list, true));
+        let _ = (decode(&Cdb(bytes), None), unmap_ranges(&list, &UNIT));
+        let _ = check_mode_select(&list, true, &UNIT);
     }
 }

@@ -1,6 +1,6 @@
 //! Hosts that exclude one another from a volume by reservations.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use client::{Error, Options, Reconnect, Reservations, Volume};
@@ -17,6 +17,7 @@ use nvme_wire::reservation::{
 };
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, IoOpcode, SglDescriptor, Sqe, Status};
+use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{Rng, SimDevice, SimWorld, Simulation};
 use units::{Duration, Lba, LbaRange};
 use zerocopy::FromBytes;
@@ -269,6 +270,43 @@ fn nothing_that_a_preempted_host_sent_takes_effect_later() {
         assert!(at_once.as_bytes() == later.as_bytes(), "a write came behind the answer");
         assert_eq!(refused.get(), 8);
         assert_eq!(keys(&first.reservations().await.expect("anyone may ask")), [(10, true)]);
+    });
+}
+
+/// N6 of `dataplane/src/reservations.rs`. Method: the device takes hardly any writes, so that those of the victim wait; nothing is
+/// reserved, so nothing else would hold them up.
+#[test]
+fn preempt_and_abort_aborts_what_waits() {
+    simulate(9, |world| async move {
+        let (core, _) = serve_new(world.clone(), 64).await;
+        let (first, second) = (host(&world, 1).await, host(&world, 2).await);
+        register(&first, 10, CPTPL_KEEP).await.expect("room");
+        register(&second, 20, CPTPL_KEEP).await.expect("room");
+        let ceiling = Quota { per_second: [1e6, 20.0] };
+        let (policy, cost_model) = (PolicyKind::default(), CostModel::Separate);
+        let config = SchedulerConfig { policy, cost_model, ceiling, window_blocks: [64, 1] };
+        core.schedule(0, Some(config), &[(VOLUME, ceiling)]);
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for block in 0..20 {
+            let (victim, ended) = (second.clone(), ended.clone());
+            world.spawn(async move {
+                let status = status(victim.write(Lba(block), data(1, 1)).await);
+                ended.borrow_mut().push(status);
+            });
+        }
+        sleep(&world, Duration::from_millis(200)).await;
+        let preempt = acquire(&first, RACQA_PREEMPT_AND_ABORT, WRITE_EXCLUSIVE, [10, 20]).await;
+        preempt.expect("its key is there");
+        let at_once = first.read(Lba(0), 20).await.expect("sound");
+        sleep(&world, Duration::from_secs(5)).await;
+        let later = first.read(Lba(0), 20).await.expect("sound");
+        assert!(at_once.as_bytes() == later.as_bytes(), "a write came behind the answer");
+        let ended = ended.take();
+        let aborted = ended.iter().filter(|it| **it == Status::ABORTED_PREEMPT).count();
+        let done = ended.iter().filter(|it| it.is_success()).count();
+        assert_eq!((aborted + done, aborted > 10), (20, true), "{ended:?}");
+        let write = status(second.write(Lba(0), data(1, 1)).await);
+        assert_eq!(write, Status::SUCCESS, "it is not excluded");
     });
 }
 

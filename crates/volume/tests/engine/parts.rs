@@ -1,5 +1,10 @@
 //! Parts of blocks, and which blocks hold data.
 
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
 use crate::common::{Random, Sim, TestDevice, check, crash, data, fresh, range, run_many};
 use io_traits::Buffer;
 use units::{BLOCK_SIZE, Lba, MetadataSize, SectorSize};
@@ -71,6 +76,63 @@ fn parts_of_one_block_that_are_written_together_are_all_there() {
     let found = sim.run_ok(volume.read(range(0, 2))).expect("sound").to_vec();
     for (task, bytes) in found.chunks(each).enumerate() {
         assert!(bytes.iter().all(|byte| usize::from(*byte) == task + 1), "task {task}");
+    }
+}
+
+/// Method: tasks write the sectors of one block, each its own again and again, and the power is cut behind each write and flush in
+/// turn. Then each sector is whole, and has what was answered, or what was under way.
+#[test]
+fn sectors_of_one_block_are_whole_behind_a_power_cut_at_any_write() {
+    const SECTOR: usize = 512;
+    const TAGS: u8 = 4;
+    for (cut, seed) in (0..30).flat_map(|cut| (0..3).map(move |seed| (cut, seed))) {
+        let device = TestDevice::new(64 * 256, true);
+        let (mut sim, volume) = fresh(&device, None, 2);
+        let answered = Rc::new([const { Cell::new(0_u8) }; BLOCK_SIZE / SECTOR]);
+        sim.random = Random(seed);
+        sim.crash_at = Some(sim.device.completed() + cut);
+        for sector in 0..BLOCK_SIZE / SECTOR {
+            let (volume, answered) = (volume.clone(), answered.clone());
+            sim.spawn(async move {
+                let part = sector * SECTOR..(sector + 1) * SECTOR;
+                for tag in 1..=TAGS {
+                    let buffer = part_of(1, part.clone(), tag);
+                    let expected = [tag - 1; SECTOR];
+                    // Half of them compare before.
+                    let written = match sector % 2 {
+                        0 => volume
+                            .write_part(Lba(0), buffer, part.clone())
+                            .await
+                            .map_err(CompareError::Volume),
+                        _ => {
+                            volume
+                                .compare_and_write_part(Lba(0), &expected, buffer, part.clone())
+                                .await
+                        }
+                    };
+                    written.expect("room");
+                    answered[sector].set(tag);
+                }
+            });
+        }
+        let is_over = || answered.iter().all(|tag| tag.get() == TAGS);
+        let all = poll_fn(|_| if is_over() { Poll::Ready(()) } else { Poll::Pending });
+        drop(sim.run(all));
+        let answered = answered.each_ref().map(Cell::get);
+        drop(volume);
+        let volume = crash(&mut sim);
+        let found = sim.run_ok(volume.read(range(0, 1))).expect("sound").to_vec();
+        for (sector, bytes) in found.chunks(SECTOR).enumerate() {
+            let (tag, least) = (bytes[0], answered[sector]);
+            let is_whole = bytes.iter().all(|byte| *byte == tag);
+            let is_right = (least..=least + 1).contains(&tag);
+            assert!(
+                is_whole && is_right,
+                "cut {cut} seed {seed}: sector {sector} has {tag}, not {least}"
+            );
+        }
+        let shard = volume.shard().clone();
+        check(&mut sim, &shard);
     }
 }
 
