@@ -15,8 +15,7 @@ pub(crate) struct Calendar {
 impl Calendar {
     pub(crate) fn new(slots: usize) -> Self {
         let leaves = slots.next_power_of_two();
-        let mut calendar =
-            Self { at: vec![NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
+        let mut calendar = Self { at: vec![NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
         for slot in 0..leaves {
             calendar.winners[leaves + slot] = slot as u16;
         }

@@ -126,6 +126,8 @@ mod tests {
             drive
         });
         let over = OverDrives::of(&drives, Column::Max);
-        assert!((over.mean_us - 12.0).abs() < 1e-9 && (over.deviation_us - 8f64.sqrt()).abs() < 1e-9);
+        assert!(
+            (over.mean_us - 12.0).abs() < 1e-9 && (over.deviation_us - 8f64.sqrt()).abs() < 1e-9
+        );
     }
 }

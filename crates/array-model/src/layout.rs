@@ -141,9 +141,10 @@ mod tests {
         assert_eq!([cpu(0), cpu(32), cpu(31), cpu(63)], [4, 4, 39, 39]);
         assert!(layout.cpus().iter().all(|cpu| !cpu.is_systems()));
         assert_eq!((CpuIndex(4).sibling(), CpuIndex(39).sibling()), (CpuIndex(24), CpuIndex(19)));
-        assert_eq!([0, 9, 10, 19, 20, 29, 30, 39].map(|cpu| CpuIndex(cpu).socket()), [
-            0, 0, 1, 1, 0, 0, 1, 1
-        ]);
+        assert_eq!(
+            [0, 9, 10, 19, 20, 29, 30, 39].map(|cpu| CpuIndex(cpu).socket()),
+            [0, 0, 1, 1, 0, 0, 1, 1]
+        );
     }
 
     #[test]

@@ -215,6 +215,14 @@ impl World {
         &self.latencies
     }
 
+    /// Drives whose interrupts the fullest CPU handles.
+    #[must_use]
+    pub fn interrupts_per_cpu(&self) -> usize {
+        let mut counts = [0; CPUS];
+        self.threads.iter().for_each(|thread| counts[thread.interrupted.at()] += 1);
+        counts.into_iter().max().unwrap_or(0)
+    }
+
     fn on_thread(&mut self, thread: usize, now: u64, observe: &mut impl FnMut(Request)) {
         match self.threads[thread].phase {
             Phase::Uplink => {
@@ -537,7 +545,8 @@ mod tests {
     /// A moved interrupt costs its drive alone a wake-up from afar: drives differ until interrupts are pinned.
     #[test]
     fn moved_interrupts_make_drives_differ() {
-        let deviation = |tuning| over(&run(tuning, Density::Four, 2.0, 2), Column::Mean).deviation_us;
+        let deviation =
+            |tuning| over(&run(tuning, Density::Four, 2.0, 2), Column::Mean).deviation_us;
         assert!(deviation(Tuning::ISOLCPUS) > 5.0 * deviation(Tuning::IRQ));
     }
 
