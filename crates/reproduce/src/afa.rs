@@ -6,6 +6,7 @@
 
 mod findings;
 mod paper;
+mod real_time;
 
 use array_model::{
     Column, DRIVES, Density, DriveLatencies, Layout, OverDrives, Params, Tuning, World,
@@ -18,6 +19,7 @@ use units::Duration;
 
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 use paper::Stated;
+pub use real_time::{Measured, real_time_outcome};
 
 /// Time of each of the study's runs (III-C).
 const SECONDS: f64 = 120.0;

@@ -12,7 +12,7 @@
 //!
 //! Absent from this crate: files, clocks, threads. The caller saves an [`Outcome`].
 
-mod afa;
+pub mod afa;
 mod bench;
 pub mod cost;
 pub mod decibel_13;
