@@ -11,7 +11,7 @@ const LATENCY: Duration = Duration::from_millis(6 * SCALE as u64);
 /// A task that wakes takes the CPU only if it is behind by more than this.
 const WAKEUP_GRANULARITY: Duration = Duration::from_millis(SCALE as u64);
 
-/// What a background task that slept is put ahead of the threads of its CPU: half of a period
+/// The lead that a background task gets on the threads of its CPU when it wakes: half of a period
 /// (`GENTLE_FAIR_SLEEPERS`), as such a task sleeps longer than that.
 pub(crate) fn sleeper_credit_ns() -> u64 {
     (LATENCY / 2).as_nanos() as u64

@@ -176,7 +176,9 @@ impl Target {
         let begin = memory.as_ptr().align_offset(BLOCK);
         let chunk = &mut memory[begin..begin + CHUNK];
         // Drives that compress must not find anything to compress.
-        chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
+        chunk
+            .chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
         let is_over = || plan.stop.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
         for _ in 0..PASSES {
             let mut offset = 0;
@@ -241,7 +243,9 @@ impl Preconditioned {
                 window.range * 100.0,
                 window.drift.abs() * 100.0
             ),
-            _ => format!("{path}: overwritten, but NOT steady after {rounds} rounds of random writes"),
+            _ => format!(
+                "{path}: overwritten, but NOT steady after {rounds} rounds of random writes"
+            ),
         }
     }
 }

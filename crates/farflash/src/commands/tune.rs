@@ -225,7 +225,7 @@ impl Place {
 const PERSISTENCE: [&str; 2] = ["boot-unit", "boot-arguments"];
 
 impl Default for Wishes {
-    /// What the command line gives if nothing is said.
+    /// The wishes of a command line without options.
     fn default() -> Self {
         Self {
             role: Use::FlashServer,

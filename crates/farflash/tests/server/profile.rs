@@ -139,7 +139,8 @@ fn preconditioning_writes_only_if_it_is_told_to() {
     }
     succeed(&measure);
     assert_eq!(fs::read(&one).unwrap(), before, "nothing was written");
-    let both = ["--precondition", "--destroy-data", "--round", "0.02", "--json", "--size", "512KiB"];
+    let both =
+        ["--precondition", "--destroy-data", "--round", "0.02", "--json", "--size", "512KiB"];
     let printed: Value = serde_json::from_str(&succeed(&[&measure[..], &both].concat())).unwrap();
     let notes = printed["runs"][0]["notes"].to_string();
     assert!(notes.contains("overwritten"), "{printed}");
@@ -160,7 +161,10 @@ fn drives_are_measured_before_and_after_settings() {
     let tuned = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     for (path, content) in [
         (tuned, "powersave\n"),
-        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors", "performance powersave\n"),
+        (
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors",
+            "performance powersave\n",
+        ),
         ("sys/devices/system/cpu/online", "0\n"),
     ] {
         fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();

@@ -48,10 +48,17 @@ fn the_array_is_reproduced_on_this_machine_and_nothing_stays() {
     assert!(data[0]["mean µs"].as_f64().unwrap() > 0.0, "{printed}");
     let findings = document["findings"].as_array().unwrap();
     assert!(findings.iter().any(|finding| finding["what"] == "irq on this machine"), "{printed}");
-    assert_eq!(data.len() + findings.iter().filter(|finding| {
-        finding["here"].as_str().unwrap().starts_with("not measured")
-    }).count(), 4, "every step is measured or missing: {printed}");
-    let mut left: Vec<_> = std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(
+        data.len()
+            + findings
+                .iter()
+                .filter(|finding| { finding["here"].as_str().unwrap().starts_with("not measured") })
+                .count(),
+        4,
+        "every step is measured or missing: {printed}"
+    );
+    let mut left: Vec<_> =
+        std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, ["afa-12.csv", "afa-12.json", "afa-12.svg"]);
     refused(&["reproduce", "afa-6", "--real-time"], 2, "no form in real time", "afa-12");

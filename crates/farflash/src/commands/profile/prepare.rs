@@ -48,7 +48,8 @@ impl Prepare {
             seed,
             stop: stop.clone(),
         };
-        let done = plan.run(output::progress("preconditioning")).map_err(|error| refused(&error))?;
+        let done =
+            plan.run(output::progress("preconditioning")).map_err(|error| refused(&error))?;
         Ok(done.iter().map(profile::Preconditioned::note).collect())
     }
 }
@@ -62,7 +63,9 @@ fn refused(error: &PreconditionError) -> Failure {
         PreconditionError::Open { .. } | PreconditionError::NoDrive { .. } => {
             Failure::usage(what, "name drives that this user may write")
         }
-        PreconditionError::Write { .. } => Failure::runtime(what, "look at the kernel's log (dmesg)"),
+        PreconditionError::Write { .. } => {
+            Failure::runtime(what, "look at the kernel's log (dmesg)")
+        }
         PreconditionError::Thread(_) => {
             Failure::runtime(what, "raise the limit on threads (ulimit -u)")
         }

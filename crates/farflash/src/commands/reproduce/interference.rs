@@ -51,7 +51,10 @@ pub(super) fn run(
     progress: Progress<'_>,
 ) -> Result<Outcome, Failure> {
     if !(time > 0.0 && time <= 1.0) {
-        return Err(Failure::usage("a part of the time is above 0 and at most 1", "try --time 0.05"));
+        return Err(Failure::usage(
+            "a part of the time is above 0 and at most 1",
+            "try --time 0.05",
+        ));
     }
     let cpus = profile::allowed_cpus();
     let division = divide(&cpus);
@@ -101,7 +104,8 @@ pub(super) fn run(
         measured.push(figures("isolcpus", &measure(realtime)?));
     }
     progress(1.0);
-    let irq = "it would change the machine's interrupts: `farflash tune apply --only irq-drives` does";
+    let irq =
+        "it would change the machine's interrupts: `farflash tune apply --only irq-drives` does";
     missing.push(("irq", irq.to_owned()));
     real_time_outcome(&measured, &missing)
         .map_err(|error| Failure::runtime(error.to_string(), "report this"))
