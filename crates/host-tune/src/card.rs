@@ -91,7 +91,7 @@ fn spread(text: &str) -> Option<String> {
         Some(queues.split_whitespace().filter_map(|queue| queue.parse::<u32>().ok()))
     });
     let entries: Vec<u32> = rows.flatten().collect();
-    let queues = entries.iter().max()? + 1;
+    let queues = entries.iter().max()?.checked_add(1)?;
     let is_even = (0..).zip(&entries).all(|(at, queue): (u32, &u32)| at % queues == *queue);
     is_even.then(|| queues.to_string())
 }
@@ -140,6 +140,7 @@ mod tests {
             None
         );
         assert_eq!(spread("RX flow hash indirection table for eth0 with 1 RX ring(s):\n"), None);
+        assert_eq!(spread("    0:      0     4294967295\n"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Most CPUs of a machine: the kernel's largest `NR_CPUS`.
-const CPUS_MAX: u32 = 8192;
+pub(crate) const CPUS_MAX: u32 = 8192;
 
 /// A set of CPUs. Its text is the kernel's list format: `0-3,8`.
 #[derive(Clone, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::cpu_set::CpuSet;
+use crate::cpu_set::{CPUS_MAX, CpuSet};
 use crate::root::Root;
 
 /// A logical CPU.
@@ -143,6 +143,7 @@ fn online(root: &Root) -> CpuSet {
     let found = || {
         let names = root.names(CPUS).into_iter();
         let all = names.filter_map(|name| name.strip_prefix("cpu")?.parse::<u32>().ok());
+        let all = all.filter(|id| *id < CPUS_MAX);
         let is_online = |id: &u32| root.number::<u8>(&format!("{CPUS}/cpu{id}/online")) != Some(0);
         all.filter(is_online).collect()
     };

@@ -10,7 +10,8 @@
 //!                                     (kernel events)         (pure)
 //! ```
 //!
-//! - PROFILE-1: drives are opened for reading alone; nothing is ever written to them.
+//! - PROFILE-1: drives are opened for reading alone, and nothing is written to them but by a [`Preconditioning`], which a
+//!   caller has to make.
 //! - PROFILE-2: a percentile is shown only if ten requests or more lie beyond it.
 //!
 //! Absent from this crate: arguments, and printing.
@@ -22,11 +23,13 @@ mod cpus;
 mod drive;
 mod figures;
 mod latencies;
+mod precondition;
 mod reader;
 mod recorder;
 pub mod result;
 mod run;
 pub mod show;
+mod steady;
 mod timeline;
 pub mod trace;
 
@@ -35,8 +38,10 @@ pub use cpus::allowed_cpus;
 pub use drive::{Drive, DriveError};
 pub use figures::{FIGURES, Figure, Outlier, OverDrives, outliers, over_drives};
 pub use latencies::{BadLatencies, Latencies, NINES, Nines};
+pub use precondition::{PreconditionError, Preconditioned, Preconditioning, ROUNDS_MAX};
 pub use reader::Limit;
 pub use recorder::{Recorder, SlowerThan};
 pub use result::{MergeError, Profile, ReadError};
 pub use run::{DRIVES_MAX, Plan, RunError, run};
+pub use steady::{WINDOW, Window};
 pub use timeline::{SLICES_MAX, Slice, Timeline};

@@ -157,6 +157,18 @@ fn proposals(profile: &Profile) -> Vec<crate::cause::Advice> {
     advise(&causes, seen)
 }
 
+/// Settings of `farflash tune` that act on the causes of slow requests, those of the most frequent cause first.
+#[must_use]
+pub fn proposed_settings(profile: &Profile) -> Vec<&'static str> {
+    let mut settings = Vec::new();
+    for setting in proposals(profile).into_iter().flat_map(|advice| advice.settings) {
+        if !settings.contains(&setting) {
+            settings.push(setting);
+        }
+    }
+    settings
+}
+
 fn advice(profile: &Profile) -> String {
     let mut text = String::new();
     for advice in proposals(profile) {

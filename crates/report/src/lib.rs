@@ -13,8 +13,8 @@ mod table;
 
 pub use format::{duration_ns, percent, rate, rate_bytes};
 pub use plot::{
-    Bar, BarChart, BarSeries, HeatMap, LatencyChart, LatencySeries, LineChart, Marker, Panel,
-    PlotError, Series, figure,
+    Bar, BarChart, BarSeries, CategoryChart, CategorySeries, HeatMap, LatencyChart, LatencySeries,
+    LineChart, Mark, Marker, Panel, PlotError, ScatterChart, Series, figure,
 };
 pub use progress::Progress;
 pub use spread::Spread;

@@ -2,18 +2,22 @@
 
 mod axis;
 mod bars;
+mod category;
 mod heat;
 mod latency;
 mod line;
+mod scatter;
 
 use plotters::chart::ChartContext;
 use plotters::coord::{CoordTranslate, Shift};
 use plotters::prelude::*;
 
 pub use bars::{Bar, BarChart, BarSeries};
+pub use category::{CategoryChart, CategorySeries, Mark};
 pub use heat::HeatMap;
 pub use latency::{LatencyChart, LatencySeries};
 pub use line::{LineChart, Marker, Series};
+pub use scatter::ScatterChart;
 
 /// Font family of all text; every viewer has one of that name.
 const FONT: &str = "sans-serif";
@@ -55,6 +59,10 @@ pub enum Panel {
     Bars(BarChart),
     /// Values as colours over two axes.
     Heat(HeatMap),
+    /// Values at named steps.
+    Category(CategoryChart),
+    /// Single measurements.
+    Scatter(ScatterChart),
 }
 
 fn colour(index: usize) -> RGBColor {
@@ -119,6 +127,8 @@ pub fn figure(
                 Panel::Latency(chart) => chart.draw(&area)?,
                 Panel::Bars(chart) => chart.draw(&area)?,
                 Panel::Heat(map) => map.draw(&area)?,
+                Panel::Category(chart) => chart.draw(&area)?,
+                Panel::Scatter(chart) => chart.draw(&area)?,
             }
         }
         root.present().map_err(draw_error)?;

@@ -12,6 +12,7 @@
 //!
 //! Absent from this crate: files, clocks, threads. The caller saves an [`Outcome`].
 
+pub mod afa;
 mod bench;
 pub mod cost;
 pub mod decibel_13;
@@ -25,7 +26,8 @@ pub use outcome::{Finding, Outcome, ReproduceError};
 /// Options of a figure's run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Part of the paper's duration, above 0 and at most 1.
+    /// Part of the paper's duration, above 0 and at most 1. Figures of the array (`afa-`) keep the duration, which rare
+    /// events need, and read this part of the drives: eight at least, for a shorter time below an eighth.
     pub time: f64,
     /// Decides over addresses, kinds and jitter.
     pub seed: u64,
@@ -52,6 +54,48 @@ pub struct Figure {
 
 /// All figures.
 pub const FIGURES: &[Figure] = &[
+    Figure {
+        name: "afa-6",
+        about: "latency of 64 drives of an array, as the host is installed",
+        run: afa::figure_6,
+    },
+    Figure {
+        name: "afa-7",
+        about: "the same with real-time priority for the readers",
+        run: afa::figure_7,
+    },
+    Figure { name: "afa-8", about: "the same with isolated CPUs besides", run: afa::figure_8 },
+    Figure { name: "afa-9", about: "the same with pinned interrupts besides", run: afa::figure_9 },
+    Figure {
+        name: "afa-10",
+        about: "single reads of 32 drives over time: their housekeeping",
+        run: afa::figure_10,
+    },
+    Figure {
+        name: "afa-11",
+        about: "the tuned host, and drives without housekeeping",
+        run: afa::figure_11,
+    },
+    Figure {
+        name: "afa-12",
+        about: "mean and deviation over drives of the four configurations",
+        run: afa::figure_12,
+    },
+    Figure {
+        name: "afa-13",
+        about: "latency with four, two and one drives on a core, and one on the host",
+        run: afa::figure_13,
+    },
+    Figure {
+        name: "afa-14",
+        about: "mean and deviation over drives of the same",
+        run: afa::figure_14,
+    },
+    Figure {
+        name: "afa-table-2",
+        about: "threads and interrupts of a CPU by drives on a core",
+        run: afa::table_2,
+    },
     Figure {
         name: "decibel-7",
         about: "throughput and latency of random reads over the queue depth",

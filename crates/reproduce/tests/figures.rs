@@ -43,6 +43,17 @@ fn eurosys_7_device() {
     check("eurosys-7-device", 0.1);
 }
 
+/// The other figures of the array are held to the paper beside the code, where they share what they measure.
+#[test]
+fn afa_10() {
+    check("afa-10", 0.125);
+}
+
+#[test]
+fn afa_table_2() {
+    check("afa-table-2", 0.125);
+}
+
 #[test]
 fn isolation() {
     check("isolation", 0.1);

@@ -119,6 +119,7 @@ pub(super) const LAYERS: &[Layer] = &[
             "cost-model",
             "host-tune",
             "profile",
+            "array-model",
             "reproduce",
             "kv-load",
             "datastore",

@@ -1,5 +1,8 @@
 //! `farflash profile`: latency of many drives at once, to six nines, and the causes of slow requests.
 
+mod prepare;
+mod tuned;
+
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,7 +19,7 @@ use crate::sharing_spec::parse_latency;
 
 pub(super) const EXAMPLES: &str = "\
 Reads blocks of 4 KiB at random places, one at a time, by a pinned thread for each drive. Drives are opened for reading \
-alone, and may be in use. As root it also says why requests were slow.
+alone, and may be in use, but with --precondition. As root it also says why requests were slow.
 
 Examples:
   Two minutes on all drives, with a saved result and a plot:
@@ -24,6 +27,13 @@ Examples:
 
   Six nines need ten million requests of each drive:
     farflash profile /dev/nvme0n1 /dev/nvme1n1 --requests 10000000 --realtime 50
+
+  A new drive, brought into its steady state first; what it holds is lost:
+    farflash profile /dev/nvme0n1 --precondition --destroy-data
+
+  Before and after the settings that the report proposes, or that are named:
+    farflash profile /dev/nvme*n1 --tuned
+    farflash profile /dev/nvme*n1 --tuned=irq-drives,cpu-idle-states
 
   Runs of several hosts as one, and a comparison of two settings:
     farflash profile merge host-1.json host-2.json --out array.json
@@ -97,6 +107,10 @@ struct Measure {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
+    prepare: prepare::Prepare,
+    #[command(flatten)]
+    tuned: tuned::Tuned,
+    #[command(flatten)]
     results: Results,
 }
 
@@ -160,21 +174,35 @@ impl Measure {
         };
         let cpus = self.cpus()?;
         let drives = self.open()?;
+        self.tuned.check()?;
         self.results.check(&self.drives)?;
         let stop = Interrupt::catch(true)?.flag();
-        let plan = Plan {
-            drives,
-            cpus,
-            limit,
-            warm_up,
-            slower_than,
-            realtime: self.realtime,
-            attribute: !self.no_causes,
-            seed: self.seed,
-            stop,
+        let prepared = self.prepare.run(&self.drives, self.size, self.seed, &stop)?;
+        let measure = |drives| -> Result<Profile, Failure> {
+            let plan = Plan {
+                drives,
+                cpus: cpus.clone(),
+                limit,
+                warm_up,
+                slower_than,
+                realtime: self.realtime,
+                attribute: !self.no_causes,
+                seed: self.seed,
+                stop: stop.clone(),
+            };
+            let mut profile = profile::run(plan).map_err(|error| refused(&error))?;
+            profile.runs.iter_mut().for_each(|run| run.notes.extend_from_slice(&prepared));
+            Ok(profile)
         };
-        let profile = profile::run(plan).map_err(|error| refused(&error))?;
-        self.results.give(&profile)
+        let before = measure(drives)?;
+        let settings = self.tuned.settings(&before);
+        if settings.is_empty() || stop.load(std::sync::atomic::Ordering::Relaxed) {
+            return self.results.give(&before);
+        }
+        let cores = self.cpus.as_ref().map(|CoreList(cpus)| cpus.clone());
+        let (said, steps) = self.tuned.apply(settings, cores)?;
+        let after = measure(self.open()?)?;
+        self.tuned.give(&self.results, [&before, &after], &said, &steps)
     }
 
     fn cpus(&self) -> Result<Vec<u32>, Failure> {
@@ -274,9 +302,16 @@ impl Results {
     }
 
     fn give(&self, profile: &Profile) -> Result<(), Failure> {
+        self.save(profile)?;
+        output::print("give the result somewhere to go", |out| match self.json {
+            true => writeln!(out, "{:#}", show::json(profile)),
+            false => write!(out, "{}", show::text(profile)),
+        })
+    }
+
+    fn save(&self, profile: &Profile) -> Result<(), Failure> {
         if let Some(path) = &self.out {
-            let text = serde_json::to_string(profile).expect("a profile is JSON");
-            std::fs::write(path, text + "\n").map_err(|error| unwritten(path, &error))?;
+            save_as(path, profile)?;
         }
         if let Some(path) = &self.plot {
             match show::plot(profile) {
@@ -284,11 +319,13 @@ impl Results {
                 Err(error) => note(&format!("no plot was made: {error}")),
             }
         }
-        output::print("give the result somewhere to go", |out| match self.json {
-            true => writeln!(out, "{:#}", show::json(profile)),
-            false => write!(out, "{}", show::text(profile)),
-        })
+        Ok(())
     }
+}
+
+fn save_as(path: &Path, profile: &Profile) -> Result<(), Failure> {
+    let text = serde_json::to_string(profile).expect("a profile is JSON");
+    std::fs::write(path, text + "\n").map_err(|error| unwritten(path, &error))
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {

@@ -1,5 +1,7 @@
 //! `farflash reproduce`: the papers' experiments, run again.
 
+mod hogs;
+mod interference;
 mod real_time;
 
 use std::fs;
@@ -19,9 +21,12 @@ Examples:
   farflash reproduce decibel-13
   farflash reproduce decibel-13 --time 0.05 --out /tmp/figures --json
   farflash reproduce decibel-13 --real-time --scale 0.05
+  farflash reproduce afa-12 --out /tmp/figures
+  farflash reproduce afa-12 --real-time
 
 Everything happens in simulated time on modelled drives, so that equal flags give equal results; but \
-for --real-time, with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale.";
+for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, and \
+afa-12 with reads of files in --out beside tasks that take all CPUs.";
 
 /// Part of the paper's time for a run in real time: 27 s for each policy.
 const REAL_TIME_DEFAULT: f64 = 0.05;
@@ -36,10 +41,10 @@ pub(crate) struct Reproduce {
     /// List the figures
     #[arg(long, conflicts_with = "figure")]
     list: bool,
-    /// Part of the paper's duration, above 0 and at most 1 [default: 1, in real time 0.05]
+    /// Part of the paper's duration, for afa figures of its drives, above 0 and at most 1 [default: 1, in real time 0.05]
     #[arg(long, value_name = "PART")]
     time: Option<f64>,
-    /// In real time, through connections to a server (decibel-13 only)
+    /// In real time, on this machine (decibel-13 and afa-12)
     #[arg(long)]
     real_time: bool,
     /// Speed of the drive in real time, relative to the paper's
@@ -83,9 +88,11 @@ impl Reproduce {
                 .map_err(|error| Failure::usage(error.to_string(), "change --time"))?
         } else if name == "decibel-13" {
             real_time::run(time, self.scale, self.seed, &mut tell)?
+        } else if name == "afa-12" {
+            interference::run(&self.out, time, self.seed, &mut tell)?
         } else {
             let what = format!("{name} has no form in real time");
-            return Err(Failure::usage(what, "leave out --real-time, or run decibel-13"));
+            return Err(Failure::usage(what, "leave out --real-time, or run decibel-13 or afa-12"));
         };
         let document = document(&figure, &options, self.real_time, &outcome);
         save(&self.out, name, &outcome, &document).map_err(|error| {

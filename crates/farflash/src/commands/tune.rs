@@ -4,6 +4,8 @@ mod apply;
 mod guard;
 mod kept;
 
+pub(super) use apply::apply_named;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -221,6 +223,23 @@ impl Place {
 
 /// The settings of `--persist`, which `--only` need not name.
 const PERSISTENCE: [&str; 2] = ["boot-unit", "boot-arguments"];
+
+impl Default for Wishes {
+    /// The wishes of a command line without options.
+    fn default() -> Self {
+        Self {
+            role: Use::FlashServer,
+            cores: None,
+            tenants: 1,
+            drives: Vec::new(),
+            nics: Vec::new(),
+            path_mtu: None,
+            probe: None,
+            portal: None,
+            persist: false,
+        }
+    }
+}
 
 impl Wishes {
     fn intent(&self, machine: &Machine) -> Result<Intent, Failure> {

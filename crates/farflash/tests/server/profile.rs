@@ -126,3 +126,69 @@ fn figures_come_with_causes_or_with_the_reason_why_not() {
     assert!(is_told, "{}", printed.stdout);
     assert!(printed.stdout.contains("-: 99.9 % needs 10000 requests"), "{}", printed.stdout);
 }
+
+/// Data is overwritten only with both flags, and a drive's blocks are other ones then.
+#[test]
+fn preconditioning_writes_only_if_it_is_told_to() {
+    let files = Files::new();
+    let one = drive(&files, "one");
+    let before = fs::read(&one).unwrap();
+    let measure = ["profile", text(&one), "--requests", "500", "--warm-up", "0", "--no-causes"];
+    for flag in ["--precondition", "--destroy-data"] {
+        refused(&[&measure[..], &[flag]].concat(), 2, "required", "");
+    }
+    succeed(&measure);
+    assert_eq!(fs::read(&one).unwrap(), before, "nothing was written");
+    let both =
+        ["--precondition", "--destroy-data", "--round", "0.02", "--json", "--size", "512KiB"];
+    let printed: Value = serde_json::from_str(&succeed(&[&measure[..], &both].concat())).unwrap();
+    let notes = printed["runs"][0]["notes"].to_string();
+    assert!(notes.contains("overwritten"), "{printed}");
+    let after = fs::read(&one).unwrap();
+    let (part, rest) = after.split_at(512 << 10);
+    let is_other = |(new, old): (&[u8], &[u8])| new != old;
+    assert!(part.chunks(4096).zip(before.chunks(4096)).all(is_other), "each block was written");
+    assert!(rest == &before[512 << 10..], "what lies behind --size was not");
+}
+
+/// Method: the settings are applied to a tree of files that stands for the machine. Both measurements and the change in
+/// between are shown; undo gives the old value back.
+#[test]
+fn drives_are_measured_before_and_after_settings() {
+    let files = Files::new();
+    let one = drive(&files, "one");
+    let root = files.path("root");
+    let tuned = "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+    for (path, content) in [
+        (tuned, "powersave\n"),
+        (
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_available_governors",
+            "performance powersave\n",
+        ),
+        ("sys/devices/system/cpu/online", "0\n"),
+    ] {
+        fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+        fs::write(root.join(path), content).unwrap();
+    }
+    let (out, record) = (files.path("result"), files.path("record.jsonl"));
+    let measure = ["profile", text(&one), "--requests", "500", "--warm-up", "0", "--no-causes"];
+    let place = ["--root", text(&root), "--record", text(&record), "--out", text(&out), "--json"];
+    let printed = succeed(&[&measure[..], &["--tuned=cpu-governor"], &place].concat());
+    let printed: Value = serde_json::from_str(&printed).unwrap();
+    for side in ["before", "after"] {
+        assert_eq!(printed[side]["drives"][0]["requests"], 500, "{printed}");
+    }
+    assert_eq!(printed["settings"][0]["outcome"], "changed", "{printed}");
+    assert_eq!(printed["comparison"]["basis"], "sample");
+    assert_eq!(fs::read_to_string(root.join(tuned)).unwrap(), "performance\n");
+    let saved = files.path("result.before");
+    succeed(&["profile", "compare", text(&saved), text(&out)]);
+    let undo = ["tune", "undo", "--root", text(&root), "--record", text(&record)];
+    succeed(&undo);
+    assert_eq!(fs::read_to_string(root.join(tuned)).unwrap(), "powersave\n");
+    refused(&[&measure[..], &["--tuned=no-such"]].concat(), 2, "no setting `no-such`", "explain");
+    // Without causes there is no proposal, and nothing is changed.
+    let printed = succeed(&[&measure[..], &["--tuned"], &place].concat());
+    assert!(serde_json::from_str::<Value>(&printed).unwrap()["drives"].is_array(), "{printed}");
+    assert!(!record.exists() || fs::read(&record).unwrap().is_empty());
+}

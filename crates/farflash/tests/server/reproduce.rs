@@ -1,4 +1,4 @@
-//! `farflash reproduce --real-time`: that it runs through a real server, and the gross shape.
+//! `farflash reproduce --real-time`: that it runs through a real server or on the real machine, and the gross shape.
 
 use crate::support::{Files, refused, succeed};
 use serde_json::Value;
@@ -32,4 +32,34 @@ fn figure_13_runs_through_real_connections() {
     assert!(sum("fcfs", 20..40, 1) > 1.2 * sum("fcfs", 20..40, 0), "{csv}");
     assert!(out.join("decibel-13.svg").exists());
     refused(&["reproduce", "decibel-7", "--real-time"], 2, "no form in real time", "decibel-13");
+}
+
+/// Method: very short runs beside tasks that take all CPUs. Latencies are not compared: only that each step that this
+/// machine has gives figures, that missing ones are named, and that no file, task or cpuset stays.
+#[test]
+fn the_array_is_reproduced_on_this_machine_and_nothing_stays() {
+    let files = Files::new();
+    let out = files.path("figures");
+    let flags = ["reproduce", "afa-12", "--real-time", "--time", "0.005"];
+    let printed = succeed(&[&flags[..], &["--json", "--out", out.to_str().unwrap()]].concat());
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    let data = document["data"].as_array().unwrap();
+    assert_eq!(data[0]["step"], "default");
+    assert!(data[0]["mean µs"].as_f64().unwrap() > 0.0, "{printed}");
+    let findings = document["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["what"] == "irq on this machine"), "{printed}");
+    assert_eq!(
+        data.len()
+            + findings
+                .iter()
+                .filter(|finding| { finding["here"].as_str().unwrap().starts_with("not measured") })
+                .count(),
+        4,
+        "every step is measured or missing: {printed}"
+    );
+    let mut left: Vec<_> =
+        std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["afa-12.csv", "afa-12.json", "afa-12.svg"]);
+    refused(&["reproduce", "afa-6", "--real-time"], 2, "no form in real time", "afa-12");
 }

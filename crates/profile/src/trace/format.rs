@@ -68,7 +68,7 @@ impl Field {
     /// farflash runs on.
     #[must_use]
     pub fn number(&self, record: &[u8]) -> Option<u64> {
-        let bytes = record.get(self.offset..self.offset + self.size)?;
+        let bytes = record.get(self.offset..self.offset.checked_add(self.size)?)?;
         let mut word = [0u8; 8];
         word.get_mut(..bytes.len())?.copy_from_slice(bytes);
         Some(u64::from_le_bytes(word))
@@ -125,5 +125,7 @@ mod tests {
         assert_eq!(format.field("name").unwrap().text(&record), None);
         assert_eq!(Format::parse("name: x\n"), Err(FormatError::NoId));
         assert!(Format::parse("ID: 1\n field:int x; offset:a; size:4;").is_err());
+        let far = format!("ID: 1\n field:int x; offset:{}; size:4;", usize::MAX);
+        assert_eq!(Format::parse(&far).unwrap().field("x").unwrap().number(&[0; 9]), None);
     }
 }

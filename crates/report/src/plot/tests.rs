@@ -42,11 +42,28 @@ fn names_and_labels_appear_as_text() {
         cells: vec![vec![-0.12, f64::NAN]],
         format: percent,
     });
-    let panels = [line(vec![(0.0, 1e6), (2.0, 2e6)]), latency, bars, heat];
+    let category = Panel::Category(CategoryChart {
+        caption: "drives".into(),
+        y_label: "latency".into(),
+        categories: vec!["mean".into(), "worst".into()],
+        series: vec![CategorySeries { name: "untuned".into(), values: vec![3e4, 5e6] }],
+        marks: vec![Mark { name: "paper".into(), category: 1, value: 6e5 }],
+        y_format: duration_ns,
+    });
+    let scatter = Panel::Scatter(ScatterChart {
+        caption: "samples".into(),
+        x_label: "number".into(),
+        y_label: "latency".into(),
+        points: vec![(1e5, 6e5), (2e5, 3e4)],
+        x_format: rate,
+        y_format: duration_ns,
+    });
+    let first = line(vec![(0.0, 1e6), (2.0, 2e6)]);
+    let panels = [first, latency, bars, heat, category, scatter];
     let svg = figure("all", &panels, 800, 300).expect("a figure");
     for text in [
         "killed", "remote", "1.00 M", "99.9 %", "200 µs", "depth 32", "farflash", "2 x", "1 y",
-        "-12.0 %",
+        "-12.0 %", "untuned", "worst", "paper", "samples", "600 µs",
     ] {
         assert!(svg.contains(text), "{text}");
     }
@@ -61,4 +78,22 @@ fn a_panel_without_values_is_an_error_that_names_it() {
 #[test]
 fn a_single_point_is_drawn() {
     figure("one", &[line(vec![(3.0, 0.0)])], 800, 300).expect("a figure");
+}
+
+/// Sixty-four drives are a spread: their names would hide it.
+#[test]
+fn many_lines_have_no_legend() {
+    let series = |n: usize| CategorySeries { name: format!("drive {n}"), values: vec![1.0, 2.0] };
+    let chart = |count: usize| {
+        let chart = CategoryChart {
+            caption: "drives".into(),
+            y_label: String::new(),
+            categories: vec!["a".into(), "b".into()],
+            series: (0..count).map(series).collect(),
+            marks: Vec::new(),
+            y_format: rate,
+        };
+        figure("spread", &[Panel::Category(chart)], 800, 300).expect("a figure")
+    };
+    assert!(chart(8).contains("drive 7") && !chart(9).contains("drive 7"));
 }

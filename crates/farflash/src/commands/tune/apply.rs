@@ -1,14 +1,16 @@
 //! `farflash tune apply`.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 
 use clap::Args;
 use host_tune::settings::{self, remedy};
 use host_tune::{Applied, Proposal, Risk, Root, Target, Tuner};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Place, RecordArgs, Wishes, guard, in_short, print, unusable};
+use crate::core_list::CoreList;
 use crate::failure::Failure;
 use crate::interval::Interval;
 use crate::output;
@@ -67,6 +69,29 @@ pub(super) fn command(
         words.extend(["--network".to_owned(), "--confirmed".to_owned()]);
     }
     Ok(words)
+}
+
+/// Applies some settings to the running system for another command: network settings and what takes a reboot are left.
+/// Returns the outcomes in words and as JSON.
+pub(in crate::commands) fn apply_named(
+    root: PathBuf,
+    record: Option<PathBuf>,
+    only: Vec<String>,
+    cores: Option<Vec<u32>>,
+) -> Result<(String, Value), Failure> {
+    let place = Place { root, only, skip: Vec::new(), json: false };
+    let wishes = Wishes { cores: cores.map(CoreList), ..Wishes::default() };
+    let root = place.root()?;
+    let plan = place.plan(&root, &wishes, None)?;
+    name_owners(&plan);
+    let is_network = |one: &Proposal| one.risk == Risk::Network;
+    let (network, others): (Vec<_>, Vec<_>) = plan.into_iter().partition(is_network);
+    let mut tuner = RecordArgs { record }.open(&root)?;
+    let outcomes = tuner.apply(&others).map_err(|error| unusable(&error))?;
+    let mut steps = paired(others, outcomes);
+    let left = network.iter().map(|_| Applied::Left).collect();
+    steps.extend(paired(network, left));
+    Ok((in_words(&steps, false), json!(steps)))
 }
 
 impl Apply {
