@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run tests/nbd/run tests/tune/run tests/profile/run \
+	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/tune/run tests/profile/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -51,17 +51,19 @@ demo: build ## serve two volumes, kill the server under load, verify, plot (3 mi
 
 .PHONY: bench
 bench: build ## compare with the machine's limit, with peers and with the raw device; updates docs/benchmarks.md and its figures
-	@.ci/install-missing fio nbdkit qemu-utils linux-perf || echo "bench: some peers are missing and will be left out" >&2
+	@.ci/install-missing fio nbdkit qemu-utils linux-perf libiscsi-bin tgt || echo "bench: some peers are missing and will be left out" >&2
 	cargo build --release --locked -p bench --bin bench-verification --features sabotage
 	cargo build --release --locked -p bench --bin bench-counting --features uncounted
 	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench sharing --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 # Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
 # another, the longest first. What one of them prints is shown when it has ended.
-BESIDE := guest test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test tune-test nbd-test container-test
+BESIDE := guest guest-front-ends test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
+	tune-test nbd-test container-test
 
 .PHONY: test
 test: deps ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
@@ -222,10 +224,16 @@ container-test: deps ## serve as in a container: a root, a user, a seccomp profi
 	timeout --verbose --kill-after=10 300 tests/container/run $(TARGET)/debug/farflash
 
 .PHONY: nbd-test
-nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu-img, qemu-io; kill -9
+nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu, nbd-tester-client; kill -9
 	@.ci/install-missing libnbd-bin qemu-utils openssl
 	$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 180 tests/nbd/run $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 180 tests/nbd/interop --short $(TARGET)/debug/farflash
+
+.PHONY: nbd-interop
+nbd-interop: deps ## all of the tests of other NBD projects, with nbdfuse, large requests, and each in TLS (minutes)
+	@$(BUILD_FARFLASH)
+	timeout --verbose --kill-after=10 900 tests/nbd/interop $(TARGET)/debug/farflash
 
 .PHONY: tune-test
 tune-test: deps ## tune trees of real machines and a network of its own; every write is cut off once; takes root
@@ -256,6 +264,11 @@ guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS,
 	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie
 
+.PHONY: guest-front-ends
+guest-front-ends: deps ## the same guest as the client of iSCSI and NBD: open-iscsi, sg3-utils, multipath-tools, nbd-client
+	@$(BUILD_FARFLASH)
+	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie iscsi multipath nbd
+
 .PHONY: guest-bookworm
 guest-bookworm: deps ## the same with Linux 6.1
 	@$(BUILD_FARFLASH)
@@ -266,7 +279,7 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference ## `test`, Linux 6.1, the reference target, twenty times the mutations
+test-long: test guest-bookworm guest-reference nbd-interop ## `test`, Linux 6.1, the reference target, all NBD tests, twenty times the mutations
 	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz

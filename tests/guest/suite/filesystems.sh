@@ -2,7 +2,8 @@
 # Real file systems on a volume: a tree goes in, the same tree comes out, and freed space goes back.
 
 filesystem_tests() {
-    NQN=$(volume_create filesystem 1GiB)
+    VOLUME=filesystem
+    NQN=$(volume_create $VOLUME 1GiB)
     DRIVE=$(attach "$NQN")
     mark_log filesystems
     check "ext4: mkfs, copy a tree, read it back after remount" tree_survives ext4
@@ -13,7 +14,7 @@ filesystem_tests() {
     check "xfs: fstrim returns the space of deleted files" fstrim_returns_space
     check_if write-zeroes "no I/O error in the kernel's log" no_io_errors_since filesystems
     disconnect "$NQN"
-    volume_delete filesystem
+    volume_delete $VOLUME
 }
 
 make_ext4() { mkfs.ext4 -q -F "$DRIVE"; }
@@ -51,7 +52,7 @@ fstrim_returns_space() {
     local before after
     mount "$DRIVE" /mnt
     dd if=/dev/urandom of=/mnt/filler bs=1M count=48 conv=fsync status=none
-    before=$(volume_allocated_bytes filesystem)
+    before=$(volume_allocated_bytes "$VOLUME")
     rm /mnt/filler
     sync -f /mnt
     fstrim -v /mnt
@@ -62,6 +63,6 @@ fstrim_returns_space() {
 
 fell_by() {
     local now
-    now=$(volume_allocated_bytes filesystem)
+    now=$(volume_allocated_bytes "$VOLUME")
     [ $(($2 - now)) -ge "$1" ]
 }

@@ -59,6 +59,8 @@ section() {
     "$2"
 }
 
+section_if_named() { [ -z "${ONLY:-}" ] || section "$@"; }
+
 # expect WHAT ACTUAL WANTED
 expect() {
     [ "$2" = "$3" ] || { echo "$1 is '$2', not '$3'"; return 1; }

@@ -14,9 +14,13 @@ section filesystems filesystem_tests
 section resize resize_tests
 section restart restart_tests
 section authentication authentication_tests
+# These run only if they are named: what they test other targets have not, and they are a run of their own.
+section_if_named iscsi iscsi_tests
+section_if_named multipath multipath_tests
+section_if_named nbd nbd_tests
 if [ "$FAILED" -gt 0 ] || [ -n "${SHOW_LOG:-}" ]; then
     echo "the kernel's log:"
-    dmesg | grep -i nvme | tail -n 60
+    dmesg | grep -iE 'nvme|scsi|nbd|multipath' | tail -n 60
 fi
 echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
 [ "$FAILED" -eq 0 ] && [ "$PASSED" -gt 0 ]
