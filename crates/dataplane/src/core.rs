@@ -299,6 +299,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.draining.set(true);
         // Whoever waits for his turn goes now: there will be no other.
         self.state.gates.open();
+        self.release_devices();
         self.state.stop.notify_all();
         let world = &self.state.world;
         let deadline = self.running_time() + DRAIN_TIMEOUT;

@@ -160,6 +160,7 @@ impl<W: World, D: Device> Core<W, D> {
     ) -> Result<(), NotReserved> {
         let reservations = &export.reservations;
         let _turn = reservations.turn().await;
+        let _inside = export.lane.passage().pass_alone().await;
         let mut next = reservations.with(Reservations::clone);
         let change = next.apply(host, command)?;
         let record = next.to_record().unwrap_or_default();
