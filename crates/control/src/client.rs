@@ -17,8 +17,8 @@ use crate::gate::AUDIT;
 use crate::resolving::Resolving;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Problem, ProblemCode, QuotaList, Scrub, Server, StartScrub,
-    Stats, TlsError, Tokens, Volume, VolumeList, tls,
+    Device, DeviceList, GrownDevice, HostList, Problem, ProblemCode, QuotaList, Scrub, Server,
+    StartScrub, Stats, TlsError, Tokens, Volume, VolumeList, tls,
 };
 
 /// Longest answer that is read if it is about one thing.
@@ -327,6 +327,12 @@ impl ApiClient {
         let path = self.encoded("/v1/devices/", name);
         let call = self.known(self.agent.patch(path)).header("content-type", JSON);
         self.document(call.send(encode(request)))
+    }
+
+    /// Has a device take up what its file or drive has now.
+    pub fn grow_device(&self, name: &str) -> Result<GrownDevice, ApiError> {
+        let path = format!("{}/grow", self.encoded("/v1/devices/", name));
+        self.document(self.known(self.agent.post(path)).send_empty())
     }
 
     /// Has the service forget a device that is gone for good; `down` is its host, if that is asserted to be down.

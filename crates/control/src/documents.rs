@@ -393,6 +393,17 @@ impl NoticeKind {
     }
 }
 
+/// A device that has taken up what its file or drive has.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+pub struct GrownDevice {
+    /// Its name.
+    pub name: String,
+    /// Bytes of the device before.
+    pub before_bytes: u64,
+    /// Bytes of the device now: as before if there was nothing to take up.
+    pub after_bytes: u64,
+}
+
 /// All devices.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct DeviceList {

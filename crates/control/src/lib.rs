@@ -71,8 +71,8 @@ pub use deed::{Begun, Deed};
 pub use directory::utc;
 pub use documents::{
     ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, DeviceNotice,
-    Drive, NoticeKind, Portal, ProtocolStats, Resizing, Server, Volume, VolumeList, connect_line,
-    nqn,
+    Drive, GrownDevice, NoticeKind, Portal, ProtocolStats, Resizing, Server, Volume, VolumeList,
+    connect_line, nqn,
 };
 pub use gate::Guard;
 pub use limits::Limits;

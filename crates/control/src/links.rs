@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 const OF_A_VOLUME: &[&str] =
     &["showVolume", "changeVolume", "changeAuth", "restrictVolume", "deleteVolume"];
 /// Operations on a device, by its name.
-const OF_A_DEVICE: &[&str] = &["changeDevice", "showScrub", "startScrub", "stopScrub"];
+const OF_A_DEVICE: &[&str] =
+    &["changeDevice", "growDevice", "showScrub", "startScrub", "stopScrub"];
 /// Operations on a device, by its id.
 const OF_A_DEVICE_ID: &[&str] = &["showServing", "forgetDevice", "forgetDeviceOf"];
 

@@ -24,8 +24,9 @@ use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody, LoseData};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, HostList, Location, Resizing, Scrub, ScrubRequest, Server, Serving,
-    StartScrub, Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService, openapi,
+    Device, DeviceList, GrownDevice, HostList, Location, Resizing, Scrub, ScrubRequest, Server,
+    Serving, StartScrub, Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService,
+    openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -47,6 +48,7 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/hosts", get(list_hosts))
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
+        .route("/v1/devices/{device}/grow", post(grow_device))
         .route("/v1/devices/{device}/scrub", get(show_scrub).post(start_scrub).delete(stop_scrub))
         .route("/v1/lost-devices/{device}", delete(forget_device))
         .route("/v1/lost-devices/{device}/down/{host}", delete(forget_device_of))
@@ -280,6 +282,24 @@ async fn change_device(
     JsonBody(request): JsonBody<ChangeDevice>,
 ) -> Result<Json<Device>, Problem> {
     Ok(Json(service.change_device(name, request).await?))
+}
+
+/// Has a device take up all that its file or drive has, which was made larger. Requests of hosts wait meanwhile, usually for less
+/// than a second.
+#[utoipa::path(
+    post, path = "/v1/devices/{device}/grow", tag = "devices", operation_id = "growDevice",
+    params(("device" = String, Path, description = "Its name, as GET /v1/devices has it")),
+    responses(
+        (status = 200, body = GrownDevice, description = "It uses all that it has"),
+        Problem,
+    )
+)]
+async fn grow_device(
+    _: Operator,
+    State(service): Service,
+    DeviceName(name): DeviceName,
+) -> Result<Json<GrownDevice>, Problem> {
+    Ok(Json(service.grow_device(name).await?))
 }
 
 /// Shows the progress of a device's last scrub.
@@ -544,8 +564,8 @@ pub(crate) mod paths {
     //! Code that `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_healthz,
-        __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
+        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_grow_device,
+        __path_healthz, __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
         __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
         __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
         __path_start_scrub, __path_stop_scrub,

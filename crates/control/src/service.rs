@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Resizing, Scrub, ScrubRequest, Server, Serving, Slo, Stats,
-    Tokens, Volume, VolumeName,
+    GrownDevice, HostList, Location, OtherHost, Resizing, Scrub, ScrubRequest, Server, Serving,
+    Slo, Stats, Tokens, Volume, VolumeName,
 };
 
 /// The answer to a request, later.
@@ -229,6 +229,8 @@ pub trait VolumeService: Send + Sync + 'static {
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
     /// The activity of volumes and devices.
     fn stats(&self) -> Reply<'_, Stats>;
+    /// Has a device take up what its file or drive has now.
+    fn grow_device(&self, device: String) -> Reply<'_, GrownDevice>;
     /// Begins, ends or shows a scrub of a device.
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub>;
     /// Returns true if requests would be answered now.

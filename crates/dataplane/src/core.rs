@@ -300,6 +300,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.draining.set(true);
         // Requests that wait for their turn proceed now: there will be no other turn.
         self.state.gates.open();
+        self.release_devices();
         self.state.stop.notify_all();
         let world = &self.state.world;
         let deadline = self.running_time() + DRAIN_TIMEOUT;

@@ -157,7 +157,7 @@ impl<W: World, D: Device> Core<W, D> {
                 export.lane.set_quota(*quota);
             }
         }
-        self.state.gates.get(self.world(), device).configure(config);
+        self.gate(device).configure(config);
     }
 
     /// Returns the flows of the first `max` volumes from `first` on, by identity.
@@ -171,6 +171,11 @@ impl<W: World, D: Device> Core<W, D> {
             connections: self.sessions().with_crowd(|crowd| crowd.count_of(*uuid)),
         };
         self.state.exports.borrow().range(first..).take(max).map(flow).collect()
+    }
+
+    /// Returns the gate of a device.
+    pub(crate) fn gate(&self, device: usize) -> Gate<W> {
+        self.state.gates.get(self.world(), device)
     }
 
     /// Returns the state of the core.

@@ -104,6 +104,7 @@ async fn read<W: World, D: Device>(job: Job<W, D>, range: LbaRange, share: Optio
     let Some(_ticket) = lane.enter(Direction::Read, range.blocks, link.closed()).await else {
         return;
     };
+    let Some(_inside) = lane.passage().pass(link).await else { return };
     if let Err(error) = job.check(Access::Read) {
         return job.fail(error);
     }
@@ -161,6 +162,7 @@ async fn run<W: World, D: Device>(job: Job<W, D>, request: Request) {
         }
         None => None,
     };
+    let Some(_inside) = job.export.lane.passage().pass(link).await else { return };
     // Behind all waiting: the host may have been excluded meanwhile.
     if let Err(error) = job.check(request.access()) {
         return job.fail(error);

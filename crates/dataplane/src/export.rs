@@ -117,6 +117,12 @@ impl<W: World, D: Device> Export<W, D> {
         self.takes_no_changes.set(false);
     }
 
+    /// The same volume, of a shard that was closed and is back: nothing else has changed (Z3 of `held.rs`).
+    pub(crate) fn go_on_with(&self, volume: Volume<D>) {
+        self.volume.replace(volume);
+        self.takes_no_changes.set(false);
+    }
+
     /// Notes an error of the engine: some are states.
     pub(crate) fn on_error(&self, error: &VolumeError) {
         // A request may have begun before its shard came back.

@@ -29,6 +29,7 @@ use units::Instant;
 
 use crate::done::Done;
 use crate::flow_stats::BusyTime;
+use crate::held::Passage;
 use crate::turns::LaneId;
 use crate::uncounted::counts;
 use sabotage::{Sabotage, broken};
@@ -73,6 +74,8 @@ struct Inner<W> {
     state: RefCell<State>,
     /// `wake_at` is earlier than it was.
     rearmed: Notify,
+    /// What each request to the device passes last, with or without a ceiling.
+    passage: Passage,
 }
 
 /// A core's way to its device. A cheap handle; clones are the same.
@@ -139,6 +142,7 @@ impl<W: World> Gate<W> {
             has_ceiling: Cell::new(false),
             state: RefCell::new(state),
             rearmed: Notify::new(),
+            passage: Passage::default(),
         };
         let gate = Self { inner: Rc::new(inner) };
         let timed = gate.clone();
@@ -184,6 +188,10 @@ impl<W: World> Gate<W> {
             self.inner.has_ceiling.set(state.scheduler.is_some());
         }
         self.pump();
+    }
+
+    pub(crate) fn passage(&self) -> &Passage {
+        &self.inner.passage
     }
 
     /// Counters of all volumes together, also those that are gone.
@@ -314,6 +322,11 @@ impl<W: World> Lane<W> {
             }
         }
         self.state.is_closed.set(true);
+    }
+
+    /// Returns the passage of its requests behind their turn (Z1 of `held.rs`).
+    pub(crate) fn passage(&self) -> &Passage {
+        &self.gate.inner.passage
     }
 
     /// Sets the rate that the volume may count on, when there is a ceiling.

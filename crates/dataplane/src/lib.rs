@@ -32,6 +32,7 @@ mod export;
 mod flow_stats;
 mod front_ends;
 mod gate;
+mod held;
 mod latency;
 mod memory;
 mod nearest;

@@ -152,6 +152,7 @@ impl<W: World, D: Device> Read<W, D> {
             // Its task finds that, too.
             return Err(None);
         }
+        let _inside = export.lane.passage().pass_at_once().ok_or(None)?;
         let share = session.link().window().try_take(footprint(BLOCK_SIZE)).ok_or(None)?;
         let Some(_ticket) = export.lane.enter_at_once(Direction::Read, 1) else {
             return Err(Some(share));

@@ -168,6 +168,7 @@ impl<W: World, D: Device> Core<W, D> {
     ) -> Result<(), NotReserved> {
         let reservations = &export.reservations;
         let _turn = reservations.turn().await;
+        let _inside = export.lane.passage().pass_alone().await;
         if !link.is_open() {
             return Err(NotReserved::SessionEnded);
         }

@@ -133,7 +133,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// Does what is to be done now and then.
     pub(crate) fn look_after_shards(&self) {
         for (number, shard) in self.shards().into_iter().enumerate() {
-            if self.is_suspended() || self.is_abandoned(number) {
+            if self.is_suspended() || self.is_abandoned(number) || self.is_held(number) {
                 shard.forget_read_ahead();
                 continue;
             }
@@ -167,7 +167,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    fn is_abandoned(&self, number: usize) -> bool {
+    pub(crate) fn is_abandoned(&self, number: usize) -> bool {
         let device = self.state.shards.borrow()[number].device;
         self.state.abandoned.borrow().contains(&device)
     }
@@ -194,16 +194,14 @@ impl<W: World, D: Device> Core<W, D> {
                 // No other task would end its loops.
                 Ok(_) if self.is_draining() || self.is_abandoned(number) => return,
                 Ok(shard) => {
-                    self.replace_shard(number, &shard);
                     let has_hosts = || self.sessions().count() > 0;
                     situation_if(Situation::ShardReturnsUnderHosts, has_hosts);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
                         // H5: the device was reopened meanwhile.
+                        self.replace_shard(number, &shard);
                         return shard.give_up();
                     }
-                    self.tell_of_return(&shard);
-                    let told = self.state.on_return.borrow().clone();
-                    return told.into_iter().for_each(|told| told(number, shard.lost_volumes()));
+                    return self.take_in_returned(number, &shard);
                 }
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -212,6 +210,14 @@ impl<W: World, D: Device> Core<W, D> {
                 }
             }
         }
+    }
+
+    /// Puts a shard that came back in the place of the failed one, and tells of it.
+    pub(crate) fn take_in_returned(&self, number: usize, shard: &Shard<D>) {
+        self.replace_shard(number, shard);
+        self.tell_of_return(shard);
+        let told = self.state.on_return.borrow().clone();
+        told.into_iter().for_each(|told| told(number, shard.lost_volumes()));
     }
 
     fn tell_of_return(&self, shard: &Shard<D>) {
@@ -233,9 +239,15 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    fn way_of(&self, number: usize) -> Option<Way<D>> {
+    pub(crate) fn way_of(&self, number: usize) -> Option<Way<D>> {
         let device = self.state.shards.borrow()[number].device;
         self.state.ways.borrow().get(&device).cloned()
+    }
+
+    /// Has a shard run in the place of another.
+    pub(crate) fn put_in_place(&self, number: usize, shard: &Shard<D>) {
+        self.run_loops(shard);
+        self.state.shards.borrow_mut()[number].shard = shard.clone();
     }
 
     fn replace_shard(&self, number: usize, shard: &Shard<D>) {
@@ -262,8 +274,7 @@ impl<W: World, D: Device> Core<W, D> {
             self.state.exports.borrow_mut().remove(&uuid);
             self.retire(&export);
         }
-        self.run_loops(shard);
-        self.state.shards.borrow_mut()[number].shard = shard.clone();
+        self.put_in_place(number, shard);
         for volume in unknown {
             let uuid = volume.uuid();
             if self.state.unanswered.borrow_mut().remove(&uuid) {

@@ -8,7 +8,7 @@
 //! - `budget.rs`: the bound on memory of requests and replies in flight.
 //! - `stalls.rs`: the cause of a write stall, and the setting that changes it.
 //! - `statistics.rs`, `rates.rs`, `metrics.rs`: counters of RocksDB and of the device, and their two forms.
-//! - `failure.rs`: errors of RocksDB as replies.
+//! - `failure.rs`: errors of RocksDB as replies; `log_filter.rs`: which lines of the log are written.
 //!
 //! The program `farflash-datastore` (`server/`, feature `rocksdb`) adds RocksDB, sockets and threads.
 
@@ -18,6 +18,7 @@ mod command;
 mod cursors;
 mod failure;
 mod glob;
+mod log_filter;
 mod metrics;
 mod rates;
 mod settings;
@@ -33,6 +34,7 @@ pub use command::{
 pub use cursors::Cursors;
 pub use failure::error_reply;
 pub use glob::matches;
+pub use log_filter::{BadLogFilter, log_filter};
 pub use metrics::{Kind, Metric, Section, info_text, prometheus_text};
 pub use rates::{DeviceStat, Rates, Sample};
 pub use settings::{Compression, Durability, MemoryPlan, Serve, SetMode, SettingsError, Tuning};

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use io_traits::{DeviceError, ERRNOS_READ_ONLY};
+use io_traits::{DeviceError, ERRNO_FILE_SIZE, ERRNOS_READ_ONLY};
 use reactor::OpenError;
 use rustix::io::Errno;
 use units::ByteLen;
@@ -81,6 +81,9 @@ pub(crate) const NO_ANSWER: &str = "look at the kernel's log (dmesg)";
 pub(crate) const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount its file system again, after a look at why it is \
                              read-only: `dmesg`), or name another --device";
 
+/// Advice about a file that is larger than this process may write.
+pub(crate) const RAISE_FILE_SIZE: &str = "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's --ulimit fsize=)";
+
 /// As [`remedy_of`], by the number of the error.
 pub(crate) fn remedy_of_errno(errno: Errno) -> &'static str {
     let range = units::PbaRange::new(units::Pba(0), 1);
@@ -92,6 +95,7 @@ pub(crate) fn remedy_of(error: &DeviceError) -> &'static str {
     match error {
         DeviceError::NoSpace { .. } => "make room in the file system that it lies in",
         DeviceError::Io { errno, .. } if ERRNOS_READ_ONLY.contains(errno) => MAKE_WRITABLE,
+        DeviceError::Io { errno: ERRNO_FILE_SIZE, .. } => RAISE_FILE_SIZE,
         DeviceError::Io { .. }
         | DeviceError::OutOfRange { .. }
         | DeviceError::Pinned { .. }
@@ -181,6 +185,13 @@ mod tests {
         let said = |error: &volume::OpenError| failing("it", error).to_string();
         assert!(said(&full).contains("make room in the file system"), "{}", said(&full));
         assert!(said(&broken).contains(NO_ANSWER), "{}", said(&broken));
+        let limited = volume::OpenError::Device(DeviceError::Io { range, errno: ERRNO_FILE_SIZE });
+        let said = said(&limited);
+        assert!(
+            said.contains("limit on the size of files") && said.contains("LimitFSIZE="),
+            "{said}"
+        );
+        assert!(!said.contains("make room") && !said.contains(NO_ANSWER), "{said}");
     }
 
     /// A loop device without a file, a reader without a card: the user is not told to remove that.

@@ -18,7 +18,7 @@ use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
 
 use crate::device_spec::{FileSpec, FlushMode};
 use crate::failure::Failure;
-use crate::not_opened::{NO_ANSWER, refused, remedy_of};
+use crate::not_opened::{NO_ANSWER, RAISE_FILE_SIZE, refused, remedy_of};
 use crate::output::{self, Voice};
 use crate::owner;
 use crate::threads;
@@ -98,7 +98,7 @@ fn check_file_size(path: &Path, bytes: u64) -> Result<(), Failure> {
             path.display(),
             ByteLen(bytes)
         ),
-        "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's --ulimit fsize=)",
+        RAISE_FILE_SIZE,
     ))
 }
 
@@ -320,7 +320,20 @@ fn not_formatted(path: &Path, error: &volume::FormatError) -> Failure {
 
 /// Gives a device all that its file or drive has; its superblock from before, and the one that it has now.
 pub(crate) fn grow(path: &Path, device: &OwnedDevice) -> Result<(Superblock, Superblock), Failure> {
-    let grown = on_device(device, |device| async move { volume::grow(&device).await })?;
+    grow_by(path, device, |device| device)
+}
+
+/// As [`grow`], by a way that `way_to` makes.
+pub(crate) fn grow_by<D: Device + 'static>(
+    path: &Path,
+    device: &OwnedDevice,
+    way_to: impl FnOnce(FileDevice) -> D,
+) -> Result<(Superblock, Superblock), Failure> {
+    check_file_size(path, device.geometry().blocks * BLOCK_SIZE as u64)?;
+    let grown = on_device(device, |device| {
+        let device = way_to(device);
+        async move { volume::grow(&device).await }
+    })?;
     grown.map_err(|error| match error {
         volume::OpenError::Root(_) => Failure::runtime(
             format!("{} does not grow: {error}", path.display()),
@@ -328,6 +341,12 @@ pub(crate) fn grow(path: &Path, device: &OwnedDevice) -> Result<(Superblock, Sup
         ),
         error => not_checked(path, &error),
     })
+}
+
+/// The superblock of a device, as it is now.
+pub(crate) fn superblock(path: &Path, device: &OwnedDevice) -> Result<Superblock, Failure> {
+    let read = on_device(device, |device| async move { volume::read_superblock(&device).await })?;
+    read.map_err(|error| not_checked(path, &error))
 }
 
 /// Checks a device; `read_data`: its tenants' data, too.

@@ -56,6 +56,9 @@ pub enum DeviceError {
 /// a file system.
 pub const ERRNOS_READ_ONLY: [i32; 2] = [1, 30];
 
+/// The error number of a write beyond a limit on the size of files: of the process, or of the file system (`EFBIG`).
+pub const ERRNO_FILE_SIZE: i32 = 27;
+
 /// A failed request, in words.
 struct Failed {
     range: PbaRange,
@@ -65,9 +68,14 @@ struct Failed {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { range, errno } = self;
-        match ERRNOS_READ_ONLY.contains(errno) {
-            true => write!(f, "the device is read-only (errno {errno} on {range})"),
-            false => write!(f, "I/O error on {range} (errno {errno})"),
+        if ERRNOS_READ_ONLY.contains(errno) {
+            return write!(f, "the device is read-only (errno {errno} on {range})");
+        }
+        match *errno {
+            ERRNO_FILE_SIZE => {
+                write!(f, "beyond the limit on the size of files (errno {errno} on {range})")
+            }
+            _ => write!(f, "I/O error on {range} (errno {errno})"),
         }
     }
 }

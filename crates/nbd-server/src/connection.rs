@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use nbd_wire::{
     BadMagic, ClientFlags, Command, CommandFlags, Greeting, HandshakeFlags, HeaderStyle,
-    OPTION_HEADER_LEN, OptionHeader, OptionReplyKind, Request,
+    OPTION_HEADER_LEN, OptionCode, OptionHeader, OptionReplyKind, Request,
 };
 
 use crate::haggling::{Purpose, TlsOffer};
@@ -95,8 +95,10 @@ pub enum CloseReason {
         flags: u32,
     },
     /// An option is so long that it is not even passed over.
-    #[error("an option of {len_bytes} bytes")]
+    #[error("{option} with {len_bytes} bytes of data")]
     OptionTooLong {
+        /// The option.
+        option: OptionCode,
         /// Its length.
         len_bytes: u32,
     },
@@ -226,7 +228,7 @@ impl Connection {
                     } else {
                         let (option, kind) = (header.option, *kind);
                         self.phase = Phase::Option;
-                        self.reply_option(option, kind, &[], out);
+                        self.refuse_option(option, kind, "too much data", out);
                         None
                     }
                 }
@@ -281,12 +283,12 @@ impl Connection {
             Err(error) => return Some(self.end(error.into())),
         };
         self.options += 1;
-        let len_bytes = header.len_bytes;
+        let OptionHeader { option, len_bytes } = header;
         if self.options > self.limits.options_max {
             return Some(self.end(CloseReason::TooManyOptions));
         }
         if len_bytes > self.limits.option_bytes_skipped_max {
-            return Some(self.end(CloseReason::OptionTooLong { len_bytes }));
+            return Some(self.end(CloseReason::OptionTooLong { option, len_bytes }));
         }
         self.phase = match len_bytes > self.limits.option_bytes_max {
             true => {

@@ -118,7 +118,7 @@ impl Connection {
                 None
             }
             _ => {
-                self.reply_option(option, OptionReplyKind::ERR_UNSUP, &[], out);
+                self.refuse_option(option, OptionReplyKind::ERR_UNSUP, "not known here", out);
                 None
             }
         }
@@ -129,7 +129,7 @@ impl Connection {
         match self.tls {
             TlsOffer::None => {
                 let kind = OptionReplyKind::ERR_POLICY;
-                self.reply_option(option, kind, b"the server has no certificate", out);
+                self.refuse_option(option, kind, "the server has no certificate", out);
                 None
             }
             TlsOffer::Optional if self.is_encrypted => {
@@ -265,7 +265,7 @@ impl Connection {
             Refusal::Policy(message) => (OptionReplyKind::ERR_POLICY, message),
             Refusal::Shutdown => (OptionReplyKind::ERR_SHUTDOWN, "not served now"),
         };
-        self.reply_option(option, kind, message.as_bytes(), out);
+        self.refuse_option(option, kind, message, out);
         self.option_answered();
     }
 
@@ -313,7 +313,18 @@ impl Connection {
     }
 
     fn refuse_data(&mut self, option: OptionCode, why: &str, out: &mut impl Outbox) {
-        self.reply_option(option, OptionReplyKind::ERR_INVALID, why.as_bytes(), out);
+        self.refuse_option(option, OptionReplyKind::ERR_INVALID, why, out);
+    }
+
+    /// Refuses an option, in words that a client prints: many say no more of the option than its number.
+    pub(crate) fn refuse_option(
+        &mut self,
+        option: OptionCode,
+        kind: OptionReplyKind,
+        why: &str,
+        out: &mut impl Outbox,
+    ) {
+        self.reply_option(option, kind, alloc::format!("{option}: {why}").as_bytes(), out);
     }
 
     pub(crate) fn reply_option(

@@ -222,7 +222,10 @@ fn an_option_without_end_and_options_without_end_end_the_connection() {
     let mut server = Server::greeted(TlsOffer::None);
     let header = OptionHeader { option: OptionCode::INFO, len_bytes: u32::MAX };
     server.take(&header.encode());
-    assert_eq!(server.log.closed, Some(CloseReason::OptionTooLong { len_bytes: u32::MAX }));
+    let option = OptionCode::INFO;
+    let reason = CloseReason::OptionTooLong { option, len_bytes: u32::MAX };
+    assert_eq!(server.log.closed, Some(reason));
+    assert!(reason.to_string().contains("NBD_OPT_INFO"), "{reason}");
     let mut server = Server::greeted(TlsOffer::None);
     let max = Limits::default().options_max;
     for _ in 0..max {
@@ -230,6 +233,24 @@ fn an_option_without_end_and_options_without_end_end_the_connection() {
     }
     server.option(OptionCode(99), b"");
     assert_eq!(server.log.closed, Some(CloseReason::TooManyOptions));
+}
+
+/// Each refusal names the option.
+#[test]
+fn a_refusal_says_which_option_is_refused() {
+    let refusals: [(OptionCode, &[u8], &str); 4] = [
+        (OptionCode::STARTTLS, b"", "NBD_OPT_STARTTLS: the server has no certificate"),
+        (OptionCode::LIST, b"x", "NBD_OPT_LIST: the option has no data"),
+        (OptionCode(4), b"", "NBD_OPT_PEEK_EXPORT: not known here"),
+        (OptionCode(99), b"", "the option 99: not known here"),
+    ];
+    for (option, data, expected) in refusals {
+        let mut server = Server::greeted(TlsOffer::None);
+        let len_bytes = data.len() as u32;
+        server.take(&[&OptionHeader { option, len_bytes }.encode()[..], data].concat());
+        let said = String::from_utf8(server.log.sent.split_off(20)).expect("words");
+        assert_eq!(said, expected);
+    }
 }
 
 /// A purpose tells whether a connection takes one of the places of its volume.

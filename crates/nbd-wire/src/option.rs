@@ -1,6 +1,7 @@
 //! Options, which a client haggles with before it opens an export, and the replies to them.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::BadMagic;
 use crate::bytes::{Reader, u32_at, u64_at};
@@ -40,6 +41,26 @@ impl OptionCode {
     pub const SET_META_CONTEXT: Self = Self(10);
     /// Asks for extended headers.
     pub const EXTENDED_HEADERS: Self = Self(11);
+}
+
+/// The name in the protocol's document, which clients print, too.
+impl fmt::Display for OptionCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::EXPORT_NAME => "NBD_OPT_EXPORT_NAME",
+            Self::ABORT => "NBD_OPT_ABORT",
+            Self::LIST => "NBD_OPT_LIST",
+            Self(4) => "NBD_OPT_PEEK_EXPORT",
+            Self::STARTTLS => "NBD_OPT_STARTTLS",
+            Self::INFO => "NBD_OPT_INFO",
+            Self::GO => "NBD_OPT_GO",
+            Self::STRUCTURED_REPLY => "NBD_OPT_STRUCTURED_REPLY",
+            Self::LIST_META_CONTEXT => "NBD_OPT_LIST_META_CONTEXT",
+            Self::SET_META_CONTEXT => "NBD_OPT_SET_META_CONTEXT",
+            Self::EXTENDED_HEADERS => "NBD_OPT_EXTENDED_HEADERS",
+            Self(unknown) => return write!(f, "the option {unknown}"),
+        })
+    }
 }
 
 /// The beginning of an option.
@@ -384,6 +405,16 @@ mod tests {
         assert_eq!(reply.encode(), golden);
         assert_eq!(OptionReplyHeader::decode(&golden), Ok(reply));
         assert!(kind.is_error() && !OptionReplyKind::ACK.is_error());
+    }
+
+    /// As a person finds it in the protocol's document.
+    #[test]
+    fn options_have_names() {
+        let named = [OptionCode::GO, OptionCode::SET_META_CONTEXT, OptionCode(4), OptionCode(99)];
+        assert_eq!(
+            named.map(|option| alloc::format!("{option}")),
+            ["NBD_OPT_GO", "NBD_OPT_SET_META_CONTEXT", "NBD_OPT_PEEK_EXPORT", "the option 99"]
+        );
     }
 
     #[test]

@@ -228,6 +228,12 @@ impl OwnedDevice {
         opened.is_ok() && opened == named
     }
 
+    /// Returns true for a file, and false for a block device.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.space.is_file()
+    }
+
     /// Looks after the space below, and returns whether there is none: for the server that has it, every second or
     /// so while the device is served, on a thread that may wait for the file system.
     #[must_use]
@@ -278,6 +284,15 @@ impl OwnedDevice {
             FileType::BlockDevice => seek(&self.fd, SeekFrom::End(0)).ok(),
             _ => Some(opened.st_size.unsigned_abs()),
         }
+    }
+
+    /// The device with the size that it has now, if it is larger than when it was opened. File, lock and space below are the
+    /// same; a [`FileDevice`] that was made before keeps the former size.
+    #[must_use]
+    pub fn at_size_now(&self) -> Self {
+        let blocks = self.bytes_now().map_or(0, |bytes| bytes / BLOCK_SIZE as u64);
+        let blocks = blocks.max(self.geometry.blocks);
+        Self { geometry: DeviceGeometry { blocks, ..self.geometry }, ..self.clone() }
     }
 
     /// Returns true if the drive, or the file system of the file, takes no writes now, whatever it did when it was opened.

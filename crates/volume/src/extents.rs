@@ -21,11 +21,14 @@ const FREE_MIN: u32 = 2;
 pub struct ExtentAllocator {
     owners: Arc<Mutex<Owners>>,
     flushes: Flushes,
-    superblock: Superblock,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Owners {
+    /// The size that the shards use.
+    superblock: Superblock,
+    /// The device may have grown while its shards were closed.
+    may_have_grown: bool,
     by_extent: Vec<Option<u16>>,
     free: u32,
     /// The search for the next free extent begins here.
@@ -48,6 +51,36 @@ struct Owners {
 }
 
 impl Owners {
+    fn new(superblock: Superblock) -> Self {
+        let free = superblock.extent_count();
+        Self {
+            superblock,
+            may_have_grown: false,
+            by_extent: vec![None; free as usize],
+            free,
+            next: 0,
+            wanted_by: None,
+            spare: BTreeMap::new(),
+            disputed: BTreeSet::new(),
+            yielded: BTreeSet::new(),
+            stale: BTreeSet::new(),
+            unflushed: BTreeSet::new(),
+            calls: 0,
+        }
+    }
+
+    /// The extents behind the former end are unowned. Those before it stay, and the last of them may be longer than it was.
+    fn grow(&mut self, superblock: Superblock) {
+        let extents = superblock.extent_count();
+        let before = self.superblock.extent_count();
+        assert!(extents >= before, "a larger device has no fewer extents");
+        self.by_extent.resize(extents as usize, None);
+        self.free += extents - before;
+        self.superblock = superblock;
+        self.may_have_grown = false;
+        self.wanted_by = None;
+    }
+
     fn claim(&mut self, extent: u32, shard: u16) -> Result<(), OpenError> {
         let owner = self.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
         match *owner {
@@ -72,13 +105,27 @@ impl ExtentAllocator {
     /// All extents of the device, none owned.
     #[must_use]
     pub fn new(superblock: &Superblock) -> Self {
-        let free = superblock.extent_count();
-        let owners = Owners { by_extent: vec![None; free as usize], free, ..Owners::default() };
-        Self {
-            owners: Arc::new(Mutex::new(owners)),
-            flushes: Flushes::default(),
-            superblock: *superblock,
+        let owners = Arc::new(Mutex::new(Owners::new(*superblock)));
+        Self { owners, flushes: Flushes::default() }
+    }
+
+    /// Lets the shards, all of which are closed, find the device larger when they are read back.
+    pub(crate) fn may_grow(&self) {
+        self.locked().may_have_grown = true;
+    }
+
+    /// Returns whether `found` is the superblock of the device that the shards are of, and as large as that is or may be now:
+    /// then all of it is used from now on.
+    pub(crate) fn is_of_this(&self, found: &Superblock) -> bool {
+        let mut owners = self.locked();
+        let before = owners.superblock;
+        let is_larger = found.blocks > before.blocks
+            && Superblock { blocks: before.blocks, ..*found } == before;
+        if is_larger && owners.may_have_grown {
+            owners.grow(*found);
+            return true;
         }
+        *found == before
     }
 
     /// Extents without an owner.
@@ -91,8 +138,9 @@ impl ExtentAllocator {
     #[must_use]
     pub fn unowned_blocks(&self) -> u64 {
         let owners = self.lock();
-        let whole = u64::from(self.superblock.extent_blocks);
-        let last = self.superblock.extent(self.superblock.extent_count() - 1);
+        let superblock = &owners.superblock;
+        let whole = u64::from(superblock.extent_blocks);
+        let last = superblock.extent(superblock.extent_count() - 1);
         let is_free = owners.by_extent.last().is_some_and(Option::is_none);
         let missing = if is_free { whole - last.blocks } else { 0 };
         u64::from(owners.free) * whole - missing
@@ -284,6 +332,35 @@ mod tests {
         assert_eq!(extents.claim(3, 1), Ok(()));
         extents.settle_dispute(0);
         assert_eq!(extents.unowned(), before - 1, "it is still the other's");
+    }
+
+    /// A larger superblock of the same device counts once that may be, and what was added is unowned.
+    #[test]
+    fn extents_behind_the_former_end_are_unowned() {
+        let small = Superblock::with_extents(Uuid::nil(), 1 << 14, 1024).expect("in bounds");
+        let large = Superblock { blocks: 1 << 15, ..small };
+        let extents = ExtentAllocator::new(&small);
+        assert_eq!(extents.claim(3, 1), Ok(()));
+        let before = (extents.unowned(), extents.unowned_blocks());
+        assert!(extents.is_of_this(&small) && !extents.is_of_this(&large), "it may not have grown");
+        extents.may_grow();
+        let others = [
+            Superblock { uuid: Uuid::from_u128(7), ..large },
+            Superblock { cluster: Some(Uuid::from_u128(7)), ..large },
+            Superblock { blocks: small.blocks - 256, ..small },
+        ];
+        assert!(others.iter().all(|other| !extents.is_of_this(other)));
+        assert_eq!((extents.unowned(), extents.unowned_blocks()), before);
+        assert!(extents.is_of_this(&small), "it may also be as it was");
+        assert!(extents.is_of_this(&large) && extents.is_of_this(&large));
+        assert!(!extents.is_of_this(&small), "it has grown for good");
+        let added = large.extent_count() - small.extent_count();
+        assert!(added >= 16);
+        assert_eq!(extents.unowned(), before.0 + added);
+        let whole = ExtentAllocator::new(&large).unowned_blocks();
+        assert_eq!(extents.unowned_blocks(), whole - u64::from(small.extent_blocks));
+        assert_eq!(extents.claim(3, 2), double(1, 2), "the owners stay");
+        assert_eq!(extents.claim(large.extent_count() - 1, 2), Ok(()));
     }
 
     /// Y3.

@@ -47,8 +47,10 @@ pub async fn grow<D: Device>(device: &D) -> Result<(Superblock, Superblock), Ope
     device.flush().await?;
     let [first, last] = Superblock::places(after.blocks);
     write(device, &after, last).await?;
-    // G1.
+    // G1: either size has both of its superblocks, wherever a power cut falls.
+    device.flush().await?;
     write(device, &after, first).await?;
+    device.flush().await?;
     let [_, stale] = Superblock::places(before.blocks);
     device.write(stale, Buffer::zeroed(1).into_slice()).await?;
     device.flush().await?;

@@ -296,6 +296,7 @@ fn readers_get_figures_and_nothing_else() {
     for path in ["/v1/volumes", &volume, &tokens, "/v1/hosts", "/v1/devices", "/v1/devices/x/scrub"]
         .into_iter()
         .chain([
+            "/v1/devices/x/grow",
             "/v1/quota",
             "/v1/server",
             "/metrics/",

@@ -19,7 +19,7 @@ use super::pool::Pool;
 use super::session::settings;
 use super::stats::Stats;
 use super::store::Store;
-use super::{http, version};
+use super::{http, threads, version};
 
 /// Connections have this long to end with the requests that are being served.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -54,6 +54,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     })?;
     let password = serve.password_file.as_deref().map(read_password).transpose()?;
     check_space(&serve.data)?;
+    threads::check(&serve)?;
     let store = Store::open(&serve, plan).map_err(|error| {
         let what = format!("{} cannot be opened: {error}", serve.data.display());
         Failure::runtime(
@@ -61,14 +62,10 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
             "if another server has it, stop that one; else see what RocksDB says, and --rocksdb-log",
         )
     })?;
+    threads::start_pools(&serve).map_err(|error| threads::none(&error))?;
     let (store, stats) = (Arc::new(store), Arc::new(Stats::default()));
     let pool = |class, threads| {
-        Pool::start(class, threads, &store, &stats).map_err(|error| {
-            Failure::runtime(
-                &format!("a thread cannot be started: {error}"),
-                "lower --readers and --writers",
-            )
-        })
+        Pool::start(class, threads, &store, &stats).map_err(|error| threads::none(&error))
     };
     let server = Server {
         readers: pool(Class::Read, serve.readers)?,
@@ -88,9 +85,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         .worker_threads(server.serve.io_threads as usize)
         .enable_all()
         .build()
-        .map_err(|error| {
-            Failure::runtime(&format!("threads cannot be started: {error}"), "lower --io-threads")
-        })?;
+        .map_err(|error| threads::none(&error))?;
     let server = runtime.block_on(serve_until_stopped(Arc::new(server)))?;
     drop(runtime);
     finish(server)

@@ -8,6 +8,7 @@
 //! - `connection.rs`, `session.rs`: a client's requests, in order, one group at a time.
 //! - `pool.rs`: reader and writer threads with a queue each.
 //! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB. `version.rs` refuses another library than the one built for.
+//! - `threads.rs`: all threads are made at the start, where they have a limit.
 //! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
 
 mod connection;
@@ -19,6 +20,7 @@ mod reads;
 mod session;
 mod stats;
 mod store;
+mod threads;
 mod version;
 mod writes;
 
@@ -63,14 +65,20 @@ impl Failure {
 
 fn main() -> ExitCode {
     let Command::Serve(serve) = CommandLine::parse().command;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FARFLASH_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let wanted = std::env::var_os("FARFLASH_LOG").unwrap_or_default();
+    let directives = datastore::log_filter(&wanted.to_string_lossy());
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .parse_lossy(directives.as_deref().unwrap_or_default());
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(colours)
         .with_writer(std::io::stderr)
         .init();
+    if let Err(refused) = directives {
+        tracing::warn!("{refused}; logging at `info`");
+    }
     match listen::run(*serve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { what, remedy, code }) => {

@@ -6,4 +6,5 @@ mod full;
 mod limits;
 mod model;
 mod support;
+mod threads;
 mod tools;

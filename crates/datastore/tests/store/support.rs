@@ -31,8 +31,12 @@ pub(crate) fn command(data: &Path, arguments: &[&str]) -> Command {
 
 impl Server {
     pub(crate) fn start(data: &Path, arguments: &[&str]) -> Self {
-        let mut child =
-            command(data, arguments).stderr(Stdio::piped()).spawn().expect("the server starts");
+        Self::spawn(&mut command(data, arguments))
+    }
+
+    /// Starts one by a command that becomes it.
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the server starts");
         let stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let (lines, log) = channel();
         std::thread::spawn(move || {

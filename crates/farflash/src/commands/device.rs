@@ -27,6 +27,15 @@ count in no quota. It is refused while a host has the device that lives or is se
 or that may serve it unseen (--confirm-down). Nothing is done to the \
 device: should it be served again, its volumes are there again.";
 
+/// Text below the options of `device grow`.
+const GROW_HELP: &str = "\
+The server goes on: requests of hosts wait meanwhile, usually for less than a second. Volumes and their data stay; a power \
+cut leaves the former size or the new one. Of a server that does not run, `farflash grow` does the same.
+
+Examples:
+  truncate --size 16G /var/lib/farflash/flash.img
+  farflash device grow file:/var/lib/farflash/flash.img";
+
 /// Text below the options of `device set`.
 fn set_help() -> String {
     let policies = POLICIES.iter().map(|policy| format!("  {}  {}\n", policy.name, policy.about));
@@ -54,6 +63,14 @@ pub(crate) enum DeviceCommand {
         /// off from all hosts that use its volumes
         #[arg(long, value_name = "HOST", value_parser = parse_down)]
         confirm_down: Option<String>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Use all of a device whose file or drive was made larger
+    #[command(after_help = GROW_HELP)]
+    Grow {
+        /// Its name, as `device list` has it [default: the only one]
+        device: Option<String>,
         #[command(flatten)]
         output: Output,
     },
@@ -108,9 +125,27 @@ impl DeviceCommand {
                 let done = "it is forgotten all the same";
                 output.print_done(done, &document, |out| writeln!(out, "{device} is forgotten"))
             }
+            Self::Grow { device, output } => grow(device, &output),
             Self::Set(set) => set.run(),
         }
     }
+}
+
+fn grow(device: Option<String>, output: &Output) -> Result<(), Failure> {
+    let client = output.client()?;
+    let name = match device {
+        Some(name) => name,
+        None => only_device(&client, "name one behind `farflash device grow`")?,
+    };
+    let look = "see `farflash device list`";
+    let grown = api::change(&client, look, |api| api.grow_device(&name))?;
+    output.print(&grown, |out| {
+        let [before, after] = [grown.before_bytes, grown.after_bytes].map(ByteLen);
+        match before == after {
+            true => writeln!(out, "{name} has {after} as before: nothing to use"),
+            false => writeln!(out, "{name} has {after} now; before {before}"),
+        }
+    })
 }
 
 impl Set {

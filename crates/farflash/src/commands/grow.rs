@@ -11,14 +11,13 @@ use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 A device keeps the size with which it was formatted, until this command gives it all that its file or drive has \
-now. The server has to be stopped for the moment that it takes; volumes and their data stay.
+now. No server has the device meanwhile: of one that is served, `farflash device grow` does the same. Volumes and their \
+data stay.
 
 Examples:
   Make a file larger, and use what was added:
-    systemctl stop farflash
     truncate --size 16G /var/lib/farflash/flash.img
-    farflash grow --device file:/var/lib/farflash/flash.img
-    systemctl start farflash";
+    farflash grow --device file:/var/lib/farflash/flash.img";
 
 #[derive(Debug, Args)]
 pub(crate) struct Grow {

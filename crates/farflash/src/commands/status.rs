@@ -11,6 +11,7 @@ use units::ByteLen;
 
 use super::volume::Output;
 use crate::failure::Failure;
+use crate::not_opened::RAISE_FILE_SIZE;
 use crate::output::counted;
 
 pub(super) const EXAMPLES: &str = "\
@@ -20,6 +21,9 @@ Examples:
   farflash status
   farflash status --json | jq '.devices[].health'
   farflash status --api https://flash-1:7420 --api-ca certificate.pem";
+
+/// By this a failure is known that the size of a file caused.
+const FILE_SIZE_WORDS: &str = "limit on the size of files";
 
 /// A device with less left of it is worth a word.
 const FREE_PART_MIN: f64 = 0.05;
@@ -105,11 +109,17 @@ impl Missing {
 /// Advice for devices with a fault.
 fn remedy(devices: &[Device]) -> &'static str {
     let wrong = || devices.iter().filter(|device| complaint(device).is_some());
-    if wrong().any(|device| device.failure.is_some()) {
+    let is_told = |device: &Device| device.notices.iter().any(|notice| notice.kind.is_wrong());
+    let failed = || wrong().filter(|device| device.failure.is_some() && !is_told(device));
+    let by_limit = |failure: &String| failure.contains(FILE_SIZE_WORDS);
+    if failed().any(|device| device.failure.as_ref().is_some_and(by_limit)) {
+        return RAISE_FILE_SIZE;
+    }
+    if failed().next().is_some() {
         return "make room in the file system if that is full, else see the kernel's log (dmesg) for what ails the drive; \
                 it is read back by itself as soon as it works";
     }
-    if wrong().any(|device| device.notices.iter().any(|notice| notice.kind.is_wrong())) {
+    if wrong().any(is_told) {
         return "do what is said there; the server notices by itself when it is done";
     }
     if wrong().any(|device| device.is_abandoned) {
@@ -236,6 +246,8 @@ pub(super) fn spoken(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use control::{DeviceNotice, NoticeKind};
+
     use super::*;
 
     /// A scrub finds damage, and is no help for a device that is missing or full.
@@ -255,7 +267,17 @@ mod tests {
         let unwritable = Device { failure, ..device("failed", 4) };
         let trouble = Some("it is not there (plug it in)".to_owned());
         let away = Device { trouble, ..device("failed", 0) };
+        let notice = |kind| {
+            let notices = vec![DeviceNotice { kind, text: "raise the limit".to_owned() }];
+            Device { notices, ..unwritable.clone() }
+        };
+        let range = units::PbaRange::new(units::Pba(0), 1);
+        let error = io_traits::DeviceError::Io { range, errno: io_traits::ERRNO_FILE_SIZE };
+        let too_long = Device { failure: Some(error.to_string()), ..unwritable.clone() };
         for (devices, part) in [
+            (vec![notice(NoticeKind::FileSizeLimit)], "do what is said there"),
+            (vec![too_long], "LimitFSIZE="),
+            (vec![notice(NoticeKind::UnusedSpace)], "dmesg"),
             (vec![good.clone()], "do what is said there"),
             (vec![device("good", 0)], "trim"),
             (vec![good, device("degraded", 4)], "farflash scrub"),

@@ -11,7 +11,7 @@ use control::{DeviceNotice, NoticeKind};
 use reactor::{OwnedDevice, PathState};
 use rustix::process::{Resource, getrlimit};
 use units::{BLOCK_SIZE, ByteLen};
-use volume::Superblock;
+use volume::{GROW_BLOCKS_MIN, Superblock};
 
 use super::state::State;
 use crate::not_opened::MAKE_WRITABLE;
@@ -64,7 +64,7 @@ pub(super) fn look(
             format!("{shown} is read-only, so that writes fail: {MAKE_WRITABLE}"),
         );
     }
-    if let Some(text) = file_size_limit(path, superblock) {
+    if let Some(text) = file_size_limit(path, device, superblock) {
         add(NoticeKind::FileSizeLimit, text);
     }
     notices
@@ -79,8 +79,8 @@ fn size(
 ) {
     let Some(bytes) = device.bytes_now() else { return };
     let (used, shown) = (superblock.blocks * BLOCK_SIZE as u64, path.display());
-    let argument = shell::device(path);
     if bytes < used {
+        let argument = shell::device(path);
         let lost = ByteLen(used - bytes);
         add(
             NoticeKind::Shortened,
@@ -89,23 +89,29 @@ fn size(
                  the server, make the file {used} bytes long again, and run `farflash fsck --device {argument}`"
             ),
         );
-    } else if let Some(unused) = superblock.room_to_grow(bytes / BLOCK_SIZE as u64) {
+    } else if let Some(unused) = superblock.room_to_grow(bytes / BLOCK_SIZE as u64)
+        && unused >= GROW_BLOCKS_MIN
+    {
         let unused = ByteLen(unused * BLOCK_SIZE as u64);
         add(
             NoticeKind::UnusedSpace,
             format!(
-                "{unused} of {shown} are unused: it has grown since it was formatted; to use all of it, stop the server and \
-                 run `farflash grow --device {argument}`"
+                "{unused} of {shown} are unused: it has grown since it was formatted; `farflash device grow {}` uses all of it",
+                shell::device(path)
             ),
         );
     }
 }
 
-/// Says that this process may not write the file to its end, if that is so.
-fn file_size_limit(path: &Path, superblock: &Superblock) -> Option<String> {
+/// Says that this process may not write the file to its end, if that is so. Another process may change the limit at any time
+/// (`prlimit --pid`), and this one is not told: so the limit is looked at each time, which is a system call that touches neither the
+/// device nor its file system.
+fn file_size_limit(path: &Path, device: &OwnedDevice, superblock: &Superblock) -> Option<String> {
+    if !device.is_file() {
+        return None;
+    }
     let limit = getrlimit(Resource::Fsize).current?;
-    let is_file = std::fs::metadata(path).is_ok_and(|it| it.is_file());
-    (is_file && limit < superblock.blocks * BLOCK_SIZE as u64).then(|| {
+    (limit < superblock.blocks * BLOCK_SIZE as u64).then(|| {
         format!(
             "this process may write files of {}, and {} is larger: writes beyond fail; raise the limit \
              (`prlimit --fsize=unlimited --pid {}`; ulimit -f, a unit's LimitFSIZE=)",

@@ -268,7 +268,17 @@ impl Desk {
                 }
                 CoreMessage::Announce(announcement) => self.front_ends.announce(*announcement),
                 CoreMessage::Withdraw { id } => self.front_ends.withdraw(id),
-                CoreMessage::Renew { device, way } => self.renew(device, &way),
+                CoreMessage::Renew { device, way } => {
+                    if let Some(way) = self.renewed(device, &way) {
+                        core.renew(device, way);
+                    }
+                }
+                CoreMessage::ReopenDevice { device, way, answer } => {
+                    let way = way.and_then(|way| self.renewed(device, &way));
+                    self.handle.spawn_now(async move {
+                        let _ = answer.send(core.reopen_device(device, way).await);
+                    });
+                }
                 CoreMessage::CreateVolume { device, spec, terms, answer } => {
                     let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
                     self.handle.spawn_now(async move {
@@ -290,16 +300,16 @@ impl Desk {
         &self.front_ends.nvme
     }
 
-    fn renew(&self, device: usize, new: &NewWay) {
+    /// The way to a device that was opened anew; `None` if there is no other.
+    fn renewed(&self, device: usize, new: &NewWay) -> Option<ServedDevice> {
         let file = new.opened.attach(&self.handle);
         let mut served = self.served.borrow_mut();
-        let Some(Served { way, .. }) = &mut served[device] else { return };
+        let Served { way, .. } = served[device].as_mut()?;
         let file = way.renewed(file, new.number);
-        if let Some(device_behind) = way.behind().renewed(file) {
-            // What was opened before is closed when its failed shards are gone.
-            *way = way.renewed(device_behind, new.number);
-            self.core().renew(device, way.clone());
-        }
+        let device_behind = way.behind().renewed(file)?;
+        // What was opened before is closed when its failed shards are gone.
+        *way = way.renewed(device_behind, new.number);
+        Some(way.clone())
     }
 
     /// Takes this core's part of a device, in step with the other cores. What it has of it goes if they or the
@@ -438,6 +448,9 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         CoreMessage::DeleteVolume { id, answer } => {
             let _ = answer.send(core.delete_volume(id).await);
         }
+        CoreMessage::CloseDevice { device, answer } => {
+            let _ = answer.send(core.close_device(device).await);
+        }
         CoreMessage::Abandon { device } => core.abandon(device),
         CoreMessage::Suspend => core.suspend(),
         CoreMessage::Resume => core.resume(),
@@ -456,6 +469,7 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         | CoreMessage::Withdraw { .. }
         | CoreMessage::CreateVolume { .. }
         | CoreMessage::Renew { .. }
+        | CoreMessage::ReopenDevice { .. }
         | CoreMessage::Scrub { .. }
         | CoreMessage::ScrubCounts { .. }
         | CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),

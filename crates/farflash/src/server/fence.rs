@@ -63,6 +63,14 @@ impl Fence {
         before.ok().and_then(next)
     }
 
+    /// The newest way to `device`, for what is done apart from its cores.
+    pub(super) fn newest<D>(&self, device: D) -> Fenced<D> {
+        let passes = self.gate.passes.load(Ordering::SeqCst);
+        // Of one that is shut no way passes.
+        let way = if passes == SHUT { 0 } else { passes };
+        Fenced { device, fence: self.clone(), way }
+    }
+
     /// The first way to `device`, whose requests take at most `timeout`. It is also looked at behind the wait for room (F1).
     pub(super) fn watch<D: Device, W: World>(
         &self,
@@ -229,8 +237,11 @@ mod tests {
         assert!(second.open().is_some() && !fence.is_shut());
         let third = first.renewed(memory.attach(), fence.renew().unwrap());
         assert!(second.open().is_none() && third.open().is_some());
+        let newest = fence.newest(memory.attach());
+        assert!(newest.open().is_some());
         fence.shut();
         assert!(third.open().is_none() && fence.is_shut());
+        assert!(newest.open().is_none() && fence.newest(memory.attach()).open().is_none());
         assert_eq!(fence.renew(), None, "what is another's stays so");
     }
 

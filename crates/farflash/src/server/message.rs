@@ -132,6 +132,10 @@ pub(crate) enum CoreMessage {
     Resume,
     /// Use a device by another way, since the old one is dead.
     Renew { device: usize, way: NewWay },
+    /// Have requests to a device wait, and close its shards. [`CoreMessage::ReopenDevice`] follows in any case.
+    CloseDevice { device: usize, answer: Answer<Result<(), VolumeError>> },
+    /// Take them into use again, by a way to a device that may be larger, and say whether all are back.
+    ReopenDevice { device: usize, way: Option<NewWay>, answer: Answer<bool> },
     /// Tell hosts that ask where a device is.
     Place { device: usize, domain: Box<FailureDomain> },
     /// Let hosts find a volume of any core, here or elsewhere.

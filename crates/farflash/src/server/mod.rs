@@ -25,6 +25,7 @@ mod follow;
 mod front_ends;
 mod granting;
 mod grants;
+mod growing;
 mod guard;
 mod in_flight;
 mod interfaces;

@@ -21,6 +21,7 @@ use volume::Superblock;
 use super::conditions;
 use super::device_set::{OpenDevice, Source};
 use super::fence::Fence;
+use super::growing;
 use super::message::{CoreMessage, NewWay};
 use super::remembered;
 use super::state::State;
@@ -42,10 +43,12 @@ const RENEWAL_LOOKS: u32 = (RENEW_EVERY.as_secs() / LOOK_EVERY.as_secs()) as u32
 
 /// A file or drive that is served.
 pub(super) struct Drive {
-    spec: FileSpec,
-    opened: OwnedDevice,
-    superblock: Superblock,
-    fence: Fence,
+    pub(super) spec: FileSpec,
+    pub(super) opened: OwnedDevice,
+    pub(super) superblock: Superblock,
+    /// False if it was about to grow, and could not be read since then.
+    pub(super) is_size_known: bool,
+    pub(super) fence: Fence,
     /// The mark that keeps other servers off.
     owner: Option<Owner>,
     noted: Noted,
@@ -78,7 +81,8 @@ impl Drive {
         match (source, spec) {
             (Source::File(opened), DeviceSpec::File(spec)) => {
                 let noted = Noted::NotYet;
-                Some(Self { spec: spec.clone(), opened, superblock, fence, owner, noted })
+                let (spec, is_size_known) = (spec.clone(), true);
+                Some(Self { spec, opened, superblock, is_size_known, fence, owner, noted })
             }
             _ => None,
         }
@@ -87,6 +91,20 @@ impl Drive {
     /// The mark that it carries of the last claim of its cluster; `None` if that cannot be read.
     fn mark(&self) -> Option<Mark> {
         belonging::mark(&self.spec.path, &self.opened, &self.superblock).ok().flatten()
+    }
+
+    /// Looks how large it is, if that is not known.
+    pub(super) fn find_size(&mut self) {
+        if self.is_size_known {
+            return;
+        }
+        let before = self.superblock;
+        if let Ok(found) = storage::superblock(&self.spec.path, &self.opened)
+            && found.uuid == before.uuid
+        {
+            self.superblock = Superblock { blocks: found.blocks, ..before };
+            self.is_size_known = true;
+        }
     }
 
     /// Notes that volumes lie on it.
@@ -155,6 +173,8 @@ async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
                 let Some(same) = renew_mark(&state, device, drive).await else { return };
                 drive = same;
             }
+            let Some(same) = growing::answer_asks(&state, device, drive).await else { return };
+            drive = same;
         }
         if !drive.fence.take_ails() && !is_away {
             if looks.is_multiple_of(MARK_LOOKS) && drive.superblock.cluster.is_some() {
@@ -210,7 +230,7 @@ async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> 
 }
 
 /// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
-async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
+pub(super) async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
     let (drive, renewal) = aside(state, device, move || {
         // A mark is a write as any other (F1, F3 of `fence.rs`).
         let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
@@ -236,6 +256,7 @@ async fn look_at_conditions(state: &State, device: usize, mut drive: Drive) -> D
         if is_to_note {
             drive.note();
         }
+        drive.find_size();
         let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
         (drive, seen)
     })

@@ -16,8 +16,8 @@ use std::time::Instant;
 use super::access::token_hash;
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    HostList, Location, OtherHost, Reply, Resizing, Scrub, ScrubRequest, Server, ServiceError,
-    Serving, Tokens, Volume, VolumeKey, VolumeService,
+    GrownDevice, HostList, Location, OtherHost, Reply, Resizing, Scrub, ScrubRequest, Server,
+    ServiceError, Serving, Tokens, Volume, VolumeKey, VolumeService,
 };
 use schedule::Promise;
 use uuid::Uuid;
@@ -242,6 +242,12 @@ impl VolumeService for Volumes {
 
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {
         Box::pin(async move { self.state.scrub(self.state.device_named(&device)?, request).await })
+    }
+
+    fn grow_device(&self, device: String) -> Reply<'_, GrownDevice> {
+        // An operator's.
+        let change = move |state: Arc<State>| async move { state.grow_device(&device).await };
+        Box::pin(self.change(Ok(None), change))
     }
 
     fn delete(&self, caller: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()> {

@@ -18,6 +18,7 @@ use super::aside::Aside;
 use super::directory::Directory;
 use super::front_ends::Place;
 use super::granting::Granting;
+use super::growing::Asks;
 use super::in_flight::InFlight;
 use super::membership::Membership;
 use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
@@ -57,6 +58,8 @@ pub(super) struct ServedDevice {
     pub(super) notices: Mutex<Vec<DeviceNotice>>,
     /// True if it was absent when the server started, and still is.
     pub(super) absent: AtomicBool,
+    /// Requests to take up what it has now.
+    pub(super) grow_asks: Asks,
     /// V1: held during a change to what lies on it.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// True if the directory may have other records of its volumes than it holds.
@@ -162,6 +165,7 @@ impl ServedDevice {
             trouble: Mutex::default(),
             notices: Mutex::default(),
             absent: AtomicBool::new(false),
+            grow_asks: Asks::default(),
             changing: tokio::sync::Mutex::default(),
             doubtful: AtomicBool::new(false),
         }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::mpsc;
 
 use crate::support::host::{connect, filled, on_core};
-use crate::support::{Files, Server, succeed};
+use crate::support::{Files, Server, run, succeed};
 use client::Volume;
 use io_traits::{BufferSlice, Spawn};
 use nvme_wire::Nqn;
@@ -87,6 +87,59 @@ fn lose_nothing_acknowledged(sector: &str) {
     }
     let server = Server::start(&device);
     let target = (server.portals[0], nqn.unwrap());
+    on_core(move |handle| async move {
+        check(&connect(&handle, target.0, &target.1).await, &model).await;
+    });
+}
+
+/// A server that is killed while its device grows: the next one finds the old size or the new one, and all that was
+/// acknowledged.
+///
+/// Method: as above. Under the writers the file is made larger and `device grow` is called; the server is killed so many
+/// milliseconds later, in the last round when the growth is done.
+#[test]
+fn kill_9_while_a_device_grows_loses_nothing_acknowledged() {
+    let files = Files::new();
+    let device = files.device("a");
+    succeed(&["format", "--device", &format!("{device},size=256MiB")]);
+    let mut model = Model::new();
+    let mut nqn = None;
+    let delays = [0, 20, 60, 100, 150, 200, 300, 450, 700, 1000, 3000];
+    for (round, delay_ms) in delays.into_iter().enumerate() {
+        let server = Server::start_with(&device, &["--cores", "0,1", "--auth", "off"]);
+        let nqn = nqn.get_or_insert_with(|| {
+            let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
+            made["nqn"].as_str().unwrap().parse::<Nqn>().unwrap()
+        });
+        let shown = server.volume_json(&["show", "a"]);
+        let (kill, killed) = mpsc::channel();
+        let target = (shown["address"].as_str().unwrap().parse().unwrap(), *nqn);
+        let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+        let growing = device.clone();
+        let killer = std::thread::spawn(move || {
+            killed.recv().unwrap();
+            file.set_len((256 + 64 * (round as u64 + 1)) << 20).unwrap();
+            let words = ["device", "grow", &growing, "--api", &server.api];
+            let mut caller = crate::support::farflash(&words).spawn().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+            server.signal("KILL");
+            server.wait();
+            caller.wait().unwrap().success()
+        });
+        let (before, seed) = (std::mem::take(&mut model), round as u64 + 1);
+        model = on_core(move |handle| async move {
+            let volume = connect(&handle, target.0, &target.1).await;
+            check(&volume, &before).await;
+            write_until_killed(&handle, &volume, before, seed, 300, kill).await
+        });
+        let has_grown = killer.join().unwrap();
+        let checked = run(&["fsck", "--device", &device]);
+        assert_eq!(checked.code, Some(0), "{delay_ms} ms: {checked:?}");
+        assert!(has_grown || round + 1 < delays.len(), "it had the time");
+    }
+    let server = Server::start_with(&device, &["--cores", "0,1", "--auth", "off"]);
+    let shown = server.volume_json(&["show", "a"]);
+    let target = (shown["address"].as_str().unwrap().parse().unwrap(), nqn.unwrap());
     on_core(move |handle| async move {
         check(&connect(&handle, target.0, &target.1).await, &model).await;
     });

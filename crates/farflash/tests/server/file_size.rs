@@ -5,7 +5,7 @@ use std::process::Command;
 use units::Lba;
 
 use crate::support::host::{connect, filled, on_core};
-use crate::support::{Files, Outcome, Server, farflash};
+use crate::support::{Files, Outcome, Server, farflash, run, until};
 
 /// Runs the binary with a limit, as `prlimit --fsize=` takes it.
 fn limited(limit: &str, words: &[&str]) -> Outcome {
@@ -53,6 +53,13 @@ fn a_limit_that_comes_later_fails_writes_and_ends_nothing() {
         let host = connect(&handle, address, &nqn).await;
         host.write(Lba(7), filled(7)).await.unwrap_err();
     });
+    let told = |text: &str| {
+        let said = run(&["status", "--api", &server.api]);
+        let is_right = said.code == Some(1) && said.stderr.contains(text);
+        assert!(!is_right || !said.stderr.contains("make room"), "{said:?}");
+        is_right
+    };
+    until("the limit is told", || told("LimitFSIZE=") && told("do what is said there"));
     server.volume_json(&["list"]);
     limit("--fsize=unlimited:unlimited");
     server.signal("KILL");

@@ -2,6 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::support::file_system::{BindMount, InMemory};
 use crate::support::host::{connect, filled, on_core};
@@ -66,6 +69,90 @@ fn a_device_that_was_made_larger_is_grown() {
     host(&server.volume_json(&["show", "v"]), None, 2);
     stop(server);
     succeed(&["fsck", "--device", &path, "--repair"]);
+}
+
+/// A device is grown while it is served: under writers on two cores no request fails, and none is lost; the space can be used at
+/// once. Method: a volume on each core is written and read all the time; the file is made larger twice.
+#[test]
+fn a_device_grows_while_it_is_served() {
+    let files = Files::new();
+    let path = files.device("a");
+    succeed(&["format", "--device", &format!("{path},size=256MiB")]);
+    let server = Server::start_with(&path, &["--cores", "0,1", "--auth", "off"]);
+    let ends = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = ["0", "1"]
+        .map(|core| {
+            let name = format!("v{core}");
+            let volume = server.volume_json(&["create", &name, "--size", "64MiB", "--core", core]);
+            let ends = ends.clone();
+            std::thread::spawn(move || write_until(&volume, ends))
+        })
+        .into();
+    let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+    for size in [512_u64 << 20, (700 << 20) + 4096] {
+        let before = capacity(&server);
+        file.set_len(size).unwrap();
+        let status = || run(&["status", "--api", &server.api]).stdout;
+        until("it is told", || status().contains(&format!("`farflash device grow {path}` uses")));
+        let said = succeed(&["device", "grow", &path, "--api", &server.api]);
+        assert!(said.contains(" now; before "), "{said}");
+        assert!(succeed(&["device", "grow", "--api", &server.api]).contains("as before"));
+        assert!(capacity(&server) > before + (150 << 20));
+        until("it is over", || !status().contains("unused"));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    ends.store(true, Ordering::Relaxed);
+    for writer in writers {
+        let rounds = writer.join().expect("no request fails");
+        assert!(rounds > 20, "{rounds}");
+    }
+    // More than the device had at first.
+    let volume = server.volume_json(&["create", "large", "--size", "400MiB"]);
+    fill(&volume, 400 << 20);
+    stop(server);
+    let checked = run(&["fsck", "--device", &path]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+}
+
+/// Writes blocks and reads them back until `ends`; returns how often.
+fn write_until(volume: &Value, ends: Arc<AtomicBool>) -> u64 {
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(move |handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        let mut rounds = 0;
+        while !ends.load(Ordering::Relaxed) {
+            let lba = Lba(rounds * 7 % 1000);
+            volume.write(lba, filled(rounds)).await.unwrap();
+            let found = volume.read(lba, 1).await.unwrap();
+            assert!(found.as_bytes() == filled(rounds).as_bytes());
+            rounds += 1;
+        }
+        rounds
+    })
+}
+
+/// Writes a volume to its end.
+fn fill(volume: &Value, bytes: u64) {
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(move |handle| async move {
+        let volume = connect(&handle, address, &nqn).await;
+        let blocks = 256;
+        for lba in (0..bytes / 4096).step_by(blocks) {
+            let data = io_traits::Buffer::from_bytes(&vec![7; blocks * 4096]).into_slice();
+            volume.write(Lba(lba), data).await.unwrap();
+        }
+    });
+}
+
+/// What cannot grow says so, and a server without such a device, too.
+#[test]
+fn a_growth_that_cannot_be_is_refused() {
+    let server = Server::start_with("mem:128MiB", &["--auth", "off"]);
+    refused(&["device", "grow", "--api", &server.api], 1, "lies in memory", "");
+    let unknown = ["device", "grow", "file:/nowhere", "--api", &server.api];
+    refused(&unknown, 1, "there is no device", "choose one of");
 }
 
 /// Method: the file grows to a size that is no whole number of MiB, and what it began with is overwritten.

@@ -3,6 +3,7 @@
 mod administering;
 mod authenticating;
 mod beside;
+mod closing;
 mod crowding;
 mod disabling;
 mod discovering;

@@ -2,8 +2,8 @@
 //!
 //! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins
 //!   later.
-//! - R2: what comes back is the device that went away: the same identity, no older state, and only
-//!   this server has started the shard meanwhile. Another server that did had all shards of the
+//! - R2: what comes back is the device that went away: the same identity, the same size (or a larger one, if it was closed
+//!   for that), no older state, and only this server has started the shard meanwhile. Another server that did had all shards of the
 //!   device, maybe more than are here: extents that count as free here may be theirs.
 //! - R3: extents that the failed shard had go to no other shard before the next root is durable.
 //! - R4: what another writes where the failed shard had a block is no damage: its reader gets the
@@ -39,6 +39,30 @@ impl<D: Device> Shard<D> {
         self.inner.lose_journal(JournalLoss::WayGone);
     }
 
+    /// Shuts the shard down, as [`Shard::shutdown`], and waits until nothing of it is on its way to the device (R1). It can come
+    /// back by [`Shard::reopen`]. Needs both loops to run, or to have ended.
+    ///
+    /// # Errors
+    /// The last checkpoint could not be written.
+    pub async fn close(&self) -> Result<(), VolumeError> {
+        let closed = self.shutdown().await;
+        self.inner.ticked.notify_all();
+        std::future::poll_fn(|context| self.inner.poll_leftovers(context)).await;
+        closed
+    }
+
+    /// Returns whether it takes no more changes, since it was shut down or is about to be.
+    #[must_use]
+    pub fn is_closing(&self) -> bool {
+        self.inner.stopping.get()
+    }
+
+    /// Says that the device may be larger when its shards are read back the next time. All of them, on all cores, are
+    /// closed: a shard that goes on would use the former size.
+    pub fn may_have_grown(&self) {
+        self.inner.extents.may_grow();
+    }
+
     /// Reads a failed shard back and takes it into use again, as after a restart of the process. The
     /// caller then runs the loops of the shard returned, whose volumes take the places of those of this
     /// one. The latter take no changes meanwhile, can be read until then, and are not to be used later.
@@ -69,13 +93,10 @@ impl<D: Device> Shard<D> {
 
     async fn read_back_on(&self, device: D) -> Result<Self, OpenError> {
         let inner = &self.inner;
-        // R1.
-        let _ = self.shutdown().await;
-        inner.ticked.notify_all();
-        std::future::poll_fn(|context| inner.poll_leftovers(context)).await;
+        let _ = self.close().await;
         // R2.
         let superblock = read_superblock(&device).await?;
-        if superblock != inner.superblock {
+        if !inner.extents.is_of_this(&superblock) {
             return Err(OpenError::OtherDevice);
         }
         inner.extents.dispute(inner.index);

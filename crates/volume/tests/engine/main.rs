@@ -15,6 +15,7 @@ mod forge;
 mod forged_records;
 mod fsck;
 mod gone_back;
+mod grow;
 mod heal;
 mod images;
 mod last_blocks;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use control::{
     ApiError, ApiToken, Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume,
-    CreatedVolume, Device, DeviceHealth, DirectoryStatus, Guard, HostList, Limits, Location,
-    OtherHost, Portal, ProblemCode, Reply, Resizing, Scrub, ScrubRequest, ScrubState, Server,
-    ServiceError, Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService,
+    CreatedVolume, Device, DeviceHealth, DirectoryStatus, GrownDevice, Guard, HostList, Limits,
+    Location, OtherHost, Portal, ProblemCode, Reply, Resizing, Scrub, ScrubRequest, ScrubState,
+    Server, ServiceError, Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService,
     VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
@@ -294,6 +294,16 @@ impl VolumeService for MemoryService {
 
     fn stats(&self) -> Reply<'_, Stats> {
         Box::pin(async { Ok(Stats { time_ns: 5, ..Stats::default() }) })
+    }
+
+    fn grow_device(&self, name: String) -> Reply<'_, GrownDevice> {
+        Box::pin(async move {
+            if name != "file:/a b/c.img" {
+                let devices = vec!["file:/a b/c.img".to_owned()];
+                return Err(ServiceError::UnknownDevice { device: name, devices });
+            }
+            Ok(GrownDevice { name, before_bytes: 1, after_bytes: 2 })
+        })
     }
 
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {

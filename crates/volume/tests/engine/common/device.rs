@@ -275,6 +275,11 @@ impl TestDevice {
         survivor
     }
 
+    /// Makes it larger.
+    pub fn enlarge(&self, blocks: u64) {
+        self.disk.borrow_mut().blocks = blocks;
+    }
+
     /// Writes and flushes completed so far.
     pub fn completed(&self) -> u64 {
         self.disk.borrow().completed

@@ -1,0 +1,258 @@
+//! A device whose shards are closed for a moment and come back in the same process: it has grown.
+//!
+//! - Z1: while a device is held, requests to its volumes and commands for their reservations wait, and hosts stay connected. None
+//!   is carried out by a shard that is closed.
+//! - Z2: shards are closed when no request is under way any more, and with a checkpoint: all that was acknowledged is in it, and
+//!   nothing is on its way to the device.
+//! - Z3: volumes go on with what is known of them in memory alone, such as reservations that end with the server's power.
+//! - Z4: a shard that cannot be read back has failed, and is brought back as any other (H2 of `shards.rs`). What waited goes on
+//!   meanwhile, and is told so.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use io_traits::{Device, World};
+use local_sync::{Notify, first_of};
+use uuid::Uuid;
+use volume::{Shard, VolumeError};
+
+use crate::core::Core;
+use crate::devices::Way;
+use crate::session::Link;
+
+/// Lets requests pass to a device, unless it is held.
+#[derive(Default)]
+pub(crate) struct Passage {
+    is_held: Cell<bool>,
+    /// Requests that passed and have not ended.
+    inside: Cell<u64>,
+    /// One of both is another than before, and requests or the core wait for that.
+    changed: Notify,
+}
+
+/// Counts a request until it is dropped.
+pub(crate) struct Inside<'a>(&'a Passage);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        let left = self.0.inside.get() - 1;
+        self.0.inside.set(left);
+        if left == 0 && self.0.is_held.get() {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Passage {
+    /// Lets a request pass; `None` if the device is held.
+    pub(crate) fn pass_at_once(&self) -> Option<Inside<'_>> {
+        if self.is_held.get() {
+            return None;
+        }
+        self.inside.set(self.inside.get() + 1);
+        Some(Inside(self))
+    }
+
+    /// Lets a request pass as soon as the device is not held; `None` if its session ends before.
+    pub(crate) async fn pass(&self, link: &Link) -> Option<Inside<'_>> {
+        match self.pass_at_once() {
+            Some(inside) => Some(inside),
+            // By itself: requests that need not wait stay small.
+            None => Box::pin(self.wait(Some(link))).await,
+        }
+    }
+
+    /// The same for a command that no session can take back.
+    pub(crate) async fn pass_alone(&self) -> Inside<'_> {
+        loop {
+            if let Some(inside) = Box::pin(self.wait(None)).await {
+                return inside;
+            }
+        }
+    }
+
+    async fn wait(&self, link: Option<&Link>) -> Option<Inside<'_>> {
+        loop {
+            if let Some(inside) = self.pass_at_once() {
+                return Some(inside);
+            }
+            let changed = self.changed.notified();
+            match link {
+                Some(link) if !link.is_open() => return None,
+                Some(link) => {
+                    first_of(changed, link.closed().notified()).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Lets nothing pass from now on.
+    fn hold(&self) {
+        self.is_held.set(true);
+    }
+
+    /// Lets what waits pass.
+    pub(crate) fn release(&self) {
+        self.is_held.set(false);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.get()
+    }
+
+    /// Waits until nothing is inside; `false` if it was released before.
+    async fn emptied(&self) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            if !self.is_held.get() || self.inside.get() == 0 {
+                return self.is_held.get();
+            }
+            changed.await;
+        }
+    }
+}
+
+impl<W: World, D: Device> Core<W, D> {
+    /// Has requests to a device wait, and closes its shards when those under way have ended (Z1, Z2). In any case
+    /// [`Core::reopen_device`] is to follow, which also ends this before its end.
+    ///
+    /// # Errors
+    /// A shard has failed, or fails now, or the core serves nothing for now: the device is not to be changed.
+    pub async fn close_device(&self, device: usize) -> Result<(), VolumeError> {
+        let shards = self.shards_on(device);
+        let may_be_closed =
+            || !self.is_draining() && !self.is_suspended() && !shards.iter().any(Shard::is_failed);
+        if shards.is_empty() || !may_be_closed() {
+            return Err(VolumeError::ShutDown);
+        }
+        let gate = self.gate(device);
+        gate.passage().hold();
+        if !gate.passage().emptied().await || !may_be_closed() {
+            return Err(VolumeError::ShutDown);
+        }
+        for shard in shards {
+            shard.close().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the shards of a device that was closed into use again, by `way` if the device is larger now or may be, and lets
+    /// requests go on. Returns whether all of them are back (Z4).
+    pub async fn reopen_device(&self, device: usize, way: Option<D>) -> bool {
+        if let Some(way) = way {
+            let mut ways = self.state.ways.borrow_mut();
+            let number = ways.get(&device).map_or(0, |way| way.number) + 1;
+            ways.insert(device, Way { device: way, number });
+            drop(ways);
+            self.shards_on(device).first().into_iter().for_each(Shard::may_have_grown);
+        }
+        let numbers: Vec<usize> = {
+            let shards = self.state.shards.borrow();
+            (0..shards.len()).filter(|number| shards[*number].device == device).collect()
+        };
+        let mut are_back = true;
+        for number in numbers {
+            are_back &= self.reopen_closed(number).await;
+        }
+        self.gate(device).passage().release();
+        are_back
+    }
+
+    async fn reopen_closed(&self, number: usize) -> bool {
+        let closed = self.shard(number);
+        if !closed.is_closing() {
+            return true;
+        }
+        let reopened = match self.way_of(number) {
+            Some(way) => closed.reopen_on(way.device).await,
+            None => closed.reopen().await,
+        };
+        match reopened {
+            // Its loops would not be ended.
+            Ok(_) if self.is_draining() || self.is_abandoned(number) => false,
+            Ok(shard) => {
+                match !closed.is_failed() && volumes_of(&closed) == volumes_of(&shard) {
+                    true => self.go_on_with(number, &shard),
+                    false => self.take_in_returned(number, &shard),
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!(shard = closed.index(), %error, "is not back");
+                self.state.failed_attempts.borrow_mut().insert(number, error);
+                closed.give_up();
+                false
+            }
+        }
+    }
+
+    /// Z3.
+    fn go_on_with(&self, number: usize, shard: &Shard<D>) {
+        for volume in shard.volumes() {
+            if let Some(export) = self.export(volume.uuid()) {
+                export.go_on_with(volume);
+                self.bound_by_allowance(&export);
+            }
+        }
+        self.put_in_place(number, shard);
+    }
+
+    /// Lets go of what waits, as the core ends.
+    pub(crate) fn release_devices(&self) {
+        let shards = self.state.shards.borrow();
+        let devices: BTreeSet<usize> = shards.iter().map(|shard| shard.device).collect();
+        drop(shards);
+        devices.into_iter().for_each(|device| self.gate(device).passage().release());
+    }
+
+    pub(crate) fn is_held(&self, number: usize) -> bool {
+        let device = self.state.shards.borrow()[number].device;
+        self.gate(device).passage().is_held()
+    }
+}
+
+fn volumes_of<D: Device>(shard: &Shard<D>) -> BTreeSet<Uuid> {
+    shard.volumes().iter().map(volume::Volume::uuid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Z1 and Z2: it is empty when the last of those inside has ended, and what came since then waits.
+    #[test]
+    fn a_passage_that_is_held_empties_and_lets_nothing_in() {
+        let passage = Passage::default();
+        let [first, second] = [(); 2].map(|()| passage.pass_at_once().expect("it is open"));
+        passage.hold();
+        assert!(passage.pass_at_once().is_none());
+        let (mut emptied, mut waits) = (pin!(passage.emptied()), pin!(passage.pass_alone()));
+        drop(first);
+        assert!(poll(emptied.as_mut()).is_pending() && poll(waits.as_mut()).is_pending());
+        drop(second);
+        assert_eq!(poll(emptied.as_mut()), Poll::Ready(true));
+        assert!(poll(waits.as_mut()).is_pending());
+        passage.release();
+        assert!(poll(waits.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn a_passage_that_is_released_is_not_waited_for() {
+        let passage = Passage::default();
+        let _inside = passage.pass_at_once();
+        passage.hold();
+        let mut emptied = pin!(passage.emptied());
+        assert!(poll(emptied.as_mut()).is_pending());
+        passage.release();
+        assert_eq!(poll(emptied.as_mut()), Poll::Ready(false));
+    }
+}
