@@ -74,7 +74,7 @@ struct Inner<W> {
     state: RefCell<State>,
     /// `wake_at` is earlier than it was.
     rearmed: Notify,
-    /// What each request to the device passes last, with or without a ceiling.
+    /// The last place that each request to the device passes, with or without a ceiling.
     passage: Passage,
 }
 

@@ -1,4 +1,4 @@
-//! Which lines of the log are written.
+//! The choice of the log's lines that are written.
 
 /// Names of levels, in the words of `FARFLASH_LOG`.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

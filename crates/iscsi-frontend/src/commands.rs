@@ -397,7 +397,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-/// What was found of the blocks from that of the first logical block on, as runs of logical blocks from that one on.
+/// Returns the extents that were found from the block of the first logical block on, as runs of logical blocks from that one on.
 fn runs_of(
     found: &[VolumeExtent],
     asked: &LbaStatus,
