@@ -1,27 +1,26 @@
 //! Futures that are polled together.
 
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::task::Poll;
 
 /// Waits until all futures are done. Returns their outputs, in their order. Each wake polls all that are left, so they should
 /// be few.
 pub async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut left: Vec<(Option<F::Output>, Pin<Box<F>>)> =
-        futures.into_iter().map(|future| (None, Box::pin(future))).collect();
+    let mut left: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = left.iter().map(|_| None).collect();
     poll_fn(|context| {
-        for (output, future) in left.iter_mut().filter(|(output, _)| output.is_none()) {
+        for (output, future) in outputs.iter_mut().zip(&mut left).filter(|(it, _)| it.is_none()) {
             if let Poll::Ready(value) = future.as_mut().poll(context) {
                 *output = Some(value);
             }
         }
-        match left.iter().all(|(output, _)| output.is_some()) {
+        match outputs.iter().all(Option::is_some) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         }
     })
     .await;
-    left.into_iter().map(|(output, _)| output.expect("all are done")).collect()
+    outputs.into_iter().map(|output| output.expect("all are done")).collect()
 }
 
 #[cfg(test)]
