@@ -73,7 +73,7 @@ struct Inner<W> {
     state: RefCell<State>,
     /// `wake_at` is earlier than it was.
     rearmed: Notify,
-    /// What each request to the device passes last, with or without a ceiling.
+    /// The last thing that each request to the device passes, with or without a ceiling.
     passage: Passage,
 }
 
@@ -323,7 +323,7 @@ impl<W: World> Lane<W> {
         self.state.is_closed.set(true);
     }
 
-    /// What its requests pass behind their turn (Z1 of `held.rs`).
+    /// The passage of its requests behind their turn (Z1 of `held.rs`).
     pub(crate) fn passage(&self) -> &Passage {
         &self.gate.inner.passage
     }

@@ -1,4 +1,4 @@
-//! Which lines of the log are written.
+//! The filter of the log.
 
 /// Names of levels, in the words of `FARFLASH_LOG`.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

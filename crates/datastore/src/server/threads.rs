@@ -56,7 +56,7 @@ fn count() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
-/// What to say where a thread cannot be made all the same.
+/// The refusal where a thread cannot be made all the same.
 pub(crate) fn none(error: &dyn std::fmt::Display) -> Failure {
     Failure::runtime(&format!("a thread is needed, and none can be had: {error}"), REMEDY)
 }

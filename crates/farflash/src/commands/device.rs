@@ -27,7 +27,7 @@ count in no quota. It is refused while a host has the device that lives or is se
 or that may serve it where nobody sees that (--confirm-down). Nothing is done to the \
 device: should it be served again, its volumes are there again.";
 
-/// What stands below the options of `device grow`.
+/// The text below the options of `device grow`.
 const GROW_HELP: &str = "\
 The server goes on: requests of hosts wait meanwhile, usually for less than a second. Volumes and their data stay; a power \
 cut leaves the former size or the new one. Of a server that does not run, `farflash grow` does the same.

@@ -300,7 +300,7 @@ impl Desk {
         &self.front_ends.nvme
     }
 
-    /// The way to a device that was opened anew; `None` if there is no other.
+    /// The way to a device that was opened again; `None` if there is no other.
     fn renewed(&self, device: usize, new: &NewWay) -> Option<ServedDevice> {
         let file = new.opened.attach(&self.handle);
         let mut served = self.served.borrow_mut();

@@ -146,7 +146,7 @@ fn fill(volume: &Value, bytes: u64) {
     });
 }
 
-/// What cannot grow says so, and a server without such a device, too.
+/// A device that cannot grow says so, and a server without such a device, too.
 #[test]
 fn a_growth_that_cannot_be_is_refused() {
     let server = Server::start_with("mem:128MiB", &["--auth", "off"]);

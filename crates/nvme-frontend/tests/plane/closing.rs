@@ -13,7 +13,7 @@ use units::{Duration, Lba, LbaRange};
 use crate::support::{SimCore, connect, data, host, serve_new, serve_slowly, simulate, sleep};
 use nvme_frontend::NvmeOptions;
 
-/// What four hosts did.
+/// The progress of four hosts.
 #[derive(Default)]
 struct Done {
     requests: Cell<u64>,
