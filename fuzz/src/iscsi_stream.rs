@@ -1,6 +1,6 @@
 //! Bytes of an iSCSI initiator: login, commands, their data and text, in pieces of any size.
 
-use iscsi_target::scsi::{self, Operation, Unit};
+use iscsi_target::scsi::{self, AccessState, Operation, Unit};
 use iscsi_target::{
     Admission, Authentication, ChapSecret, Completion, Connection, Limits, Step, TaskId,
 };
@@ -42,6 +42,9 @@ fn unit() -> Unit<'static> {
         block_bytes: BLOCK_BYTES,
         per_physical: 1,
         transfer_blocks_max: BLOCKS_MAX,
+        access: AccessState::ActiveOptimized,
+        pool_blocks: 200,
+        threshold_percent: 10,
         revision: "0.1",
     }
 }

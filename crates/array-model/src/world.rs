@@ -553,8 +553,7 @@ mod tests {
     /// A drive's pause is seen once by the request in flight, whatever the host does.
     #[test]
     fn housekeeping_is_the_longest_latency_of_a_tuned_host() {
-        let mut params = Params::default();
-        params.housekeeping_every_s = 1.0;
+        let params = Params { housekeeping_every_s: 1.0, ..Params::default() };
         let layout = Layout::new(Density::Four, 8);
         let mut world = World::new(&params, Tuning::IRQ, &layout, 0, 9).expect("a drive");
         let mut spikes = 0;

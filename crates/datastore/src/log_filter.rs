@@ -12,8 +12,8 @@ pub struct BadLogFilter {
     directive: String,
 }
 
-/// Returns the directives of a filter: a level, and levels of modules as `MODULE=LEVEL`, separated by commas. A word that is no level
-/// is none of a module either: with one alone nothing would be logged.
+/// Returns the directives of a filter: a level, and levels of modules as `MODULE=LEVEL`, separated by commas. A word that is no
+/// level is none of a module either: with one alone nothing would be logged.
 ///
 /// # Errors
 /// One of them names no level.

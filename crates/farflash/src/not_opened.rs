@@ -82,7 +82,8 @@ pub(crate) const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or
                              read-only: `dmesg`), or name another --device";
 
 /// Advice about a file that is larger than this process may write.
-pub(crate) const RAISE_FILE_SIZE: &str = "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's --ulimit fsize=)";
+pub(crate) const RAISE_FILE_SIZE: &str = "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's \
+                                          --ulimit fsize=)";
 
 /// As [`remedy_of`], by the number of the error.
 pub(crate) fn remedy_of_errno(errno: Errno) -> &'static str {

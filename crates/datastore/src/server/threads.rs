@@ -1,9 +1,10 @@
 //! Threads, all of which are made when the server starts: where they have a limit, a lack of them refuses the start, and nothing
 //! later.
 //!
-//! RocksDB makes the threads of its pools with their first work, and ends the process where it gets none. So they get some
-//! work at once (T1), after it was tried whether there are enough for all (T2). A file system that was full is recovered in a thread
-//! that RocksDB makes then; room for that one is left.
+//! - T1: RocksDB makes the threads of its pools with their first work, and ends the process where it gets none. So they get some
+//!   work at once.
+//! - T2: before, it is tried whether there are enough for all. A file system that was full is recovered in a thread that RocksDB
+//!   makes then; room for that one is left.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope, sleep};

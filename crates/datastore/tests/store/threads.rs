@@ -7,6 +7,7 @@ use cgroup::ControlGroup;
 
 use super::support::{Server, command, skipped};
 
+#[allow(unreachable_pub, reason = "shared with the tests of the other server")]
 #[path = "../../../farflash/tests/server/support/cgroup.rs"]
 mod cgroup;
 

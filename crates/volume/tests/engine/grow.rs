@@ -25,8 +25,8 @@ fn made_larger() -> Sim {
 
 /// G1: wherever the power is cut, the device has the old size or the new one, is sound, and holds what it held.
 ///
-/// Method: cut the power behind each write and flush of a growth in turn. Of what was not flushed each sector survives or not by a
-/// coin from the seed.
+/// Method: cut the power behind each write and flush of a growth in turn. Of what was not flushed each sector survives or not
+/// by a coin from the seed.
 #[test]
 fn a_power_cut_leaves_the_old_size_or_the_new_one() {
     let mut seen = [0; 2];
@@ -58,8 +58,7 @@ fn a_power_cut_leaves_the_old_size_or_the_new_one() {
     assert!(seen[0] > 100 && seen[1] > 4, "{seen:?}");
 }
 
-/// A shard that could not be read back at the new size could lose what another one gets. So each is, by turns, and all that is
-/// added can be used by either.
+/// Shards that are read back one after the other keep what they have, and either can use all that was added.
 #[test]
 fn shards_that_were_closed_come_back_on_a_larger_device() {
     for grows_to in [LARGE_BLOCKS, SMALL_BLOCKS + 256, SMALL_BLOCKS] {
@@ -108,8 +107,8 @@ fn a_shard_does_not_come_back_at_another_size_unless_that_was_said() {
     check_both(&mut sim, &shards);
 }
 
-/// A device whose growth failed on the way comes back at the size that it has. Method: each write of a growth fails in turn, those of
-/// the superblocks once; the shards are then read back by themselves.
+/// A device whose growth failed on the way comes back at the size that it has. Method: a write of a root, and of each superblock,
+/// fails once; the shards are then read back.
 #[test]
 fn shards_come_back_behind_a_growth_that_failed() {
     let superblock = Superblock::for_device(Uuid::from_u128(42), SMALL_BLOCKS).expect("in bounds");
