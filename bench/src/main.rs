@@ -9,6 +9,7 @@ mod demo_plot;
 mod distance;
 mod driver;
 mod engine;
+mod front_ends;
 mod goals;
 mod idle;
 mod machine;
@@ -52,6 +53,8 @@ enum Command {
     Sharing(run_args::RunArgs),
     /// Measure what many tenants cost: authentication, metrics, volumes and connections by the thousand
     Tenants(run_args::RunArgs),
+    /// Measure iSCSI, NBD and NVMe/TCP beside one another, and beside servers of others
+    FrontEnds(run_args::RunArgs),
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -105,6 +108,7 @@ fn main() -> Result<()> {
         Command::Engine(args) => engine::engine(&args),
         Command::Sharing(args) => sharing::sharing(&args),
         Command::Tenants(args) => tenants::tenants(&args),
+        Command::FrontEnds(args) => front_ends::front_ends(&args),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -13,8 +13,13 @@ use crate::process::{Program, free_address, is_installed, run};
 /// A server that is not ours.
 pub(crate) struct Peer {
     pub(crate) subject: Subject,
-    address: SocketAddr,
-    program: Program,
+    pub(crate) export: Export,
+    pub(crate) program: Program,
+}
+
+/// An NBD export of any server, driven by fio's nbd engine.
+pub(crate) struct Export {
+    uri: String,
 }
 
 /// Starts those that are installed. `image` is a file of 1 GiB, full of data, that they may write.
@@ -22,11 +27,7 @@ pub(crate) fn start_all(out: &Path, image: &Path) -> Result<Vec<Peer>> {
     let image = image.display().to_string();
     let mut peers = Vec::new();
     if is_installed("nbdkit") {
-        let peer = start(Subject::NbdkitMem, out, |address| {
-            pinned("nbdkit", &nbdkit_args(address, &["memory", "1G"]))
-        })?;
-        peer.fill()?;
-        peers.push(peer);
+        peers.push(nbdkit_memory(out)?);
         peers.push(start(Subject::NbdkitFile, out, |address| {
             pinned("nbdkit", &nbdkit_args(address, &["file", &image]))
         })?);
@@ -40,6 +41,15 @@ pub(crate) fn start_all(out: &Path, image: &Path) -> Result<Vec<Peer>> {
         })?);
     }
     Ok(peers)
+}
+
+/// Starts nbdkit's memory plugin with 1 GiB of data.
+pub(crate) fn nbdkit_memory(out: &Path) -> Result<Peer> {
+    let peer = start(Subject::NbdkitMem, out, |address| {
+        pinned("nbdkit", &nbdkit_args(address, &["memory", "1G"]))
+    })?;
+    peer.export.fill()?;
+    Ok(peer)
 }
 
 trait MapOwned {
@@ -57,7 +67,8 @@ fn nbdkit_args(address: SocketAddr, plugin: &[&str]) -> Vec<String> {
     [&["-f", "-i", &ip, "-p", &port], plugin].concat().map_owned()
 }
 
-fn pinned(program: &str, args: &[String]) -> Command {
+/// A command that runs on the CPU of servers.
+pub(crate) fn pinned(program: &str, args: &[String]) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &cpus::server().to_string(), program]).args(args);
     command
@@ -72,14 +83,30 @@ fn start(
     let log = out.join(subject.name().replace(' ', "-")).with_extension("log");
     let mut program = Program::start(command(address), &log)?;
     program.wait_for(address)?;
-    Ok(Peer { subject, address, program })
+    Ok(Peer { subject, export: Export::new(address, ""), program })
 }
 
 impl Peer {
+    /// Measures one shape.
+    pub(crate) fn measure(&self, shape: &Shape, seconds: f64) -> Result<Sample> {
+        let before = self.program.cpu_seconds()?;
+        let (mut sample, requests) = self.export.measure(shape, seconds)?;
+        let used = self.program.cpu_seconds()? - before;
+        sample.cpu_us_per_request = Some(used * 1e6 / requests);
+        Ok(sample)
+    }
+}
+
+impl Export {
+    /// The export `name` of the server at `address`.
+    pub(crate) fn new(address: SocketAddr, name: &str) -> Self {
+        Self { uri: format!("nbd://{address}/{name}") }
+    }
+
     fn fio(&self, args: &[String]) -> Result<serde_json::Value> {
         let mut fio = Command::new("fio");
         fio.args(["--name=bench", "--ioengine=nbd", "--output-format=json", "--randrepeat=0"]);
-        fio.args([format!("--uri=nbd://{}", self.address), "--size=1g".to_owned()]);
+        fio.args([format!("--uri={}", self.uri), "--size=1g".to_owned()]);
         fio.arg(format!("--cpus_allowed={}", cpus::client())).args(args);
         let output = run(&mut fio)?;
         // fio may print notes before the JSON.
@@ -92,8 +119,8 @@ impl Peer {
         self.fio(&args.map(str::to_owned)).map(|_| ())
     }
 
-    /// Measures one shape.
-    pub(crate) fn measure(&self, shape: &Shape, seconds: f64) -> Result<Sample> {
+    /// Measures one shape. Returns the number of requests, too; the sample says nothing of the server's time.
+    pub(crate) fn measure(&self, shape: &Shape, seconds: f64) -> Result<(Sample, f64)> {
         let way = if shape.write { "write" } else { "read" };
         let args = [
             format!("--rw=rand{way}"),
@@ -102,19 +129,20 @@ impl Peer {
             "--time_based".to_owned(),
             format!("--runtime={}ms", seconds * 1e3),
             "--norandommap".to_owned(),
+            // A connection each.
+            format!("--numjobs={}", shape.connections),
+            "--group_reporting".to_owned(),
         ];
-        let before = self.program.cpu_seconds()?;
         let json = self.fio(&args)?;
-        let used = self.program.cpu_seconds()? - before;
         let lane = &json["jobs"][0][way];
         let number = |value: &serde_json::Value| value.as_f64().context("fio left out a number");
         let iops = number(&lane["iops"])?;
-        Ok(Sample {
+        let sample = Sample {
             iops,
             mean_us: shape.outstanding() / iops * 1e6,
             p99_us: number(&lane["clat_ns"]["percentile"]["99.000000"]).ok().map(|ns| ns / 1e3),
-            cpu_us_per_request: Some(used * 1e6 / number(&lane["total_ios"])?),
-            system_calls_per_request: None,
-        })
+            ..Sample::default()
+        };
+        Ok((sample, number(&lane["total_ios"])?))
     }
 }

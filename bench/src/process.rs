@@ -64,6 +64,11 @@ impl Program {
         cpu_seconds(self.pid())
     }
 
+    /// Processor time used so far, in user and in kernel.
+    pub(crate) fn cpu_seconds_apart(&self) -> Result<[f64; 2]> {
+        cpu_seconds_apart(self.pid())
+    }
+
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         resident_bytes(self.pid())
@@ -96,16 +101,20 @@ impl Program {
 
 /// Processor time of a process so far, in user and kernel together, threads that ended included.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
+    Ok(cpu_seconds_apart(pid)?.iter().sum())
+}
+
+/// The same, in user and in kernel.
+fn cpu_seconds_apart(pid: u32) -> Result<[f64; 2]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold anything; fields are counted behind it.
     let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .map(|ticks| ticks.parse::<u64>().context("a malformed stat file"))
-        .sum::<Result<u64>>()?;
-    Ok(ticks as f64 / TICKS_PER_SECOND)
+    let mut fields = fields.split_whitespace().skip(11);
+    let mut seconds = || -> Result<f64> {
+        let ticks = fields.next().and_then(|ticks| ticks.parse::<u64>().ok());
+        Ok(ticks.context("a malformed stat file")? as f64 / TICKS_PER_SECOND)
+    };
+    Ok([seconds()?, seconds()?])
 }
 
 /// A process's resident memory in bytes.

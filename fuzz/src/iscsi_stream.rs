@@ -51,7 +51,8 @@ fn unit() -> Unit<'static> {
 
 fn authentication() -> Authentication {
     let secrets_of = |user: &str| {
-        let secret = ChapSecret { secret: vec![9; 32].into(), mutual: Some(vec![8; 32].into()) };
+        let (secret, mutual) = (vec![9; 32].into(), Some(vec![8; 32].into()));
+        let secret = ChapSecret { secret, mutual, target_name: TARGET.into() };
         if user == "a" { vec![secret] } else { Vec::new() }
     };
     Authentication { id: 3, challenge: vec![0x5A; 32], secrets_of: Box::new(secrets_of) }
@@ -65,7 +66,7 @@ fn serve(stream: &[u8], piece: usize, authenticates: bool) -> Seen {
             let mut step = connection.poll(NOW, &mut piece, &mut seen.sent);
             if let Step::Login(_) = step {
                 let authentication = authenticates.then(authentication);
-                let admission = Admission { tsih: 7, target_name: TARGET.into(), authentication };
+                let admission = Admission { tsih: 7, authentication };
                 match connection.admit(admission, &mut seen.sent) {
                     Some(next) => step = next,
                     None => continue,

@@ -33,14 +33,10 @@ impl<W: World, D: Device> Connection<W, D> {
             // A session has one connection.
             return Err(login_status::NO_SUCH_SESSION);
         }
-        let mut admission = Admission {
-            tsih: self.core.next_tsih(),
-            target_name: String::new(),
-            authentication: None,
-        };
+        let mut admission = Admission { tsih: self.core.next_tsih(), authentication: None };
         let uuid = match question.session {
             SessionType::Discovery => None,
-            SessionType::Normal => Some(self.decide_on_target(question, &mut admission)?),
+            SessionType::Normal => Some(self.decide_on_target(question)?),
         };
         self.asked.set(uuid.unwrap_or_default());
         if self.core.options().authenticates {
@@ -56,13 +52,8 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// Returns the volume that the initiator asks for, though it may not exist (T1).
-    fn decide_on_target(
-        &self,
-        question: &LoginQuestion,
-        admission: &mut Admission,
-    ) -> Result<Uuid, [u8; 2]> {
+    fn decide_on_target(&self, question: &LoginQuestion) -> Result<Uuid, [u8; 2]> {
         let uuid = question.target.as_ref().and_then(uuid_of).unwrap_or_else(Uuid::nil);
-        admission.target_name = target_name_of(uuid);
         match self.open(uuid, question) {
             Ok(export) => *self.candidate.borrow_mut() = Some(export),
             Err(_) if self.core.options().authenticates => {}
@@ -122,11 +113,17 @@ impl<W: World, D: Device> Connection<W, D> {
             let access = access.filter(|_| !is_closed);
             let mut secrets = access.map_or_else(Vec::new, |access| {
                 let tokens = core.valid_tokens(&access);
-                tokens.into_iter().map(chap_secret_of).collect()
+                // Discovery names no target: it is that of the volume whose identity is the user's name.
+                let name = target_name_of(user.unwrap_or_default());
+                tokens.into_iter().map(|token| chap_secret_of(token, name.clone())).collect()
             });
             if secrets.is_empty() {
                 // T1: a response is compared all the same.
-                secrets.push(ChapSecret { secret: no_secret.clone().into(), mutual: None });
+                secrets.push(ChapSecret {
+                    secret: no_secret.clone().into(),
+                    mutual: None,
+                    target_name: String::new(),
+                });
             }
             secrets
         };
@@ -172,8 +169,9 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-fn chap_secret_of(token: &access::Token) -> ChapSecret {
+fn chap_secret_of(token: &access::Token, target_name: String) -> ChapSecret {
     let secrets = chap_secrets(&token.secret, token.controller.as_ref());
     let bytes = |text: &str| text.as_bytes().to_vec().into();
-    ChapSecret { secret: bytes(&secrets.initiator), mutual: Some(bytes(&secrets.target)) }
+    let (secret, mutual) = (bytes(&secrets.initiator), Some(bytes(&secrets.target)));
+    ChapSecret { secret, mutual, target_name }
 }

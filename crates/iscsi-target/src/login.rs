@@ -73,14 +73,14 @@ pub struct ChapSecret {
     pub secret: Zeroizing<Vec<u8>>,
     /// The secret of the other direction.
     pub mutual: Option<Zeroizing<Vec<u8>>>,
+    /// The name that the target proves itself under.
+    pub target_name: String,
 }
 
 /// A decision that a login goes on.
 pub struct Admission {
     /// The target's part of the session's identifier; not 0.
     pub tsih: u16,
-    /// The name that the target proves itself under.
-    pub target_name: String,
     /// The authentication that is demanded.
     pub authentication: Option<Authentication>,
 }
@@ -366,8 +366,7 @@ impl Login {
             if challenge == demanded.challenge {
                 return Err(FAILURE);
             }
-            let name = self.admission.as_ref().map_or("", |admission| &admission.target_name);
-            text::put(out, "CHAP_N", name);
+            text::put(out, "CHAP_N", &known.target_name);
             text::put(out, "CHAP_R", &text::to_hex(&algorithm.response(id, mutual, &challenge)));
         }
         self.exchange = Exchange::Passed(user.to_string());

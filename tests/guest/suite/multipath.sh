@@ -45,7 +45,7 @@ C
         PORTAL=$portal iscsi_login "${CHAP[@]}" node.session.timeo.replacement_timeout=2
     done
     within 20 iscsi_has_drives 2
-    within 30 ways_are 2 || { multipathd show paths; multipathd show config local; multipath -v3 -ll; return 1; }
+    within 60 ways_are 2 || { multipathd show paths; multipathd show config local; multipath -v3 -ll; return 1; }
     multipath -ll
 }
 

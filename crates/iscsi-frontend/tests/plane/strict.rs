@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use checksum::crc32c;
 use io_traits::{Network, SendBatch, Stream};
+use iscsi_frontend::target_name_of;
 use iscsi_wire::pdu::{
     self, BHS_LEN, Bhs, CONTINUE, FINAL, HAS_STATUS, IMMEDIATE, Lengths, NO_TAG, OVERFLOW, READ,
     Sequence, UNDERFLOW, WRITE, opcode,
@@ -125,8 +126,17 @@ impl Initiator {
             let challenge = text::binary(&value("CHAP_C"), 1024).expect("a challenge");
             let algorithm = iscsi_target::chap::Algorithm::Md5;
             let response = text::to_hex(&algorithm.response(id, secret.as_bytes(), &challenge));
-            let (flags, _) = self.login(0x81, &[("CHAP_N", user), ("CHAP_R", &response)]).await?;
+            // The target proves itself, too: in discovery as the target of the volume that the user names.
+            let proof = [
+                ("CHAP_N", user),
+                ("CHAP_R", &response),
+                ("CHAP_I", "4"),
+                ("CHAP_C", "0x5a5a5a5a"),
+            ];
+            let (flags, proven) = self.login(0x81, &proof).await?;
             assert_eq!(flags, 0x81, "transit");
+            let name = target_name_of(user.parse().expect("an identity"));
+            assert_eq!(proven[0], ("CHAP_N".into(), name));
         }
         let keys = [
             ("HeaderDigest", "CRC32C"),

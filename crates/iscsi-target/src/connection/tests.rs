@@ -70,7 +70,7 @@ fn pdu(mut header: [u8; BHS_LEN], data: &[u8], digests: (bool, bool)) -> Vec<u8>
 }
 
 fn admission(authentication: Option<Authentication>) -> Admission {
-    Admission { tsih: 7, target_name: "iqn.2026-01.io.farflash:a".into(), authentication }
+    Admission { tsih: 7, authentication }
 }
 
 fn authentication() -> Authentication {
@@ -78,6 +78,7 @@ fn authentication() -> Authentication {
         "me" => vec![ChapSecret {
             secret: SECRET.to_vec().into(),
             mutual: Some(MUTUAL.to_vec().into()),
+            target_name: "iqn.2026-01.io.farflash:a".into(),
         }],
         _ => Vec::new(),
     };

@@ -1,0 +1,204 @@
+//! `bench front-ends`: random reads of 4 KiB of one volume by NVMe/TCP, iSCSI and NBD, by turns, and of servers of others.
+//!
+//! Each is driven by a client for its protocol, so rates of two protocols compare the clients, too. What a request costs the
+//! server does not depend on the client.
+
+mod targets;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use report::{Align, Spread, Table, duration_ns, rate};
+use serde::Serialize;
+
+use self::targets::{Bed, Measured, Way};
+use crate::machine::{Facts, machine};
+use crate::page::{busy_text, machine_text, publish};
+use crate::run_args::RunArgs;
+use crate::verdict::{self, Bound, Unit, Verdict};
+
+/// Rounds of a full and of a quick run.
+const FULL: usize = 15;
+const QUICK: usize = 2;
+/// The generated part of either page lies between these lines.
+const BEGIN: &str = "<!-- front-ends: begin; written by `make bench` -->";
+const END: &str = "<!-- front-ends: end -->";
+
+/// A rate that is to be a multiple of another.
+struct Goal {
+    what: &'static str,
+    measured: Way,
+    against: Way,
+    times_min: Option<f64>,
+}
+
+const GOALS: [Goal; 5] = [
+    Goal {
+        what: "iSCSI, in multiples of tgt",
+        measured: Way::Iscsi,
+        against: Way::Tgt,
+        times_min: Some(3.0),
+    },
+    Goal {
+        what: "NBD, in multiples of nbdkit",
+        measured: Way::Nbd,
+        against: Way::Nbdkit,
+        times_min: Some(2.0),
+    },
+    Goal {
+        what: "4 NBD connections of depth 32, in multiples of one",
+        measured: Way::NbdByFour,
+        against: Way::Nbd,
+        times_min: Some(1.0),
+    },
+    Goal {
+        what: "iSCSI, in multiples of NVMe/TCP",
+        measured: Way::Iscsi,
+        against: Way::Nvme,
+        times_min: None,
+    },
+    Goal {
+        what: "NBD, in multiples of NVMe/TCP",
+        measured: Way::Nbd,
+        against: Way::Nvme,
+        times_min: None,
+    },
+];
+
+#[derive(Serialize)]
+struct Results {
+    facts: Facts,
+    seconds: f64,
+    ways: Vec<Way>,
+    /// `samples[round][way]`; `None` where a measurement failed.
+    samples: Vec<Vec<Option<Measured>>>,
+    verdicts: Vec<Verdict>,
+}
+
+/// Runs everything and writes what it brought.
+pub(crate) fn front_ends(args: &RunArgs) -> Result<()> {
+    let rounds = args.rounds(None, if args.quick { QUICK } else { FULL })?;
+    let (facts, out) = (machine(), args.out()?);
+    eprintln!("preparing");
+    let bed = Bed::prepare(&args.farflash()?, &out)?;
+    let ways = bed.ways();
+    let mut samples = Vec::new();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        let mut row = vec![None; ways.len()];
+        let mut order: Vec<usize> = (0..ways.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let measured = bed.measure(ways[at]).with_context(|| ways[at].name().to_owned())?;
+            eprintln!("  {:34} {:>9} IOPS", ways[at].name(), rate(measured.iops));
+            row[at] = Some(measured);
+        }
+        samples.push(row);
+    }
+    let verdicts = judge(&ways, &samples);
+    let results = Results { facts, seconds: targets::SECONDS, ways, samples, verdicts };
+    write(&results, &out, args.report.as_deref())
+}
+
+fn judge(ways: &[Way], samples: &[Vec<Option<Measured>>]) -> Vec<Verdict> {
+    let iops = |row: &[Option<Measured>], way: Way| {
+        let at = ways.iter().position(|other| *other == way)?;
+        Some(row[at]?.iops)
+    };
+    let verdict = |goal: &Goal| {
+        let times = samples
+            .iter()
+            .filter_map(|row| Some(iops(row, goal.measured)? / iops(row, goal.against)?));
+        Verdict {
+            what: goal.what.to_owned(),
+            place: "mem",
+            reached: Spread::of(&times.collect::<Vec<f64>>()),
+            unit: Unit::Times,
+            bound: goal.times_min.map(Bound::AtLeast),
+        }
+    };
+    GOALS.iter().map(verdict).collect()
+}
+
+impl Results {
+    fn table(&self) -> Table {
+        let columns = [
+            ("random read 4 KiB, depth 32", Align::Left),
+            ("client", Align::Left),
+            ("requests/s", Align::Right),
+            ("server CPU/request", Align::Right),
+            ("in its own code", Align::Right),
+            ("in the kernel", Align::Right),
+        ];
+        let mut table = Table::new(&columns);
+        for (at, way) in self.ways.iter().enumerate() {
+            let spread = |of: &dyn Fn(&Measured) -> f64| {
+                let column = self.samples.iter().filter_map(|row| row[at].as_ref()).map(of);
+                Spread::of(&column.collect::<Vec<f64>>())
+            };
+            let shown = |of: &dyn Fn(&Measured) -> f64, show: fn(f64) -> String| {
+                spread(of).map_or("–".to_owned(), |spread| spread.show(show))
+            };
+            let [user, kernel] = [0, 1].map(|part| {
+                let ns = move |measured: &Measured| measured.cpu_us_per_request[part] * 1e3;
+                shown(&ns, duration_ns)
+            });
+            let all = |measured: &Measured| measured.cpu_us_per_request.iter().sum::<f64>() * 1e3;
+            table.row([
+                way.name().to_owned(),
+                way.client().to_owned(),
+                shown(&|measured| measured.iops, rate),
+                shown(&all, duration_ns),
+                user,
+                kernel,
+            ]);
+        }
+        table
+    }
+}
+
+/// Prints the results and writes them to `out`, and to `page` if there is one.
+fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
+    let (rates, verdicts) = (results.table(), verdict::table(&results.verdicts));
+    println!("{}\n{}", rates.to_text(), verdicts.to_text());
+    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
+    println!("{facts}");
+    fs::write(out.join("front-ends.json"), serde_json::to_string_pretty(results)? + "\n")?;
+    let Some(page) = page else { return Ok(()) };
+    let length = format!(
+        "{} rounds, {} s each measurement; median (lowest–highest).",
+        results.samples.len(),
+        results.seconds,
+    );
+    let figures = format!(
+        "{length}\n\n{}\n### Goals and references of front ends\n\n{}\n{facts}",
+        rates.to_markdown(),
+        verdicts.to_markdown()
+    );
+    let goals = verdict::goals(&results.verdicts).to_markdown();
+    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Multiples are taken within a round, where noise hits both sides; without a peer they are not measured.
+    #[test]
+    fn goals_compare_measurements_of_one_round() {
+        let ways = [Way::Nvme, Way::Iscsi, Way::Tgt, Way::Nbd];
+        let row = |noise: f64| {
+            let measured =
+                |iops: f64| Some(Measured { iops: iops * noise, cpu_us_per_request: [1.0, 1.0] });
+            vec![measured(500e3), measured(90e3), measured(30e3), measured(100e3)]
+        };
+        let verdicts = judge(&ways, &[row(1.0), row(0.5), row(2.0)]);
+        let reached = verdicts[0].reached.expect("measured");
+        assert!((reached.low - 3.0).abs() < 1e-9 && (reached.high - 3.0).abs() < 1e-9);
+        assert_eq!(verdicts.len(), GOALS.len());
+        assert!(verdicts[1].reached.is_none(), "there is no nbdkit");
+    }
+}
