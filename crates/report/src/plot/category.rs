@@ -4,7 +4,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, log_ticks};
-use super::{Area, COLOURS, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
+use super::{
+    Area, COLOURS, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed,
+};
 
 /// With more lines than there are colours they are told apart by nothing: they show a spread.
 const LEGEND_SERIES_MAX: usize = COLOURS.len();
