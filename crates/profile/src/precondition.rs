@@ -48,6 +48,8 @@ pub struct Preconditioning {
 pub struct Preconditioned {
     /// Its path.
     pub path: PathBuf,
+    /// False if it was ended early.
+    pub is_overwritten: bool,
     /// Mean latency of the writes of each round, in ns.
     pub rounds_ns: Vec<f64>,
     /// The last rounds, if there were enough.
@@ -189,6 +191,7 @@ impl Target {
                 written.fetch_add(length, Ordering::Relaxed);
             }
         }
+        let is_overwritten = !is_over();
         let mut rounds_ns = Vec::new();
         let mut window = None;
         while rounds_ns.len() < ROUNDS_MAX && !is_over() {
@@ -207,7 +210,7 @@ impl Target {
                 break;
             }
         }
-        Ok(Preconditioned { path: self.path.clone(), rounds_ns, window })
+        Ok(Preconditioned { path: self.path.clone(), is_overwritten, rounds_ns, window })
     }
 
     fn write(&self, mut bytes: &[u8], mut offset: u64) -> Result<(), PreconditionError> {
@@ -238,6 +241,7 @@ impl Preconditioned {
         let path = self.path.display();
         let rounds = self.rounds_ns.len();
         match self.window {
+            _ if !self.is_overwritten => format!("{path}: NOT overwritten to its end"),
             Some(window) if window.is_steady() => format!(
                 "{path}: overwritten, and steady after {rounds} rounds of random writes (range {:.0} %, drift {:.0} %)",
                 window.range * 100.0,

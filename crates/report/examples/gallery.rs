@@ -1,8 +1,8 @@
 //! Draws one plot of each kind into the file named by the first argument.
 
 use report::{
-    Bar, BarChart, BarSeries, LatencyChart, LatencySeries, LineChart, Marker, Panel, Series,
-    figure, rate,
+    Bar, BarChart, BarSeries, CategoryChart, CategorySeries, LatencyChart, LatencySeries,
+    LineChart, Mark, Marker, Panel, ScatterChart, Series, duration_ns, figure, rate,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,6 +49,31 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 BarSeries { name: "nbdkit".into(), bars: vec![bar(2e4), None, bar(8e4)] },
             ],
             y_format: rate,
+        }),
+        Panel::Category(CategoryChart {
+            caption: "Latency of drives".into(),
+            y_label: "latency".into(),
+            categories: ["mean", "99 %", "99.9 %", "max"].map(str::to_owned).to_vec(),
+            series: [1.0, 1.1, 1.3]
+                .iter()
+                .map(|scale| CategorySeries {
+                    name: format!("drive {scale}"),
+                    values: [3e4, 4e4, 9e4, 5e6].map(|ns| ns * scale).to_vec(),
+                })
+                .collect(),
+            marks: vec![
+                Mark { name: "paper: 600 µs".into(), category: 3, value: 6e5 },
+                Mark { name: "paper: 30 µs".into(), category: 0, value: 3e4 },
+            ],
+            y_format: duration_ns,
+        }),
+        Panel::Scatter(ScatterChart {
+            caption: "Single reads".into(),
+            x_label: "number".into(),
+            y_label: "latency".into(),
+            points: (0..500).map(|n| (f64::from(n) * 1e3, f64::from(n % 7) * 1e4 + 3e4)).collect(),
+            x_format: rate,
+            y_format: duration_ns,
         }),
     ];
     std::fs::write(path, figure("farflash", &panels, 900, 300)?)?;

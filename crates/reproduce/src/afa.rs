@@ -304,7 +304,7 @@ pub(crate) fn table_2(
         y_label: "number".into(),
         groups: DENSITIES.iter().map(|(name, _)| (*name).to_owned()).collect(),
         series: names.into_iter().enumerate().take(3).map(series).collect(),
-        y_format: report::rate,
+        y_format: |number| format!("{number:.0}"),
     };
     let title = "AFA, table II: drives that share a core";
     Outcome::new(title, &[Panel::Bars(chart)], data, findings::table_2(&rows))

@@ -1,12 +1,15 @@
 //! Lines over named steps: percentiles of many drives, figures of several settings.
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, log_ticks};
-use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
+use super::{
+    Area, COLOURS, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed,
+};
 
-/// With more lines than this they are told apart by nothing: they show a spread.
-const LEGEND_SERIES_MAX: usize = 8;
+/// With more lines than there are colours they are told apart by nothing: they show a spread.
+const LEGEND_SERIES_MAX: usize = COLOURS.len();
 const MARK_PIXELS: i32 = 5;
 
 /// A named line.
@@ -102,11 +105,13 @@ impl CategoryChart {
             chart
                 .draw_series([Cross::new(point, MARK_PIXELS, BLACK.stroke_width(2))])
                 .map_err(draw_error)?;
-            // Beside its cross, on the side that has room.
-            let left = mark.category + 1 == count;
-            let shift = if left { -0.48 } else { 0.06 };
-            let text =
-                Text::new(mark.name.clone(), (point.0 + shift, point.1), (FONT, LABEL_PIXELS));
+            // Left of its cross, where the line comes from, but in the first category.
+            let (side, name) = match mark.category {
+                0 => (HPos::Left, format!("\u{a0}\u{a0}{}", mark.name)),
+                _ => (HPos::Right, format!("{}\u{a0}\u{a0}", mark.name)),
+            };
+            let style = TextStyle::from((FONT, LABEL_PIXELS)).pos(Pos::new(side, VPos::Center));
+            let text = Text::new(name, point, style);
             chart.draw_series([text]).map_err(draw_error)?;
         }
         if has_legend { draw_legend(&mut chart, SeriesLabelPosition::UpperLeft) } else { Ok(()) }

@@ -170,7 +170,10 @@ pub(super) fn housekeeping(long: &[Request]) -> Vec<Finding> {
         Finding {
             what: "reads of a drive from one group of spikes to the next".into(),
             paper: format!("about {:.1} million ({})", stated.value / 1e6, stated.source),
-            here: format!("{:.2} million, {} spikes", mean / 1e6, spikes.len()),
+            here: match distances.is_empty() {
+                true => format!("{} spikes, and no second group in this time", spikes.len()),
+                false => format!("{:.2} million, {} spikes", mean / 1e6, spikes.len()),
+            },
             agrees: (stated.value / 1.2..stated.value * 1.2).contains(&mean),
         },
         Finding {
@@ -296,7 +299,7 @@ pub(super) fn densities(all: &[Vec<DriveLatencies>; 4], seconds: f64) -> Vec<Fin
 pub(super) fn table_2(rows: &[Configuration]) -> Vec<Finding> {
     let text = |row: &Configuration| {
         format!(
-            "{} drives/core, {} interrupts/CPU, {} threads/CPU, {} threads, {} runs",
+            "drives/core: {}, interrupts/CPU: {}, threads/CPU: {}, threads: {}, runs: {}",
             row.drives_per_core, row.interrupts_per_cpu, row.threads_per_cpu, row.threads, row.runs
         )
     };
