@@ -190,18 +190,7 @@ impl Reservations {
                 self.check_registered(host, current)?;
                 Ok(self.unregister(host, persistence))
             }
-            Command::Set { current, key, persistence } => {
-                let registered = self.key_of(host);
-                if current.is_some_and(|current| current != registered.unwrap_or(0)) {
-                    return Err(Refused::Conflict);
-                }
-                match (registered, key) {
-                    (_, 1..) => self.register(host, key, Some(persistence)),
-                    (Some(_), 0) => Ok(self.unregister(host, Some(persistence))),
-                    // Nothing was registered, and nothing is to be.
-                    (None, 0) => Ok(Change::default()),
-                }
-            }
+            Command::Set { current, key, persistence } => self.set(host, current, key, persistence),
             Command::Acquire { current, kind } => self.acquire(host, current, kind),
             Command::Preempt { current, victim, kind, aborts } => {
                 self.check_registered(host, Some(current))?;
@@ -286,6 +275,25 @@ impl Reservations {
             change.tell(self.registrants.keys(), NoticeKind::ReservationReleased);
         }
         change
+    }
+
+    fn set(
+        &mut self,
+        host: &Host,
+        current: Option<Key>,
+        key: Key,
+        persistence: bool,
+    ) -> Result<Change, Refused> {
+        let registered = self.key_of(host);
+        if current.is_some_and(|current| current != registered.unwrap_or(0)) {
+            return Err(Refused::Conflict);
+        }
+        match (registered, key) {
+            (_, 1..) => self.register(host, key, Some(persistence)),
+            (Some(_), 0) => Ok(self.unregister(host, Some(persistence))),
+            // Nothing was registered, and nothing is to be.
+            (None, 0) => Ok(Change::default()),
+        }
     }
 
     /// R1: ends the reservation if its holder is no longer registered; returns its type then.
