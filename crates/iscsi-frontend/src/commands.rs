@@ -397,7 +397,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 }
 
-/// Returns the extents that were found from the block of the first logical block on, as runs of logical blocks from that one on.
+/// Runs of logical blocks from the first that is asked for on, as they are found in blocks from that on in which it lies.
 fn runs_of(
     found: &[VolumeExtent],
     asked: &LbaStatus,

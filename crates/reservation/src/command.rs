@@ -296,6 +296,25 @@ impl Reservations {
         change
     }
 
+    fn set(
+        &mut self,
+        host: &Host,
+        current: Option<Key>,
+        key: Key,
+        persistence: bool,
+    ) -> Result<Change, Refused> {
+        let registered = self.key_of(host);
+        if current.is_some_and(|current| current != registered.unwrap_or(0)) {
+            return Err(Refused::Conflict);
+        }
+        match (registered, key) {
+            (_, 1..) => self.register(host, key, Some(persistence)),
+            (Some(_), 0) => Ok(self.unregister(host, Some(persistence))),
+            // Nothing was registered, and nothing is to be.
+            (None, 0) => Ok(Change::default()),
+        }
+    }
+
     /// R1: ends the reservation if its holder is no longer registered; returns its type then.
     fn end_if_without_holder(&mut self) -> Option<Kind> {
         let held = self.held.as_ref()?;
