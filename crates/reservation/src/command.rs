@@ -232,25 +232,6 @@ impl Reservations {
         }
     }
 
-    fn set(
-        &mut self,
-        host: &Host,
-        current: Option<Key>,
-        key: Key,
-        persistence: bool,
-    ) -> Result<Change, Refused> {
-        let registered = self.key_of(host);
-        if current.is_some_and(|current| current != registered.unwrap_or(0)) {
-            return Err(Refused::Conflict);
-        }
-        match (registered, key) {
-            (_, 1..) => self.register(host, key, Some(persistence)),
-            (Some(_), 0) => Ok(self.unregister(host, Some(persistence))),
-            // Nothing was registered, and nothing is to be.
-            (None, 0) => Ok(Change::default()),
-        }
-    }
-
     fn check_registered(&self, host: &Host, current: Option<Key>) -> Result<(), Refused> {
         let registered = self.key_of(host).ok_or(Refused::Conflict)?;
         match current {
