@@ -6,6 +6,8 @@ work=$(mktemp -d)
 log=$work/log
 server=
 end() {
+	# A subshell that is ended early is not the end.
+	[ "$BASHPID" = $$ ] || return 0
 	[ -z "$server" ] || kill -KILL "$server" 2>/dev/null || true
 	[ -z "${relay:-}" ] || kill "$relay" 2>/dev/null || true
 	! mountpoint -q "$work/fuse" || umount "$work/fuse" || true
