@@ -135,7 +135,9 @@ fn preconditioning_writes_only_if_it_is_told_to() {
     let before = fs::read(&one).unwrap();
     let measure = ["profile", text(&one), "--requests", "500", "--warm-up", "0", "--no-causes"];
     for flag in ["--precondition", "--destroy-data"] {
-        refused(&[&measure[..], &[flag]].concat(), 2, "required", "");
+        let outcome = run(&[&measure[..], &[flag]].concat());
+        assert_eq!(outcome.code, Some(2), "{flag}: {outcome:?}");
+        assert!(outcome.stderr.contains("required"), "{flag}: {outcome:?}");
     }
     succeed(&measure);
     assert_eq!(fs::read(&one).unwrap(), before, "nothing was written");
