@@ -56,7 +56,7 @@ impl Rng {
     }
 }
 
-/// SplitMix64 (Steele, Lea, Flood): the one to fork, for simulations and tests, whose seeds are kept.
+/// SplitMix64: the one to fork, for simulations and tests, whose seeds are kept.
 #[derive(Clone, Debug)]
 pub struct SplitMix {
     state: u64,
