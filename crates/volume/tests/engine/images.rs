@@ -57,6 +57,9 @@ const BULK_BLOCKS: u64 = 1000;
 /// The cluster of the second image.
 const CLUSTER: Uuid = Uuid::from_u128(77);
 
+/// The access that the committed images have; a word of seven letters.
+const ACCESS: [u8; 7] = *b"\x77hoever";
+
 fn spec(uuid: Uuid, blocks: u64) -> VolumeSpec {
     VolumeSpec { uuid, name: format!("volume {}", uuid.as_u128()), blocks }
 }
@@ -136,7 +139,7 @@ async fn go_to_the_end_of_the_ring(shard: &Shard<TestDevice>, device: &TestDevic
 async fn change_behind_the_checkpoint(shard: &Shard<TestDevice>, device: &TestDevice) {
     let plain = shard.volume(PLAIN).expect("was created");
     let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
-    let terms = Terms { slo, access: b"any host".into(), ..Terms::default() };
+    let terms = Terms { slo, access: ACCESS.into(), ..Terms::default() };
     let bulk = shard.create_volume_under(spec(BULK, BULK_BLOCKS), terms).await.expect("room");
     // Two blocks of checksums, of which one would fit before the end of the ring.
     bulk.write(Lba(0), data(0, BULK_BLOCKS), None).await.expect("room");
@@ -245,7 +248,7 @@ fn expect(sim: &mut Sim, shard: &Shard<TestDevice>) {
     let bulk = shard.volume(BULK).expect("was created");
     let slo = Slo::Rate { reads_per_second: 9000, writes_per_second: 800 };
     assert_eq!((bulk.mapped_blocks(), bulk.slo()), (BULK_BLOCKS, slo));
-    assert_eq!(*bulk.access(), *b"any host");
+    assert_eq!(*bulk.access(), ACCESS);
     let wide = shard.volume(WIDE).expect("was created");
     for (lba, tag) in WIDE_TAGS {
         let unmapped = (WIDE_UNMAPPED.start..WIDE_UNMAPPED.end()).contains(&Lba(lba));
