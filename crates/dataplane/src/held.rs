@@ -7,6 +7,7 @@
 //! - Z3: volumes go on with what is known of them in memory alone, such as reservations that end with the server's power.
 //! - Z4: a shard that cannot be read back has failed, and is brought back as any other (H2 of `shards.rs`). What waited goes on
 //!   meanwhile, and is told so.
+//! - Z5: once the device is let go of, no further shard is closed for the sake of that hold: hosts use those that are left.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -24,6 +25,8 @@ use crate::session::Link;
 #[derive(Default)]
 pub(crate) struct Passage {
     is_held: Cell<bool>,
+    /// Number of holds so far.
+    holds: Cell<u64>,
     /// Requests that passed and have not ended.
     inside: Cell<u64>,
     /// One of both is another than before, and requests or the core wait for that.
@@ -58,38 +61,35 @@ impl Passage {
         match self.pass_at_once() {
             Some(inside) => Some(inside),
             // By itself: requests that need not wait stay small.
-            None => Box::pin(self.wait(Some(link))).await,
+            None => Box::pin(self.wait(link)).await,
         }
     }
 
     /// The same for a command that no session can take back.
     pub(crate) async fn pass_alone(&self) -> Inside<'_> {
         loop {
-            if let Some(inside) = Box::pin(self.wait(None)).await {
-                return inside;
+            match self.pass_at_once() {
+                Some(inside) => return inside,
+                None => self.changed.notified().await,
             }
         }
     }
 
-    async fn wait(&self, link: Option<&Link>) -> Option<Inside<'_>> {
-        loop {
-            if let Some(inside) = self.pass_at_once() {
-                return Some(inside);
-            }
-            let changed = self.changed.notified();
-            match link {
-                Some(link) if !link.is_open() => return None,
-                Some(link) => {
-                    first_of(changed, link.closed().notified()).await;
-                }
-                None => changed.await,
+    async fn wait(&self, link: &Link) -> Option<Inside<'_>> {
+        while link.is_open() {
+            match self.pass_at_once() {
+                Some(inside) => return Some(inside),
+                None => drop(first_of(self.changed.notified(), link.closed().notified()).await),
             }
         }
+        None
     }
 
-    /// Lets nothing pass from now on.
-    fn hold(&self) {
+    /// Lets nothing pass from now on. Returns the number of this hold.
+    fn hold(&self) -> u64 {
         self.is_held.set(true);
+        self.holds.set(self.holds.get() + 1);
+        self.holds.get()
     }
 
     /// Lets what waits pass.
@@ -102,12 +102,17 @@ impl Passage {
         self.is_held.get()
     }
 
-    /// Waits until nothing is inside; `false` if it was released before.
-    async fn emptied(&self) -> bool {
+    /// Returns true until the hold of this number is released.
+    fn is_held_by(&self, hold: u64) -> bool {
+        self.is_held.get() && self.holds.get() == hold
+    }
+
+    /// Waits until nothing is inside; `false` if the hold was released before.
+    async fn emptied(&self, hold: u64) -> bool {
         loop {
             let changed = self.changed.notified();
-            if !self.is_held.get() || self.inside.get() == 0 {
-                return self.is_held.get();
+            if !self.is_held_by(hold) || self.inside.get() == 0 {
+                return self.is_held_by(hold);
             }
             changed.await;
         }
@@ -128,12 +133,16 @@ impl<W: World, D: Device> Core<W, D> {
             return Err(VolumeError::ShutDown);
         }
         let gate = self.gate(device);
-        gate.passage().hold();
-        if !gate.passage().emptied().await || !may_be_closed() {
+        let hold = gate.passage().hold();
+        if !gate.passage().emptied(hold).await || !may_be_closed() {
             return Err(VolumeError::ShutDown);
         }
-        for shard in shards {
+        for shard in &shards {
             shard.close().await?;
+            // Z5.
+            if !gate.passage().is_held_by(hold) {
+                return Err(VolumeError::ShutDown);
+            }
         }
         Ok(())
     }
@@ -233,9 +242,9 @@ mod tests {
     fn a_passage_that_is_held_empties_and_lets_nothing_in() {
         let passage = Passage::default();
         let [first, second] = [(); 2].map(|()| passage.pass_at_once().expect("it is open"));
-        passage.hold();
+        let hold = passage.hold();
         assert!(passage.pass_at_once().is_none());
-        let (mut emptied, mut waits) = (pin!(passage.emptied()), pin!(passage.pass_alone()));
+        let (mut emptied, mut waits) = (pin!(passage.emptied(hold)), pin!(passage.pass_alone()));
         drop(first);
         assert!(poll(emptied.as_mut()).is_pending() && poll(waits.as_mut()).is_pending());
         drop(second);
@@ -249,10 +258,12 @@ mod tests {
     fn a_passage_that_is_released_is_not_waited_for() {
         let passage = Passage::default();
         let _inside = passage.pass_at_once();
-        passage.hold();
-        let mut emptied = pin!(passage.emptied());
+        let hold = passage.hold();
+        let mut emptied = pin!(passage.emptied(hold));
         assert!(poll(emptied.as_mut()).is_pending());
         passage.release();
+        // Another hold is another matter.
+        passage.hold();
         assert_eq!(poll(emptied.as_mut()), Poll::Ready(false));
     }
 }

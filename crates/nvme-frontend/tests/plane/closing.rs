@@ -10,7 +10,10 @@ use nvme_wire::reservation::{RACQA_ACQUIRE, RREGA_REGISTER, ReservationCommand};
 use sim::SimWorld;
 use units::{Duration, Lba, LbaRange};
 
-use crate::support::{SimCore, connect, data, host, serve_new, serve_slowly, simulate, sleep};
+use crate::support::{
+    SimCore, connect, data, host, serve_new, serve_shards, serve_slowly, simulate, sleep,
+    slow_device,
+};
 use nvme_frontend::NvmeOptions;
 
 /// Counts of four hosts.
@@ -138,6 +141,29 @@ fn a_device_that_does_not_come_to_rest_goes_on_as_it_was() {
         assert!(outcome.take().expect("it has ended").is_err());
         let found = volume.read(Lba(0), 1).await.expect("it is served");
         assert_eq!(found.as_bytes(), data(1, 1).as_bytes());
+        core.close_device(0).await.expect("at rest it can be closed");
+        assert!(core.reopen_device(0, None).await);
+        core.shutdown().await.expect("the device works");
+    });
+}
+
+/// Z5. Method: of a device with two shards the first one takes its time; meanwhile the device is let go of. Whether the second
+/// one was closed or not by then, both serve afterwards.
+#[test]
+fn all_shards_serve_once_the_device_is_let_go_of() {
+    simulate(7, |world| async move {
+        let options = NvmeOptions::new(crate::support::portal());
+        let core = serve_shards(world.clone(), slow_device(&world).await, 2, options).await;
+        let (closing, outcome) = (core.clone(), Rc::new(Cell::new(None)));
+        let closed = outcome.clone();
+        world.spawn(async move { closed.set(Some(closing.close_device(0).await)) });
+        sleep(&world, Duration::from_millis(1)).await;
+        let are_closing = || core.shards().iter().map(|it| it.is_closing()).collect::<Vec<_>>();
+        assert_eq!(are_closing(), [true, false], "the first one is under way");
+        assert!(core.reopen_device(0, None).await);
+        sleep(&world, Duration::from_secs(5)).await;
+        assert!(outcome.take().is_some(), "it has ended");
+        assert_eq!(are_closing(), [false, false]);
         core.close_device(0).await.expect("at rest it can be closed");
         assert!(core.reopen_device(0, None).await);
         core.shutdown().await.expect("the device works");

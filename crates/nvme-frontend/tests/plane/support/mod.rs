@@ -51,16 +51,26 @@ pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
 pub(crate) async fn serve_with<W: World, D: Device>(
     world: W,
     device: D,
+    options: NvmeOptions,
+) -> NvmeCore<W, D> {
+    serve_shards(world, device, 1, options).await
+}
+
+/// The same with so many shards of the device.
+pub(crate) async fn serve_shards<W: World, D: Device>(
+    world: W,
+    device: D,
+    shards: u16,
     core_options: NvmeOptions,
 ) -> NvmeCore<W, D> {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
-    let recovered =
-        Shard::recover(device, superblock, 0, extents, options).await.expect("recoverable");
-    let shard = recovered.start().await.expect("startable");
     let core = NvmeCore::new(&world, core_options);
-    core.attach(shard);
+    for index in 0..shards {
+        let (device, extents, options) = (device.clone(), extents.clone(), ShardOptions::default());
+        let recovered = Shard::recover(device, superblock, index, extents, options).await;
+        core.attach(recovered.expect("recoverable").start().await.expect("startable"));
+    }
     announce(&core);
     open_portal(&world, &core);
     core
@@ -92,12 +102,16 @@ pub(crate) async fn serve_new(world: SimWorld, blocks: u64) -> (SimCore, SimDevi
     (core, device)
 }
 
-/// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
-pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOptions) -> SlowCore {
+/// A new disk that takes its time.
+pub(crate) async fn slow_device(world: &SimWorld) -> SlowDevice {
     let device = formatted(world.clone()).await;
     let (write, flush, flushes) = (SLOW_WRITE, SLOW_FLUSH, Rc::default());
-    let device = SlowDevice { world: world.clone(), device, write, flush, flushes };
-    let core = serve_with(world.clone(), device, options).await;
+    SlowDevice { world: world.clone(), device, write, flush, flushes }
+}
+
+/// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
+pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOptions) -> SlowCore {
+    let core = serve_with(world.clone(), slow_device(world).await, options).await;
     create(&core, blocks).await;
     core
 }
