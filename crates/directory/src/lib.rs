@@ -4,7 +4,7 @@
 //!  server ──▶ Directory (trait) ┬ Alone: one host, nothing to install
 //!                               └ Etcd:  many hosts; View ◀─ snapshot + watch, Session = lease
 //! ```
-//! What a device holds is the truth about its volumes; the directory is how hosts agree on the rest: the host that serves a
+//! The contents of a device decide about its volumes. By the directory hosts agree on the rest: the host that serves a
 //! device, the owner of a name, the location of a volume. It is not asked on the data path: a look-up reads the [`View`] in
 //! memory, which stays as it was while the directory is away.
 //!

@@ -126,7 +126,7 @@ others_are_refused() {
     refuses
     refuses --dhchap-secret "$OTHER_TOKEN"
     refuses --dhchap-secret "$TOKEN" --dhchap-ctrl-secret "$OTHER_TOKEN"
-    # Nobody is put off who had nothing to do with that.
+    # No other host is put off.
     sleep 11
     token_opens
 }
@@ -160,7 +160,7 @@ new_tokens_cut_off() {
     disconnect "$LOCKED"
 }
 
-# The kernel authenticates anew on all its open queues when a secret is written to it.
+# The kernel authenticates again on all its open queues when a secret is written to it.
 host_authenticates_again() {
     local drive sysfs
     drive=$(attach "$LOCKED" --dhchap-secret "$TOKEN" --ctrl-loss-tmo=3)
@@ -181,7 +181,7 @@ host_authenticates_again() {
     printf '%s' "$OTHER_TOKEN" >"$sysfs/dhchap_secret"
     within 30 said_since false "authentication failed"
     within 30 not_there "$LOCKED"
-    # Nobody is put off who had nothing to do with that.
+    # No other host is put off.
     sleep 11
 }
 

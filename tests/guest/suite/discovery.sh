@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # The discovery service, and every connection made from its answers.
 
-# What nobody says a port of: the one that the specification gives discovery.
+# The well-known name of a discovery service.
 DISCOVERY=nqn.2014-08.org.nvmexpress.discovery
 
 discovery_tests() {

@@ -20,7 +20,7 @@ survives_restart() {
     mark_log "$mark"
     drive=$(attach "$NQN" "$@")
     # Not by io_uring: it asks the kernel not to wait. What multipath put aside when the path was lost, and
-    # a worker of the kernel sends again while the namespace is looked at anew, then fails with EAGAIN instead of waiting,
+    # a worker of the kernel sends again while the namespace is looked at again, then fails with EAGAIN instead of waiting,
     # and io_uring tries only what fails in the submitter's own context again.
     fio --name=restart --filename="$drive" --direct=1 --ioengine=libaio --rw=randwrite --bs=4k --iodepth=16 \
         --size=192M --io_size="${RESTART_BYTES:-40M}" --rate=4M --verify=crc32c --verify_fatal=1 --verify_backlog=256 \

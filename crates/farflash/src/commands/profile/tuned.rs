@@ -1,6 +1,6 @@
 //! `farflash profile --tuned`: drives before and after settings of `farflash tune`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use host_tune::settings::Setting;
@@ -11,6 +11,7 @@ use super::{Results, save_as};
 use crate::commands::tune::apply_named;
 use crate::failure::Failure;
 use crate::output::{self, note};
+use crate::shell;
 
 #[derive(Debug, Args)]
 pub(super) struct Tuned {
@@ -69,6 +70,18 @@ impl Tuned {
         apply_named(self.root.clone(), self.record.clone(), settings, cores)
     }
 
+    /// Returns the command that gives the old values back.
+    fn undo_command(&self) -> String {
+        let mut command = "farflash tune undo".to_owned();
+        if self.root != Path::new("/") {
+            command += &format!(" --root {}", shell::path(&self.root));
+        }
+        if let Some(record) = &self.record {
+            command += &format!(" --record {}", shell::path(record));
+        }
+        command
+    }
+
     /// Shows both measurements, and what changed in between. The settings stay.
     pub(super) fn give(
         &self,
@@ -84,10 +97,7 @@ impl Tuned {
             save_as(&PathBuf::from(name), before)?;
         }
         let compared = profile::compare(before, after);
-        let undo = match &self.record {
-            None => "farflash tune undo".to_owned(),
-            Some(record) => format!("farflash tune undo --record {}", record.display()),
-        };
+        let undo = self.undo_command();
         output::print("give the result somewhere to go", |out| match results.json {
             true => {
                 let mut comparison = json!(compared);
@@ -109,5 +119,19 @@ impl Tuned {
                 writeln!(out, "\nThe settings stay; `{undo}` gives the old values back.")
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_undoes_names_the_same_tree_and_record() {
+        let plain = Tuned { tuned: None, root: "/".into(), record: None };
+        assert_eq!(plain.undo_command(), "farflash tune undo");
+        let odd = Tuned { root: "/tmp/a tree".into(), record: Some("/tmp/it's".into()), ..plain };
+        let expected = r"farflash tune undo --root '/tmp/a tree' --record '/tmp/it'\''s'";
+        assert_eq!(odd.undo_command(), expected);
     }
 }
