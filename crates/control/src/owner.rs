@@ -8,9 +8,12 @@
 //! - W3: the lookup asks for this one socket. It takes no longer if there are many on this host, or if the
 //!   peer is on another. Reading the kernel's table of all sockets (`/proc/net/tcp`) takes milliseconds on a
 //!   large machine.
+//! - W4: the socket by which the kernel is asked is kept, so that a process without descriptors still knows its callers. An
+//!   answer counts only for the question before it, and a socket that failed is replaced.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
 
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
@@ -26,27 +29,43 @@ const ANSWER_BYTES_MAX: usize = 4096;
 /// Whichever of the sockets with these addresses: there is one.
 const ANY_COOKIE: [u8; 8] = [0xFF; 8];
 
-/// Returns the user whose socket at `peer` is connected to `own`; `None` if the socket is not on this host,
-/// or has no owner. Never blocks.
-///
-/// # Errors
-/// The kernel does not say it.
-pub(crate) fn owner_of(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
-    let wanted = identity(peer, own);
-    let found = ask(wanted.clone())?;
-    Ok(found.filter(|socket| is_held(socket, &wanted)).map(|socket| socket.uid))
+/// The way to ask the kernel.
+#[derive(Default)]
+pub(crate) struct Owners(Mutex<Option<Asking>>);
+
+/// A socket to the kernel, and the number of the last question.
+struct Asking {
+    socket: Socket,
+    sequence: u32,
 }
 
-/// Checks that the kernel reports owners of sockets, with a socket of this process.
-///
-/// # Errors
-/// It does not, or this host has no loopback.
-pub(crate) fn check() -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", 0))?;
-    let stream = TcpStream::connect(listener.local_addr()?)?;
-    match owner_of(stream.local_addr()?, stream.peer_addr()?)? {
-        Some(_) => Ok(()),
-        None => Err(ErrorKind::Unsupported.into()),
+impl Owners {
+    /// Returns the user whose socket at `peer` is connected to `own`; `None` if the socket is not on this host,
+    /// or has no owner. Never blocks.
+    ///
+    /// # Errors
+    /// The kernel does not say it.
+    pub(crate) fn owner_of(&self, peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
+        let wanted = identity(peer, own);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // W4: after an error it is not put back.
+        let mut asking = kept.take().map_or_else(Asking::open, Ok)?;
+        let found = asking.ask(wanted.clone())?;
+        *kept = Some(asking);
+        Ok(found.filter(|socket| is_held(socket, &wanted)).map(|socket| socket.uid))
+    }
+
+    /// Checks that the kernel reports owners of sockets, with a socket of this process.
+    ///
+    /// # Errors
+    /// It does not, or this host has no loopback.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let listener = TcpListener::bind(("127.0.0.1", 0))?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        match self.owner_of(stream.local_addr()?, stream.peer_addr()?)? {
+            Some(_) => Ok(()),
+            None => Err(ErrorKind::Unsupported.into()),
+        }
     }
 }
 
@@ -66,38 +85,51 @@ fn identity(peer: SocketAddr, own: SocketAddr) -> SocketId {
     }
 }
 
-/// Asks the kernel for a socket. It may answer with one that only listens there.
-fn ask(socket_id: SocketId) -> io::Result<Option<InetResponseHeader>> {
-    let family = if socket_id.source_address.is_ipv4() { AF_INET } else { AF_INET6 };
-    let request = InetRequest {
-        family,
-        protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::empty(),
-        states: StateFlags::all(),
-        socket_id,
-    };
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
-    let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    let socket = Socket::new(NETLINK_SOCK_DIAG)?;
-    socket.connect(&NetlinkAddress::new(0, 0))?;
-    socket.send(&bytes, 0)?;
-    let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
-    socket.recv(&mut answer, 0)?;
-    let answer = NetlinkMessage::<SockDiagMessage>::deserialize(&answer)
-        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
-    match answer.payload {
-        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => {
-            Ok(Some(found.header))
+impl Asking {
+    fn open() -> io::Result<Self> {
+        let socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.connect(&NetlinkAddress::new(0, 0))?;
+        // The kernel has answered when a question is sent: an answer that is not there does not come.
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Asks the kernel for a socket. It may answer with one that only listens there.
+    fn ask(&mut self, socket_id: SocketId) -> io::Result<Option<InetResponseHeader>> {
+        let family = if socket_id.source_address.is_ipv4() { AF_INET } else { AF_INET6 };
+        let request = InetRequest {
+            family,
+            protocol: IPPROTO_TCP,
+            extensions: ExtensionFlags::empty(),
+            states: StateFlags::all(),
+            socket_id,
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
+        self.socket.recv(&mut answer, 0)?;
+        let answer = NetlinkMessage::<SockDiagMessage>::deserialize(&answer)
+            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.to_string()))?;
+        if answer.header.sequence_number != self.sequence {
+            return Err(ErrorKind::InvalidData.into());
         }
-        NetlinkPayload::Error(error) => match error.to_io() {
-            error if error.kind() == ErrorKind::NotFound => Ok(None),
-            error => Err(error),
-        },
-        _ => Err(ErrorKind::InvalidData.into()),
+        match answer.payload {
+            NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => {
+                Ok(Some(found.header))
+            }
+            NetlinkPayload::Error(error) => match error.to_io() {
+                error if error.kind() == ErrorKind::NotFound => Ok(None),
+                error => Err(error),
+            },
+            _ => Err(ErrorKind::InvalidData.into()),
+        }
     }
 }
 
@@ -155,7 +187,8 @@ mod tests {
 
     #[test]
     fn a_real_connection_is_our_own_until_it_is_closed() {
-        check().unwrap();
+        let owners = Owners::default();
+        owners.check().unwrap();
         let uid = std::fs::metadata("/proc/self").unwrap().uid();
         for (any, to) in [
             ("127.0.0.1:0", "127.0.0.1"),
@@ -169,9 +202,9 @@ mod tests {
             let stream = TcpStream::connect((to, port)).unwrap();
             let (accepted, peer) = listener.accept().unwrap();
             let own = accepted.local_addr().unwrap();
-            assert_eq!(owner_of(peer, own).unwrap(), Some(uid), "{any}");
+            assert_eq!(owners.owner_of(peer, own).unwrap(), Some(uid), "{any}");
             drop(stream);
-            assert_eq!(owner_of(peer, own).unwrap(), None, "{any}");
+            assert_eq!(owners.owner_of(peer, own).unwrap(), None, "{any}");
             drop(accepted);
         }
     }
@@ -183,7 +216,8 @@ mod tests {
         let own = SocketAddr::from(([127, 0, 0, 1], 7420));
         let listening = listener.local_addr().unwrap().to_string();
         for peer in ["192.0.2.7:9", "[2001:db8::7]:9", "127.255.0.7:9", &listening] {
-            assert_eq!(owner_of(peer.parse().unwrap(), own).unwrap(), None, "{peer}");
+            let found = Owners::default().owner_of(peer.parse().unwrap(), own);
+            assert_eq!(found.unwrap(), None, "{peer}");
         }
     }
 }

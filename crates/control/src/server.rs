@@ -26,9 +26,10 @@ use crate::caller::Users;
 use crate::crowd::{Activity, Place, Step, WAITING_MAX, next_step, who_makes_room};
 use crate::gate::{Guard, Owner, Peer};
 use crate::limits::Limits;
+use crate::owner::Owners;
 use crate::paced::Paced;
 use crate::tls::ApiTls;
-use crate::{VolumeService, owner, plain, routes};
+use crate::{VolumeService, plain, routes};
 
 /// Pause after an `accept` that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -47,13 +48,13 @@ pub async fn serve(
 ) {
     let (tls, users) = (guard.tls.clone(), guard.users.clone());
     let router = routes::router(service, guard, limits);
-    if let (true, Err(error)) = (users.are_owners(), owner::check()) {
+    let mut clients = Clients::new(router, (tls, users), limits);
+    if let (true, Err(error)) = (clients.users.are_owners(), clients.owners.check()) {
         tracing::warn!(
             %error,
             "the kernel does not report the owners of connections, so that the API answers no caller: load inet_diag, or give --api-users"
         );
     }
-    let mut clients = Clients::new(router, (tls, users), limits);
     let mut stop = pin!(stop);
     let (fails, mut spare) = (AtomicBool::new(false), None);
     loop {
@@ -76,6 +77,7 @@ struct Clients {
     router: Router,
     tls: Option<ApiTls>,
     users: Users,
+    owners: Arc<Owners>,
     limits: Limits,
     /// Tells connections to end behind the request that they have begun.
     stopping: watch::Sender<bool>,
@@ -100,6 +102,7 @@ impl Clients {
             router,
             tls,
             users,
+            owners: Arc::default(),
             limits,
             stopping: watch::Sender::new(false),
             crowded: Arc::default(),
@@ -160,10 +163,11 @@ impl Clients {
         let own = stream.local_addr().ok().filter(|_| self.users.are_owners());
         let stream = Paced::new(stream, limits.write_timeout, self.crowded.clone());
         let (tls, stopping) = (self.tls.clone(), self.stopping.subscribe());
+        let owners = self.owners.clone();
         let task = self.connections.spawn(async move {
             let router = match own {
                 None => router,
-                Some(own) => with_owner(router, peer, own),
+                Some(own) => with_owner(router, &owners, peer, own),
             };
             match tls {
                 None => serve_connection(stream, router, limits, stopping).await,
@@ -190,8 +194,8 @@ impl Clients {
 }
 
 /// Finds out whose connection that from `peer` to `own` is, for `router` to know.
-fn with_owner(router: Router, peer: SocketAddr, own: SocketAddr) -> Router {
-    match owner::owner_of(peer, own) {
+fn with_owner(router: Router, owners: &Owners, peer: SocketAddr, own: SocketAddr) -> Router {
+    match owners.owner_of(peer, own) {
         Ok(Some(uid)) => router.layer(Extension(Owner(uid))),
         Ok(None) => router,
         Err(error) => {

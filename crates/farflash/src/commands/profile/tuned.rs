@@ -131,7 +131,7 @@ mod tests {
         let plain = Tuned { tuned: None, root: "/".into(), record: None };
         assert_eq!(plain.undo_command(), "farflash tune undo");
         let odd = Tuned { root: "/tmp/a tree".into(), record: Some("/tmp/it's".into()), ..plain };
-        let expected = r"farflash tune undo --root '/tmp/a tree' --record '/tmp/it'\''s'";
+        let expected = r#"farflash tune undo --root '/tmp/a tree' --record "/tmp/it's""#;
         assert_eq!(odd.undo_command(), expected);
     }
 }
