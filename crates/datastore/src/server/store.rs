@@ -13,6 +13,8 @@ use rocksdb::{
     Options, WriteOptions, properties,
 };
 
+use super::threads;
+
 /// Locks of keys. More make collisions rarer, and cost 8 bytes each.
 const STRIPES: usize = 1024;
 /// Scans that can go on. Each is a key of at most 32 KiB, kept twice.
@@ -142,6 +144,7 @@ fn options(serve: &Serve, plan: MemoryPlan, cache: &Cache) -> Options {
     options.set_write_buffer_size(size(plan.memtable));
     options.set_max_write_buffer_number(signed(tuning.memtables));
     options.set_max_background_jobs(signed(tuning.background_jobs));
+    options.set_max_file_opening_threads(threads::opening(serve));
     options.set_level_zero_file_num_compaction_trigger(signed(tuning.level0_compaction));
     options.set_level_zero_slowdown_writes_trigger(signed(tuning.level0_slowdown));
     options.set_level_zero_stop_writes_trigger(signed(tuning.level0_stop));

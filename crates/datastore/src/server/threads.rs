@@ -5,6 +5,7 @@
 //!   work at once.
 //! - T2: before, it is tried whether there are enough for all. A file system that was full is recovered in a thread that RocksDB
 //!   makes then; room for that one is left.
+//! - T3: a database is opened by no more threads than the server makes later, and those have ended by then.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope, sleep};
@@ -19,6 +20,8 @@ use super::Failure;
 const POOLS_MIN: u32 = 2;
 /// RocksDB's timer, and the thread in which it recovers.
 const OTHERS: u32 = 2;
+/// Threads by which RocksDB opens the files of a database if it is not told otherwise.
+const OPENING_MAX: i32 = 16;
 /// Bounds how long threads that have ended are waited for: the kernel counts them some time longer.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 const REMEDY: &str = "raise the limit on processes and threads (ulimit -u; a unit's LimitNPROC= and TasksMax=; a \
@@ -51,6 +54,12 @@ pub(crate) fn check(serve: &Serve) -> Result<(), Failure> {
     }
 }
 
+/// Returns the number of threads by which RocksDB opens the files of a database, the caller among them (T3).
+pub(crate) fn opening(serve: &Serve) -> i32 {
+    let later = serve.readers + serve.writers + serve.io_threads;
+    i32::try_from(later).unwrap_or(i32::MAX).min(OPENING_MAX)
+}
+
 /// Threads of this process.
 fn count() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
@@ -69,6 +78,7 @@ pub(crate) fn start_pools(serve: &Serve) -> Result<(), Error> {
     options.set_env(&env);
     options
         .set_max_background_jobs(i32::try_from(serve.tuning.background_jobs).unwrap_or(i32::MAX));
+    options.set_max_file_opening_threads(opening(serve));
     let scratch = DB::open(&options, "/threads")?;
     let mut flush = FlushOptions::default();
     flush.set_wait(true);

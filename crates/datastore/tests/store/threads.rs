@@ -70,7 +70,7 @@ fn a_server_that_can_make_no_more_threads_does_all_that_it_did() {
         return skipped("control groups with a limit on processes take root");
     };
     let directory = tempfile::tempdir().expect("a directory");
-    let words = ["--memory", "2MiB", "--level0-compaction", "1"];
+    let words = ["--level0-compaction", "1"];
     let server = Server::spawn(&mut within(&group, directory.path(), &words, None));
     assert!(group.set("pids.max", "1"));
     let value = "v".repeat(10_000);
