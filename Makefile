@@ -62,7 +62,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 
 # Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
 # another, the longest first. What one of them prints is shown when it has ended.
-BESIDE := guest guest-front-ends test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
+BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
 	tune-test nbd-test container-test
 
 .PHONY: test
@@ -263,6 +263,12 @@ profile-file: deps
 guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS, kill -9
 	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie
+
+# One behind the other: each takes a CPU, and the time limits in a guest are those of a machine that has one.
+.PHONY: guests
+guests: deps
+	@$(MAKE) --no-print-directory guest
+	$(MAKE) --no-print-directory guest-front-ends
 
 .PHONY: guest-front-ends
 guest-front-ends: deps ## the same guest as the client of iSCSI and NBD: open-iscsi, sg3-utils, multipath-tools, nbd-client
