@@ -62,6 +62,8 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     served_since: Cell<Option<Instant>>,
     /// Jobs so far.
     jobs: Cell<u8>,
+    /// When the host connected, a volume that was absent could still appear (T8 of `admission.rs`).
+    began_without_all: bool,
     /// The host was told to come again (T8 of `admission.rs`).
     put_off: Cell<bool>,
     /// Its source was put off when its Reply was judged (T2).
@@ -90,6 +92,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             waiting: Cell::new(None),
             served_since: Cell::new(None),
             jobs: Cell::new(0),
+            began_without_all: core.awaits_volumes(),
             put_off: Cell::new(false),
             was_late: Cell::new(false),
         }))
@@ -118,6 +121,12 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             self.since.set(self.since.get() + now.since(served_since));
             self.jobs.set(self.jobs.get() + 1);
         }
+    }
+
+    /// Returns true if a failure says nothing of the host: its volume was, or is, possibly absent (T8 of `admission.rs`). One
+    /// that appears during the exchange was not found at its beginning.
+    fn may_lack_its_volume(&self, core: &NvmeCore<W, D>) -> bool {
+        (self.began_without_all && !self.has_passed()) || core.awaits_volumes()
     }
 
     /// Returns true if the host has shown that it knows a token, even if the exchange goes on.
@@ -271,8 +280,9 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// T2. A host that leaves since it does not believe us has not guessed.
     fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
-        // T8 of `admission.rs`: nor is it a guess while its volume may be away.
-        if queue.exchange.borrow().outcome() == Outcome::UnderWay && !self.core.awaits_volumes() {
+        // Nor has one whose volume may be away.
+        let is_under_way = queue.exchange.borrow().outcome() == Outcome::UnderWay;
+        if is_under_way && !queue.may_lack_its_volume(&self.core) {
             self.link.note_refused();
             let (address, now) = (self.peer().ip(), self.core.world().now());
             let mut throttle = self.core.throttle().borrow_mut();
@@ -308,7 +318,7 @@ impl<W: World, D: Device> Connection<W, D> {
     ) {
         let came = self.core.world().now();
         let is_failing = queue.exchange.borrow().is_failing();
-        if is_failing && self.core.awaits_volumes() && !queue.has_passed() {
+        if is_failing && queue.may_lack_its_volume(&self.core) && !queue.has_passed() {
             // T8 of `admission.rs`. It may ask again until its time is up (T1): hosts do, and would wait long for an answer that
             // does not come because the connection has ended.
             let queue = queue.clone();

@@ -6,8 +6,8 @@ use client::{Client, Credentials, Options, Reconnect};
 use dataplane::CoreOptions;
 use io_traits::{Clock, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
-use nvme_wire::auth::{Body, Explanation, Message};
-use nvme_wire::{AdminOpcode, Sqe, Status};
+use nvme_wire::auth::{Authentication, Body, Explanation, Message};
+use nvme_wire::{AdminOpcode, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
 use units::{Duration, Lba};
 use uuid::Uuid;
@@ -64,6 +64,30 @@ fn what_opens_a_volume_is_decided_when_the_host_replies() {
             assert_eq!(in_time.finish().await, Outcome::Authenticated);
             sleep(&world, Duration::from_secs(21)).await;
             assert_eq!(late.finish().await, FAILED, "{group:?}: the grace is over");
+        });
+    }
+}
+
+/// T8 of `admission.rs`. Method: nothing is awaited any more when the host replies, or when it asks for the answer to that.
+#[test]
+fn a_host_whose_volume_comes_during_its_exchange_is_told_to_come_again() {
+    for comes_behind_reply in [false, true] {
+        simulate(1, move |world| async move {
+            let core = server_with(&world, opened_by(&[1]), options(policy(Group::Null))).await;
+            core.await_volumes(true);
+            let mut early = Visitor::new(&world, MISSING, 1).await;
+            core.await_volumes(comes_behind_reply);
+            let reply = early.exchange.message().expect("a reply");
+            early.host.say(&reply).await.expect("taken");
+            core.await_volumes(false);
+            let ask = Authentication::receive(64, SglDescriptor::transport(64));
+            let answer = early.host.command(ask.into(), &[]).await.expect("an answer");
+            assert_eq!(answer.status(), Status::NAMESPACE_NOT_READY, "{comes_behind_reply}");
+            assert_eq!(core.nvme_stats().authentication_failures, 0, "no guess");
+
+            let late = Visitor::new(&world, MISSING, 1).await;
+            assert_eq!(late.finish().await, FAILED);
+            assert_eq!(core.nvme_stats().authentication_failures, 1);
         });
     }
 }
