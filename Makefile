@@ -60,30 +60,46 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
-# Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
-# another, the longest first. What one of them prints is shown when it has ended.
+# Each of these waits for servers, timers or an emulated machine, so they run beside the crates' tests: the guests one behind the
+# other, which take longest, and all else one behind the other beside them. The output of each is shown when it has ended.
 BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
 	tune-test nbd-test container-test
 
+# The tests that measure how much of a CPU, or how soon, they are served (.config/nextest.toml): nothing else of any weight runs
+# beside them.
+ALONE := (package(farflash) & binary(server) & test(/^(idle|full|hostile_tenant|worst_hosts)::/)) \
+	| (package(bench) & test(null::visited))
+
 .PHONY: test
-test: deps ## everything that proves the code, in about 20 minutes after the build on 2 CPUs
+test: deps ## everything that proves the code, in about 25 minutes after the build on 2 CPUs
 	@$(NEXTEST) $(TESTED) --no-run
+	$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
 	# The simulator needs nothing but the CPU, and all else waits most of its time.
-	$(MAKE) --no-print-directory --jobs 2 test-without-simulator test-simulator
+	$(MAKE) --no-print-directory --jobs 2 test-but-simulator test-simulator
 
-.PHONY: test-without-simulator
-test-without-simulator: test-crates
-	@$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
-	echo "make: beside one another: $(BESIDE)"
-	$(MAKE) --no-print-directory --jobs 3 --output-sync=target $(BESIDE)
-
-.PHONY: test-crates
-test-crates: deps ## the tests of all crates but the simulator
+.PHONY: test-but-simulator
+test-but-simulator: deps
 	@.ci/install-missing iproute2 etcd-server
 	# What passing tests print is not shown, so what was not run is collected, and shown at the end.
 	export FARFLASH_SKIPPED=$(abspath $(TARGET))/skipped
 	mkdir -p $(TARGET) && : >$$FARFLASH_SKIPPED
 	trap 'cat $$FARFLASH_SKIPPED >&2' EXIT
+	$(NEXTEST) $(TESTED) --filterset '$(ALONE)'
+	echo "make: beside the tests of the crates: $(BESIDE)"
+	$(MAKE) --no-print-directory --jobs 2 test-most-crates test-beside
+
+.PHONY: test-most-crates
+test-most-crates: deps
+	@$(NEXTEST) $(TESTED) --filterset 'not ($(ALONE))'
+	cargo test $(TESTED) --doc
+
+.PHONY: test-beside
+test-beside: deps
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(BESIDE)
+
+.PHONY: test-crates
+test-crates: deps ## the tests of all crates but the simulator
+	@.ci/install-missing iproute2 etcd-server
 	$(NEXTEST) $(TESTED)
 	cargo test $(TESTED) --doc
 
