@@ -60,7 +60,7 @@ pub(super) fn run(root: &Path, options: &Options) -> io::Result<bool> {
         mutants.retain(|mutant| {
             options.files.is_empty() || options.files.iter().any(|part| mutant.file.contains(part))
         });
-        let contents = contents(root, plan.package, &mutants)?;
+        let contents = contents(root, plan, &mutants)?;
         let each =
             Crate { plan, root, work, options, decided: &decided, deadline, mutants, contents };
         total.add("", &each.run()?);
@@ -92,11 +92,13 @@ fn write_diff(root: &Path, work: &Path, base: &str) -> io::Result<PathBuf> {
 /// Hashes what the verdicts of a crate depend on.
 fn contents(
     root: &Path,
-    package: &str,
+    plan: &Plan,
     mutants: &[Mutant],
 ) -> io::Result<BTreeMap<String, Content>> {
     let mut files = Vec::new();
-    rust_files(&root.join("crates").join(package), &mut files)?;
+    for package in [plan.package].iter().chain(plan.tests_of) {
+        rust_files(&root.join("crates").join(package), &mut files)?;
+    }
     files.sort();
     let mut tests = 0;
     for file in &files {
@@ -218,7 +220,7 @@ impl Crate<'_> {
         let start = Instant::now();
         let tree = Tree::prepare(self.root, self.work)?;
         let mutants: Vec<Mutant> = open.iter().map(|index| self.mutants[*index].clone()).collect();
-        let built = tree.build(package, &mutants, self.deadline)?;
+        let built = tree.build(package, self.plan.tests_of, &mutants, self.deadline)?;
         let build = start.elapsed();
         for number in &built.unviable {
             self.record(open[*number as usize - 1], Verdict::Unviable, verdicts)?;

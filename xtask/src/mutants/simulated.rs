@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::deadline::Deadline;
 use super::decided::Verdict;
-use super::plan::{Plan, SEEDS};
+use super::plan::Plan;
 use super::tree::{Program, Tree};
 use super::trial::{Limits, Outcome, Trial};
 
-/// Limits of the seeds of one workload, which take a few seconds without a mutant.
-const LIMITS: Limits = Limits { wall: Duration::from_secs(600), processor_seconds: 60 };
+/// Limits of the seeds of one workload, which take a few seconds to a minute without a mutant.
+const LIMITS: Limits = Limits { wall: Duration::from_secs(600), processor_seconds: 180 };
 
 /// The simulator with the mutants of a crate in it.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<'a> Simulator<'a> {
             if deadline.has_passed() {
                 return Ok(None);
             }
-            let seeds = format!("0..{SEEDS}");
+            let seeds = format!("0..{}", self.plan.seeds);
             let arguments = ["--workload", workload, "--seeds", &seeds, "--threads", "1"];
             let trial = Trial {
                 program: &self.program,
