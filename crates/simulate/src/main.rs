@@ -1,12 +1,15 @@
 //! `farflash-sim`: runs seeds of the simulator.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use sim::Trace;
 use simulate::{Count, Outcome, Seam, Soak, Summary, Workload, run, table};
 use situations::Situation;
@@ -24,7 +27,7 @@ struct Args {
     /// Run the seeds from A up to, and without, B.
     #[arg(long, value_name = "A..B", value_parser = parse_range)]
     seeds: Option<(u64, u64)>,
-    /// Run seeds for so many minutes; until stopped if nothing is said.
+    /// Run seeds for so many minutes; until stopped (Ctrl-C) if nothing is said.
     #[arg(long)]
     minutes: Option<f64>,
     /// The workload of all runs, instead of the one that each seed chooses.
@@ -93,7 +96,7 @@ fn run_many(args: &Args) -> ExitCode {
         threads: args.threads.unwrap_or(processors),
         failures_max: 10,
     };
-    let stop = AtomicBool::new(false);
+    let stop = stopped_by_signals();
     let began = Instant::now();
     let last = std::sync::Mutex::new((began, 0_u64));
     eprintln!("farflash-sim: seeds from {from}");
@@ -116,6 +119,22 @@ fn run_many(args: &Args) -> ExitCode {
         false => report(args, &summary, began),
     }
     exit_code(summary.failures.is_empty())
+}
+
+/// The status of a program that SIGINT ended.
+const INTERRUPTED: i32 = 130;
+
+/// Returns what is set by SIGINT and SIGTERM: the seeds under way are finished, and the result is printed. A second signal ends
+/// the program.
+fn stopped_by_signals() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // In this order: what is asked first finds the flag as it was before the signal.
+        let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
+        let first = flag::register(signal, stop.clone());
+        second.and(first).expect("both signals may be handled");
+    }
+    stop
 }
 
 /// Returns the first seed of a run without a range: another one each time, and printed.
