@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-/// What was found until then is told, with the situations that were never reached.
+/// It tells of the seeds until then, and of the situations that were never reached.
 #[test]
 fn the_result_is_printed_when_it_is_stopped() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_farflash-sim"))
