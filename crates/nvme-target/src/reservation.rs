@@ -143,3 +143,6 @@ pub fn reservation_report(state: &Reservations, len_bytes: usize) -> Vec<u8> {
     bytes.truncate(len_bytes);
     bytes
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,3 +118,28 @@ impl Owed {
         self.progress_bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// W2: one PDU may come first, since the queue has one entry.
+    #[test]
+    fn bytes_of_what_is_owed_are_progress() {
+        let now = Instant(1);
+        let mut owed = Owed::new(now);
+        owed.on_bytes(now, 10);
+        owed.on_bytes(now, 5);
+        assert_eq!(owed.progress_bytes(), 15, "nothing is owed yet, so all is progress");
+        let number = owed.ask(now);
+        owed.begin_pdu(None);
+        owed.on_bytes(now, 3);
+        assert_eq!(owed.progress_bytes(), 18);
+        owed.begin_pdu(None);
+        owed.on_bytes(now, 7);
+        assert_eq!(owed.progress_bytes(), 18, "the second PDU is too many");
+        owed.begin_pdu(Some(number));
+        owed.on_bytes(now, 2);
+        assert_eq!(owed.progress_bytes(), 20);
+    }
+}

@@ -1,6 +1,10 @@
 //! Asynchronous events.
 
+use nvme_wire::reservation::ReservationNotification;
+use reservation::NoticeKind;
+
 use super::*;
+use crate::io::NSID;
 
 #[test]
 fn a_resize_is_told_once_until_the_log_is_read() {
@@ -173,4 +177,71 @@ fn a_change_of_the_discovery_log_is_told_once() {
         harness.wait_for_event(0);
         assert!(harness.event().is_some());
     }
+}
+
+fn reservation_page(harness: &mut Harness, retain: bool) -> (u64, u8, u8, u32) {
+    let mut get = GetLogPage::new(Lid::RESERVATION_NOTIFICATION, NSID_ALL, 0, 64);
+    get.rae = retain;
+    let bytes = harness.data(&get.encode());
+    let page = ReservationNotification::read_from_bytes(&bytes).expect("64 bytes");
+    (page.count.get(), page.kind, page.available, page.nsid.get())
+}
+
+/// The event is told once until the host has read a page, and again while there are more.
+#[test]
+fn notifications_of_reservations_are_read_page_by_page() {
+    let mut harness = Harness::io();
+    (0..4).for_each(|slot| drop(harness.wait_for_event(slot)));
+    let encoded = u64::from(AsyncEvent::RESERVATION_NOTIFICATION.encode());
+    let told = |slot| Some((SlotId(slot), Status::SUCCESS, encoded));
+    assert_eq!(reservation_page(&mut harness, false), (0, 0, 0, 0));
+    harness.controller.on_reservation(NoticeKind::RegistrationPreempted);
+    assert_eq!(harness.event(), told(0));
+    harness.controller.on_reservation(NoticeKind::ReservationReleased);
+    assert_eq!(harness.event(), None, "masked");
+    assert_eq!(reservation_page(&mut harness, true), (1, 1, 1, NSID));
+    assert_eq!(harness.event(), None, "the event is retained");
+    assert_eq!(reservation_page(&mut harness, false), (1, 1, 1, NSID));
+    assert_eq!(harness.event(), told(1), "there is another page");
+    assert_eq!(reservation_page(&mut harness, false), (2, 2, 0, NSID));
+    assert_eq!(harness.event(), None);
+    assert_eq!(reservation_page(&mut harness, true), (0, 0, 0, 0));
+    harness.controller.on_reservation(NoticeKind::ReservationPreempted);
+    assert_eq!(harness.event(), told(2));
+    assert_eq!(reservation_page(&mut harness, false), (3, 3, 0, NSID));
+}
+
+#[test]
+fn a_host_hears_of_the_kinds_that_it_does_not_mask() {
+    let kinds = [
+        (1, NoticeKind::RegistrationPreempted),
+        (2, NoticeKind::ReservationReleased),
+        (3, NoticeKind::ReservationPreempted),
+    ];
+    for (bit, masked) in kinds {
+        let mut harness = Harness::io();
+        assert_eq!(harness.set(Fid::RESERVATION_MASK, 1 << bit), Ok(0));
+        harness.controller.on_reservation(masked);
+        assert_eq!(reservation_page(&mut harness, false), (0, 0, 0, 0));
+        for (count, (kind, notice)) in (1..).zip(kinds.iter().filter(|(other, _)| *other != bit)) {
+            harness.controller.on_reservation(*notice);
+            assert_eq!(reservation_page(&mut harness, false), (count, *kind, 0, NSID));
+        }
+    }
+}
+
+/// The host sees from the count how many pages there was no room for.
+#[test]
+fn pages_beyond_the_room_are_counted() {
+    let mut harness = Harness::io();
+    for _ in 0..70 {
+        harness.controller.on_reservation(NoticeKind::ReservationReleased);
+    }
+    for count in 1..=64_u8 {
+        let page = reservation_page(&mut harness, false);
+        assert_eq!(page, (count.into(), 2, 64 - count, NSID));
+    }
+    assert_eq!(reservation_page(&mut harness, false), (0, 0, 0, 0));
+    harness.controller.on_reservation(NoticeKind::ReservationReleased);
+    assert_eq!(reservation_page(&mut harness, false), (71, 2, 0, NSID));
 }

@@ -1,6 +1,7 @@
 //! Get and Set Features.
 
 use super::*;
+use crate::io::NSID;
 
 #[test]
 fn features_have_current_default_and_saved_values() {
@@ -208,4 +209,57 @@ fn the_time_until_it_is_ready_is_a_property() {
     let mut harness = Harness::io();
     let get = Property::get(offset::CRTO, PropertySize::Four);
     assert_eq!(harness.value(&Sqe::from(get)), Ok(60));
+}
+
+/// Get Features and Set Features of the namespace.
+fn of_namespace(harness: &mut Harness, fid: Fid, nsid: u32) -> Result<u64, Status> {
+    harness.value(&GetFeatures { fid, select: Select::Current, parameter: 0, nsid }.encode())
+}
+
+#[test]
+fn the_mask_of_reservation_notifications_is_kept() {
+    let mut harness = Harness::io();
+    let fid = Fid::RESERVATION_MASK;
+    for bit in 0..32 {
+        let outcome = if (1..=3).contains(&bit) { Ok(0) } else { Err(Status::INVALID_FIELD) };
+        assert_eq!(harness.set(fid, 1 << bit), outcome, "{bit}");
+    }
+    let set = SetFeatures { fid, save: false, value: 0b0110, nsid: NSID }.encode();
+    assert_eq!(harness.value(&set), Ok(0));
+    assert_eq!(of_namespace(&mut harness, fid, NSID), Ok(0b0110));
+    for nsid in [0, NSID_ALL] {
+        let refused = Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+        assert_eq!(of_namespace(&mut harness, fid, nsid), refused, "{nsid}");
+    }
+    assert_eq!(harness.get(fid, Select::SupportedCapabilities), Ok(6));
+}
+
+/// A backend whose reservations outlive a restart.
+struct Persistent;
+
+impl Backend for Persistent {
+    fn reservations_persist(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn persistence_of_reservations_is_that_of_the_backend() {
+    let mut harness = Harness::io();
+    let fid = Fid::RESERVATION_PERSISTENCE;
+    assert_eq!(of_namespace(&mut harness, fid, NSID), Ok(0));
+    let get = GetFeatures { fid, select: Select::Current, parameter: 0, nsid: NSID }.encode();
+    let reply = harness.controller.on_admin(NOW, SlotId(0), &get, &[], &Persistent);
+    assert_eq!(reply, AdminReply::success(1));
+    let set = |value, nsid| SetFeatures { fid, save: false, value, nsid }.encode();
+    for (value, persists) in [(0, false), (1, true)] {
+        assert_eq!(harness.run_with(&set(value, NSID), &[]), AdminReply::Persist(persists));
+    }
+    for bit in 1..32 {
+        assert_eq!(harness.value(&set(1 << bit, NSID)), Err(Status::INVALID_FIELD), "{bit}");
+    }
+    let of_no_namespace = Err(Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert_eq!(harness.value(&set(1, 0)), of_no_namespace);
+    assert_eq!(of_namespace(&mut harness, fid, 0), of_no_namespace);
+    assert_eq!(harness.get(fid, Select::SupportedCapabilities), Ok(6));
 }
