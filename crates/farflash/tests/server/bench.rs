@@ -329,7 +329,7 @@ fn a_recording_is_replayed_to_the_request() {
     }
     let seconds = |json: &Value| json["seconds"].as_f64().unwrap();
     assert!(seconds(&replayed) < 0.75 * seconds(&ran), "{replayed}");
-    let requests = (kinds(" r "), kinds(" w "));
+    let requests = (u128::from(kinds(" r ")), u128::from(kinds(" w ")));
     on_core(move |handle| async move {
         let health = connect(&handle, portal, &nqn).await.client().smart_health().await.unwrap();
         assert_eq!((health.host_reads.get(), health.host_writes.get()), requests);
