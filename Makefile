@@ -60,6 +60,11 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
+.PHONY: reproduce
+reproduce: build ## run all figures of the papers in simulated time; rewrites docs/figures.md and its pictures (minutes)
+	@rm -rf docs/figures
+	$(RELEASE)/farflash reproduce --all --time 0.125 --out $(TARGET)/reproduce --page docs/figures.md
+
 # Most of what these need is built before, and each waits for servers, timers or an emulated machine: so some run beside one
 # another, the longest first. What one of them prints is shown when it has ended.
 BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \

@@ -139,11 +139,7 @@ pub const FIGURES: &[Figure] = &[
         about: "mean and tail latency of a datastore over its queries",
         run: eurosys::figure_4b,
     },
-    Figure {
-        name: "eurosys-5",
-        about: "steps of tuning at a datastore",
-        run: eurosys::figure_5,
-    },
+    Figure { name: "eurosys-5", about: "steps of tuning at a datastore", run: eurosys::figure_5 },
     Figure {
         name: "eurosys-6a",
         about: "peak of a datastore as its queries compute more",

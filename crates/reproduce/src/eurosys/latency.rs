@@ -39,8 +39,7 @@ pub(crate) fn figure_4a(
     for (index, case) in cases().iter().enumerate() {
         let load = Load::Queries { per_second: UNLOADED_PER_SECOND, gets: GETS, busy_ns: 0 };
         let seconds = (UNLOADED_SECONDS * options.time).max(UNLOADED_SECONDS_MIN);
-        let setup =
-            Setup { tenants: vec![load], flash: case.flash, seconds, seed: options.seed };
+        let setup = Setup { tenants: vec![load], flash: case.flash, seconds, seed: options.seed };
         let measured = run(&setup)?;
         let points = (0..=STEPS).map(|step| {
             let quantile = f64::from(step) / f64::from(STEPS);

@@ -32,12 +32,12 @@ const TAIL_LIMIT_US: f64 = 2_000.0;
 /// Share of gets unless it is the subject.
 const GETS: f64 = 0.9;
 /// Parts of what the slowest stage can serve, at which curves are measured.
-const PARTS: [f64; 10] = [0.1, 0.3, 0.5, 0.65, 0.75, 0.82, 0.88, 0.93, 0.97, 1.0];
+const PARTS: [f64; 9] = [0.1, 0.3, 0.5, 0.65, 0.75, 0.83, 0.9, 0.95, 1.0];
 /// Halvings of the distance between two points of a curve, to find where it crosses a limit.
-const HALVINGS: u32 = 4;
-/// Measured time of a point; shorter, and without whole periods of writes, for a small part of it.
+const HALVINGS: u32 = 3;
+/// Measured time of a point, and the least: a whole period of writes.
 const POINT_SECONDS: f64 = 4.0;
-const POINT_SECONDS_MIN: f64 = 0.4;
+const POINT_SECONDS_MIN: f64 = 0.5;
 
 /// Datastores that are alike.
 #[derive(Clone, Copy, Debug)]
@@ -95,8 +95,7 @@ impl Case {
     }
 
     fn measure(&self, per_server: f64, options: &Options) -> Result<Point, ReproduceError> {
-        let load =
-            Load::Queries { per_second: per_server, gets: self.gets, busy_ns: self.busy_ns };
+        let load = Load::Queries { per_second: per_server, gets: self.gets, busy_ns: self.busy_ns };
         let measured = run(&Setup {
             tenants: vec![load; self.servers],
             flash: self.flash,

@@ -45,11 +45,8 @@ fn shared(
         peaks.push([mean, tail]);
         progress(peaks.len() as f64 / (cases.len() + one.len()) as f64);
     }
-    let named: Vec<(&str, &[Point])> = cases
-        .iter()
-        .zip(&curves_of)
-        .map(|(case, points)| (case.name, points.as_slice()))
-        .collect();
+    let named: Vec<(&str, &[Point])> =
+        cases.iter().zip(&curves_of).map(|(case, points)| (case.name, points.as_slice())).collect();
     let panels = [
         curves("mean of gets, all datastores", &named, |point| point.mean_us, MEAN_LIMIT_US),
         curves("95 % of gets", &named, |point| point.p95_us, TAIL_LIMIT_US),

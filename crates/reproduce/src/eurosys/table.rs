@@ -120,9 +120,17 @@ fn measure(profile: Profile, options: &Options) -> Result<Row, ReproduceError> {
     let mut by_second: Vec<u64> = tenths.chunks(10).map(|second| second.iter().sum()).collect();
     by_second.sort_unstable();
     // A burst lifts one second in ten; it is looked at by itself.
-    let most = by_second[if profile.burst_per_tb.is_some() { by_second.len() * 8 / 10 } else { by_second.len() - 1 }];
+    let most = by_second[if profile.burst_per_tb.is_some() {
+        by_second.len() * 8 / 10
+    } else {
+        by_second.len() - 1
+    }];
     let burst = profile.burst_per_tb.map_or(f64::INFINITY, |rate| rate / per_tb / 10.0);
-    let busy: f64 = tenths.iter().map(|count| (*count as f64 / burst).min(1.0)).filter(|part| *part > 0.1).sum();
+    let busy: f64 = tenths
+        .iter()
+        .map(|count| (*count as f64 / burst).min(1.0))
+        .filter(|part| *part > 0.1)
+        .sum();
     Ok(Row {
         profile,
         reads: (by_second[0] as f64 * per_tb, most as f64 * per_tb),

@@ -21,7 +21,11 @@ struct Way {
 }
 
 impl Way {
-    fn measure(name: &'static str, flash: Flash, options: &Options) -> Result<Self, ReproduceError> {
+    fn measure(
+        name: &'static str,
+        flash: Flash,
+        options: &Options,
+    ) -> Result<Self, ReproduceError> {
         let seconds = (SECONDS * options.time).max(SECONDS_MIN);
         let rate = |tenants: &usize| {
             let tenants = vec![Load::Reads { depth: DEPTH }; *tenants];
@@ -61,10 +65,10 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
     }
     let bar = |rate: &f64| Some(Bar { value: rate / 1e3, low: rate / 1e3, high: rate / 1e3 });
     // The default is no step of the figure.
-    let series = ways.iter().take(steps.len() + 1).map(|way| BarSeries {
-        name: way.name.into(),
-        bars: way.rates.iter().map(bar).collect(),
-    });
+    let series = ways
+        .iter()
+        .take(steps.len() + 1)
+        .map(|way| BarSeries { name: way.name.into(), bars: way.rates.iter().map(bar).collect() });
     let panel = Panel::Bars(BarChart {
         caption: format!("thousand reads of 4 kB a second; {:.0} from the drive", local / 1e3),
         y_label: "thousand/s".into(),

@@ -121,9 +121,9 @@ pub(crate) const BYTES_PER_SET: f64 = 10_000.0;
 pub(crate) const WRITE_BLOCKS: u64 = 32;
 /// Writes of a datastore outstanding: four background jobs of 500 kB.
 pub(crate) const WRITES_MAX: u32 = 16;
-/// A datastore writes for so long in each period.
-pub(crate) const WRITE_PERIOD_NS: u64 = 2_000_000_000;
-pub(crate) const WRITE_BURST_NS: u64 = 400_000_000;
+/// A datastore writes for so long in each period; assumed.
+pub(crate) const WRITE_PERIOD_NS: u64 = 500_000_000;
+pub(crate) const WRITE_BURST_NS: u64 = 100_000_000;
 /// From one host to another: cables, switch, and kernel, without the wait for the interrupt.
 pub(crate) const HOP_NS: u64 = 10_000;
 /// Longest wait of a packet for the NIC's interrupt: the driver's default of the NIC.

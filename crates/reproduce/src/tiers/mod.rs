@@ -502,3 +502,82 @@ impl World {
 fn further_bytes(job: Job) -> f64 {
     ((job.blocks - 1) * BLOCK_BYTES) as f64
 }
+
+#[cfg(test)]
+mod tests {
+    use super::costs::{FARFLASH, Step, iscsi};
+    use super::*;
+
+    fn measure(tenants: &[Load], flash: Flash) -> Measured {
+        run(&Setup { tenants: tenants.to_vec(), flash, seconds: 4.0, seed: 3 }).expect("a drive")
+    }
+
+    const fn gets(per_second: f64) -> Load {
+        Load::Queries { per_second, gets: 1.0, busy_ns: 0 }
+    }
+
+    fn remote(stack: Stack, cores: u32) -> Flash {
+        Flash::Remote { stack, cores, drive_each: false }
+    }
+
+    /// Without load nothing waits, so that a mean is the sum of its parts.
+    #[test]
+    fn an_unloaded_get_takes_the_sum_of_its_parts() {
+        let hop_us = (HOP_NS + INTERRUPT_NS / 2) as f64 / 1e3;
+        let local = measure(&[gets(500.0)], Flash::Local);
+        let parts_us = 2.0 * hop_us + GET_NS as f64 / 1e3 + (1.0 - HITS) * 95.0;
+        assert!((local.mean_us() / parts_us - 1.0).abs() < 0.05, "{} {parts_us}", local.mean_us());
+        assert!((local.per_second / 500.0 - 1.0).abs() < 0.1, "{}", local.per_second);
+
+        let stack = iscsi(Step::Affinity);
+        let bytes = (READ_BLOCKS * BLOCK_BYTES) as f64;
+        let further_us = (bytes - 4096.0) * stack.ns_per_byte / 1e3;
+        let sides_us = (stack.initiator_ns + stack.target_ns) as f64 / 1e3 + 2.0 * further_us;
+        let added_us = sides_us + 2.0 * hop_us + bytes / LINK_BYTES_PER_SECOND * 1e6;
+        let far = measure(&[gets(500.0)], remote(stack, 6));
+        let added = far.mean_us() - local.mean_us();
+        assert!((added / ((1.0 - HITS) * added_us) - 1.0).abs() < 0.1, "{added} {added_us}");
+        let cpu = 500.0 * (1.0 - HITS) * (stack.target_ns as f64 / 1e3 + further_us) / 6e6;
+        assert!((far.flash_cpu / cpu - 1.0).abs() < 0.1, "{} {cpu}", far.flash_cpu);
+    }
+
+    /// Each stage in turn is the one that limits.
+    #[test]
+    fn the_slowest_stage_decides() {
+        let reads = |depth| [Load::Reads { depth }];
+        let stack = Stack { target_ns: 40_000, serial_ns: 2_000, processes: None, ..FARFLASH };
+        let rate = |stack: Stack, cores| measure(&reads(64), remote(stack, cores)).per_second;
+        let near = |value: f64, wanted: f64| {
+            assert!((value / wanted - 1.0).abs() < 0.05, "{value} {wanted}");
+        };
+        near(rate(stack, 1), 25_000.0);
+        near(rate(stack, 3), 75_000.0);
+        near(rate(Stack { serial_ns: 20_000, ..stack }, 6), 50_000.0);
+        // A process waits for about 93 µs of the drive and 38 µs of CPU.
+        let one = rate(Stack { processes: Some(1), ..stack }, 6);
+        assert!((7_000.0..8_000.0).contains(&one), "{one}");
+        let drive = measure(&reads(512), Flash::Local).per_second;
+        near(drive, 252_000.0);
+    }
+
+    #[test]
+    fn more_than_can_be_served_is_told() {
+        let measured = measure(&[gets(60_000.0)], Flash::Local);
+        assert!(measured.overloaded && measured.mean_us().is_infinite());
+    }
+
+    /// Writes of one tenant delay the reads of another on one drive, and on drives of their own they do not.
+    #[test]
+    fn tenants_meet_at_the_drive_they_share() {
+        let tenants =
+            [gets(2_000.0), Load::Queries { per_second: 20_000.0, gets: 0.0, busy_ns: 0 }];
+        let p99 = |tenants: &[Load], drive_each| {
+            let flash = Flash::Remote { stack: FARFLASH, cores: 6, drive_each };
+            measure(tenants, flash).quantile_us(0.99)
+        };
+        let alone = p99(&tenants[..1], false);
+        let (apart, together) = (p99(&tenants, true), p99(&tenants, false));
+        assert!((apart / alone - 1.0).abs() < 0.1, "{alone} {apart}");
+        assert!(together > 1.5 * alone, "{alone} {together}");
+    }
+}
