@@ -362,7 +362,15 @@ fn recordings_and_workloads_that_do_not_fit_are_refused() {
         all.into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     refused(&bench(&["--workload", "c", "--range", "1MiB"]), "do not fit into 1 MiB", "--range");
-    refused(&bench(&["--workload", "a", "--bs", "4KiB"]), "--bs", "--help");
-    refused(&bench(&["--workload-size", "1TB"]), "--workload", "--help");
-    refused(&bench(&["--replay", "x", "--speed", "0"]), "no pace", "--help");
+    // These are the refusals of the parser, which have a form of their own.
+    for (more, what) in [
+        (&["--workload", "a", "--bs", "4KiB"][..], "cannot be used with '--bs"),
+        (&["--workload-size", "1TB"], "--workload <"),
+        (&["--replay", "x", "--speed", "0"], "`0` is no pace"),
+        (&["--replay", "x", "--range", "1MiB"], "cannot be used with '--range"),
+    ] {
+        let outcome = run(&[&["bench", "--target", "mem:64MiB"], more].concat());
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(what), "{outcome:?}");
+    }
 }

@@ -134,8 +134,13 @@ fn figures(read: &Tally, write: &Tally) -> String {
 
 fn text(bench: &Bench, finished: &Finished) -> String {
     let outcome = &finished.outcome;
+    let load = match (bench.workload, &bench.replay) {
+        (Some(arg), _) => format!("workload {} on ", arg.profile().name),
+        (None, Some(path)) => format!("{} on ", path.display()),
+        (None, None) => String::new(),
+    };
     let mut text = format!(
-        "{}, depth {}, {}, {:.2} s{}\n\n{}",
+        "{load}{}, depth {}, {}, {:.2} s{}\n\n{}",
         bench.target,
         finished.depth,
         counted(bench.connections.into(), "connection"),
