@@ -55,7 +55,7 @@ fn outcome(
         points: rows.iter().map(|row| (row.x, row.peaks[way] / 1e3)).collect(),
     });
     let panel = Panel::Line(LineChart {
-        caption: "thousand queries/s at a mean of 1.5 ms".into(),
+        caption: "peak, in thousand queries/s".into(),
         x_label: x_label.into(),
         y_label: "thousand/s".into(),
         series: series.collect(),

@@ -115,15 +115,16 @@ pub(crate) const SET_NS: u64 = 60_000;
 pub(crate) const HITS: f64 = 0.27;
 /// Blocks of a read of Flash: 10 kB.
 pub(crate) const READ_BLOCKS: u64 = 3;
-/// Bytes written to Flash for a set: once the value of 10 kB that it changes.
-pub(crate) const BYTES_PER_SET: f64 = 10_000.0;
+/// Bytes written to Flash for a set, by flushes and compactions; assumed, between the 100 bytes that it appends ten times over
+/// and the whole value of 10 kB.
+pub(crate) const BYTES_PER_SET: f64 = 4_000.0;
 /// Blocks of a write as the kernel hands it to a drive: 128 KiB.
 pub(crate) const WRITE_BLOCKS: u64 = 32;
 /// Writes of a datastore outstanding: four background jobs of 500 kB.
 pub(crate) const WRITES_MAX: u32 = 16;
 /// A datastore writes for so long in each period; assumed.
 pub(crate) const WRITE_PERIOD_NS: u64 = 500_000_000;
-pub(crate) const WRITE_BURST_NS: u64 = 100_000_000;
+pub(crate) const WRITE_BURST_NS: u64 = 200_000_000;
 /// From one host to another: cables, switch, and kernel, without the wait for the interrupt.
 pub(crate) const HOP_NS: u64 = 10_000;
 /// Longest wait of a packet for the NIC's interrupt: the driver's default of the NIC.
