@@ -134,12 +134,12 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
     }
     let series = fleet.iter().map(|resource| Series {
         name: resource.name.into(),
-        points: (resource.use_of.iter().enumerate())
-            .map(|(sample, value)| (sample as f64 / SAMPLES as f64, value * 100.0))
+        points: (resource.peaks().iter().enumerate())
+            .map(|(day, value)| (day as f64, value * 100.0))
             .collect(),
     });
     let panel = Panel::Line(LineChart {
-        caption: "use relative to the maximum of half a year, a generated fleet".into(),
+        caption: "highest use of each day, relative to that of half a year; a generated fleet".into(),
         x_label: "day".into(),
         y_label: "%".into(),
         series: series.collect(),

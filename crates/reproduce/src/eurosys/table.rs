@@ -13,6 +13,8 @@ const SECONDS: f64 = 300.0;
 const SECONDS_MIN: f64 = 60.0;
 /// Blocks that a drive takes at once: 128 KiB.
 const PIECE_BLOCKS: u64 = 32;
+/// Longer latencies are drawn as this.
+const SHOWN_MS: f64 = 20.0;
 /// Least latency that the applications are held to, "5 to 10 ms".
 const GOAL_MS: f64 = 5.0;
 
@@ -56,11 +58,14 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
                 bars: rows.iter().map(|row| bar(row.reads.0, row.reads.1)).collect(),
             },
         ],
-        y_format: |value| format!("{value:.0}"),
+        y_format: |value| format!("{value:.1}"),
     });
-    let latency = |ms: f64| Some(Bar { value: ms, low: ms, high: ms });
+    let latency = |ms: f64| {
+        let shown = ms.min(SHOWN_MS);
+        Some(Bar { value: shown, low: shown, high: shown })
+    };
     let latencies = Panel::Bars(BarChart {
-        caption: "latency of reads from a P3600 full of each".into(),
+        caption: format!("latency of reads from a P3600 full of each, up to {SHOWN_MS} ms"),
         y_label: "ms".into(),
         groups: rows.iter().map(|row| row.profile.name.to_uppercase()).collect(),
         series: vec![
@@ -73,7 +78,7 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
                 bars: rows.iter().map(|row| latency(row.p99_read_ms)).collect(),
             },
         ],
-        y_format: |value| format!("{value:.0}"),
+        y_format: |value| format!("{value:.1}"),
     });
     let title = "EuroSys'16, table 1: requests of key-value stores";
     Outcome::new(title, &[rates, latencies], table(&rows), findings(&rows))
