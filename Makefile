@@ -60,6 +60,11 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
+.PHONY: reproduce
+reproduce: build ## run all figures of the papers in simulated time; rewrites docs/figures.md and its pictures (minutes)
+	@rm -rf docs/figures
+	$(RELEASE)/farflash reproduce --all --time 0.125 --out $(TARGET)/reproduce --page docs/figures.md
+
 # Each of these waits for servers, timers or an emulated machine, so they run beside the crates' tests: the guests one behind the
 # other, which take longest, and all else one behind the other beside them. The output of each is shown when it has ended.
 BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \

@@ -23,6 +23,7 @@ pub mod lying_target;
 pub mod nbd_stream;
 pub mod pdu;
 pub mod repaired_image;
+pub mod request_trace;
 pub mod resp_requests;
 mod session;
 pub mod target_commands;
@@ -75,6 +76,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "initiator_stream", run: initiator_stream::run, seeds: initiator_stream::seeds },
     Target { name: "layout_decode", run: layout_decode::run, seeds: layout_decode::seeds },
     Target { name: "damaged_image", run: damaged_image::run, seeds: damaged_image::seeds },
+    Target { name: "request_trace", run: request_trace::run, seeds: request_trace::seeds },
     Target { name: "resp_requests", run: resp_requests::run, seeds: resp_requests::seeds },
     Target { name: "repaired_image", run: repaired_image::run, seeds: repaired_image::seeds },
 ];

@@ -4,7 +4,7 @@
 //! there; a closed loop sends the next request when the one before is answered. A separate connection, the probe,
 //! sends one request at a time and shows what a client sees that adds no load.
 //!
-//! - `sizes.rs`, `keys.rs`, `arrivals.rs`, `workload.rs`: distributions, as functions of a seed.
+//! - `sizes.rs`, `keys.rs`, `arrivals.rs`, `workload.rs`, `profile.rs`: distributions, as functions of a seed.
 //! - `engine.rs`: one thread's requests in time. It reads no clock and has no socket.
 //! - `latency.rs`, `peak.rs`, `cpu.rs`: histograms; the search for the highest rate; the generator's own limit.
 //! - `drive.rs`, `probe.rs`, `run.rs`: threads, sockets and clocks around them.
@@ -19,6 +19,7 @@ mod latency;
 mod outcome;
 mod peak;
 mod probe;
+mod profile;
 mod run;
 mod sizes;
 mod workload;
@@ -29,6 +30,7 @@ pub use keys::{KEY_LEN_MIN, ParsePopularityError, Popularity};
 pub use latency::{Latencies, Summary};
 pub use outcome::{Outcome, Point};
 pub use peak::PeakSearch;
+pub use profile::Profile;
 pub use run::{Loop, Setup, fill, run};
 pub use sizes::{ParseSizesError, Sizes};
 pub use workload::{VALUE_LEN_MAX, Workload, WorkloadError, WriteCommand};

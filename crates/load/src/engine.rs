@@ -1,27 +1,31 @@
 //! Issues requests and takes their results.
 //!
-//! Each of `connections` × `depth` tasks is a plain loop: draw a request, issue it, wait, record.
-//! What they share is in a cell that no task holds across a wait.
+//! Each of `connections` × `depth` tasks is a plain loop: take a request, issue it, wait, record.
+//! What they share is in a cell that no task holds across a wait. Requests are drawn as a [`Workload`]
+//! says, or they are planned: then each has its time, and one that is larger than the target takes at
+//! once is issued in pieces together.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Clock, Spawn};
-use local_sync::{Either, Notify, first_of, oneshot, yield_now};
-use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
+use local_sync::{Either, Notify, all, first_of, oneshot, yield_now};
+use units::{BLOCK_SIZE, Duration, Instant, Lba, LbaRange};
 
 use crate::address::Addresses;
 use crate::journal::{Expected, Journal};
 use crate::measure::{Kind, Meter};
 use crate::outcome::{Interval, Outcome};
+use crate::planned::{Planned, Terms};
 use crate::target::Target;
+use crate::trace::Trace;
 use crate::verify::compare;
 use crate::workload::{Arrivals, Limit, OnError, Rate, Workload, WorkloadError};
 use random::Rng;
 
 /// Draws of an address before the next free one behind it is taken.
 const DRAWS_MAX: usize = 8;
-/// Bytes of different data that unchecked writes send in turn; small enough to stay in cache.
+/// Bytes of different data of which unchecked writes send parts; small enough to stay in cache.
 const PAYLOAD_BYTES: usize = 64 << 10;
 /// Requests of a task in a row before other tasks get a turn: some devices complete at once, and a task
 /// would never wait.
@@ -46,6 +50,8 @@ pub struct Setup<T, W, N> {
     pub targets: Vec<T>,
     /// Every block that is read is checked against this, and writes are noted there.
     pub journal: Option<Rc<RefCell<Journal>>>,
+    /// Each request that begins is noted there.
+    pub recorder: Option<Rc<RefCell<Trace>>>,
     /// Called with each interval.
     pub observer: Option<Observer>,
     /// Asked again and again; what is under way is waited for then.
@@ -63,13 +69,35 @@ struct Request {
     expected: Vec<Expected>,
 }
 
-struct State {
+/// Requests that a workload describes.
+struct Drawn {
+    workload: Workload,
     rng: Rng,
     addresses: Addresses,
-    meter: Meter,
     requests_left: u64,
-    deadline: Instant,
     next_arrival: Instant,
+}
+
+/// Where requests come from.
+enum Source {
+    Drawn(Box<Drawn>),
+    Planned(Box<dyn Iterator<Item = Planned>>),
+}
+
+/// A request that is not issued yet.
+struct Next {
+    kind: Kind,
+    range: LbaRange,
+    arrival: Option<Instant>,
+}
+
+struct State {
+    source: Source,
+    /// Chooses the data of writes.
+    rng: Rng,
+    meter: Meter,
+    start: Instant,
+    deadline: Instant,
     stopped: bool,
     first_error: Option<String>,
     blocks_checked: u64,
@@ -77,11 +105,14 @@ struct State {
 }
 
 struct Shared<W, N> {
-    workload: Workload,
+    on_error: OnError,
+    interval: Duration,
     world: W,
     now: N,
     journal: Option<Rc<RefCell<Journal>>>,
-    payloads: Vec<BufferSlice>,
+    recorder: Option<Rc<RefCell<Trace>>>,
+    /// Data that does not compress, for writes that are not checked.
+    payload: BufferSlice,
     state: RefCell<State>,
     /// Nothing more is issued.
     stopping: Notify,
@@ -99,21 +130,77 @@ where
     W: Clock + Spawn + Clone + 'static,
     N: Fn() -> Instant + 'static,
 {
-    let Setup { world, now, targets, journal, observer, stop } = setup;
-    let blocks = targets.iter().map(Target::blocks).min().ok_or(WorkloadError::Zero)?;
-    workload.check(targets.len(), blocks)?;
-    if let Some(journal) = &journal {
-        check_journal(&workload, targets.len(), &journal.borrow())?;
+    let targets = setup.targets.len();
+    let blocks = setup.targets.iter().map(Target::blocks).min().ok_or(WorkloadError::Zero)?;
+    workload.check(targets, blocks)?;
+    if let Some(journal) = &setup.journal {
+        check_journal(&workload, targets, &journal.borrow())?;
     }
-    let start = now();
-    let depth = workload.depth;
+    let until = match workload.limit {
+        Limit::Time(time) => Some(time),
+        Limit::Bytes(_) => None,
+    };
+    let terms = Terms {
+        depth: workload.depth,
+        blocks_max: workload.blocks_per_request,
+        until,
+        interval: workload.interval,
+        on_error: workload.on_error,
+        seed: workload.seed,
+    };
+    let start = (setup.now)();
+    let source = Source::Drawn(Box::new(Drawn::new(workload, start)));
+    Ok(drive(setup, source, &terms, start).await)
+}
+
+/// Issues `requests`, in the order of their times, each at its time or as soon as a task is free, and waits until the last
+/// one is done. Their latency counts from their times. They are not checked: `setup` has no journal.
+///
+/// # Errors
+/// Nothing would ever be issued.
+///
+/// # Panics
+/// There is a journal.
+pub async fn play<T, W, N>(
+    setup: Setup<T, W, N>,
+    requests: Box<dyn Iterator<Item = Planned>>,
+    terms: &Terms,
+) -> Result<Outcome, WorkloadError>
+where
+    T: Target,
+    W: Clock + Spawn + Clone + 'static,
+    N: Fn() -> Instant + 'static,
+{
+    assert!(setup.journal.is_none(), "planned requests may overlap, and are not checked");
+    if setup.targets.is_empty() || terms.depth == 0 || terms.interval.is_zero() {
+        return Err(WorkloadError::Zero);
+    }
+    let start = (setup.now)();
+    Ok(drive(setup, Source::Planned(requests), terms, start).await)
+}
+
+async fn drive<T, W, N>(
+    setup: Setup<T, W, N>,
+    source: Source,
+    terms: &Terms,
+    start: Instant,
+) -> Outcome
+where
+    T: Target,
+    W: Clock + Spawn + Clone + 'static,
+    N: Fn() -> Instant + 'static,
+{
+    let Setup { world, now, targets, journal, recorder, observer, stop } = setup;
+    let depth = terms.depth;
     let shared = Rc::new(Shared {
-        payloads: payloads(&workload),
-        state: RefCell::new(State::new(&workload, start)),
-        workload,
+        on_error: terms.on_error,
+        interval: terms.interval,
+        payload: payload(terms),
+        state: RefCell::new(State::new(source, terms, start)),
         world: world.clone(),
         now,
         journal,
+        recorder,
         stopping: Notify::new(),
         cut_short: Cell::new(false),
         finished: Cell::new(false),
@@ -143,7 +230,7 @@ where
     if let Some(observe) = &mut *observer.borrow_mut() {
         observe(&interval);
     }
-    Ok(shared.outcome())
+    shared.outcome()
 }
 
 /// Ends the intervals.
@@ -155,7 +242,7 @@ async fn tick<W, N>(
     W: Clock,
     N: Fn() -> Instant,
 {
-    let mut next = start + shared.workload.interval;
+    let mut next = start + shared.interval;
     loop {
         shared.world.sleep_until(next).await;
         if shared.finished.get() {
@@ -165,7 +252,7 @@ async fn tick<W, N>(
         if let Some(observe) = &mut *observer.borrow_mut() {
             observe(&interval);
         }
-        next = next + shared.workload.interval;
+        next = next + shared.interval;
     }
 }
 
@@ -201,40 +288,30 @@ fn check_journal(
     Ok(())
 }
 
-/// Data that does not compress, for writes that are not checked.
-fn payloads(workload: &Workload) -> Vec<BufferSlice> {
-    let blocks = workload.blocks_per_request as usize;
-    let count = (PAYLOAD_BYTES / (blocks * BLOCK_SIZE)).max(1);
-    let mut rng = Rng::new(workload.seed ^ u64::MAX);
-    let mut payload = || {
-        let mut buffer = Buffer::new(blocks);
-        for word in buffer.as_mut_bytes().as_chunks_mut::<8>().0 {
-            *word = rng.next_u64().to_le_bytes();
-        }
-        buffer.into_slice()
-    };
-    (0..count).map(|_| payload()).collect()
+/// Data that does not compress: writes send parts of it.
+fn payload(terms: &Terms) -> BufferSlice {
+    let blocks = (terms.blocks_max as usize).max(PAYLOAD_BYTES / BLOCK_SIZE);
+    let mut rng = Rng::new(terms.seed ^ u64::MAX);
+    let mut buffer = Buffer::new(blocks);
+    for word in buffer.as_mut_bytes().as_chunks_mut::<8>().0 {
+        *word = rng.next_u64().to_le_bytes();
+    }
+    buffer.into_slice()
 }
 
-impl State {
-    fn new(workload: &Workload, start: Instant) -> Self {
+impl Drawn {
+    fn new(workload: Workload, start: Instant) -> Self {
         let blocks = u64::from(workload.blocks_per_request);
-        let request_bytes = blocks * BLOCK_SIZE as u64;
-        let (deadline, requests_left) = match workload.limit {
-            Limit::Time(time) => (start + time, u64::MAX),
-            Limit::Bytes(bytes) => (Instant(u64::MAX), bytes.div_ceil(request_bytes)),
+        let requests_left = match workload.limit {
+            Limit::Time(_) => u64::MAX,
+            Limit::Bytes(bytes) => bytes.div_ceil(blocks * BLOCK_SIZE as u64),
         };
         Self {
             rng: Rng::new(workload.seed),
             addresses: Addresses::new(workload.range, blocks, workload.access),
-            meter: Meter::new(start, request_bytes),
             requests_left,
-            deadline,
             next_arrival: start,
-            stopped: false,
-            first_error: None,
-            blocks_checked: 0,
-            mismatches: 0,
+            workload,
         }
     }
 
@@ -248,6 +325,62 @@ impl State {
         };
         self.next_arrival = arrival + Duration::from_nanos(gap_ns as u64);
         arrival
+    }
+
+    fn next(&mut self) -> Option<Next> {
+        self.requests_left = self.requests_left.checked_sub(1)?;
+        let arrival = self.workload.rate.map(|rate| self.arrive(rate));
+        let kind = match self.workload.read_percent {
+            100 => Kind::Read,
+            0 => Kind::Write,
+            percent if self.rng.below(100) < u64::from(percent) => Kind::Read,
+            _ => Kind::Write,
+        };
+        let lba = self.addresses.next(&mut self.rng);
+        let range = LbaRange::new(lba, u64::from(self.workload.blocks_per_request));
+        Some(Next { kind, range, arrival })
+    }
+}
+
+impl State {
+    fn new(source: Source, terms: &Terms, start: Instant) -> Self {
+        Self {
+            source,
+            rng: Rng::of_stream(terms.seed, u64::MAX),
+            meter: Meter::new(start),
+            start,
+            deadline: terms.until.map_or(Instant(u64::MAX), |until| start + until),
+            stopped: false,
+            first_error: None,
+            blocks_checked: 0,
+            mismatches: 0,
+        }
+    }
+
+    /// Takes the next request, or `None` at the end.
+    fn next(&mut self, now: Instant) -> Option<Next> {
+        if self.stopped || now >= self.deadline {
+            return None;
+        }
+        let next = match &mut self.source {
+            Source::Drawn(drawn) => drawn.next()?,
+            Source::Planned(requests) => {
+                let Planned { at_ns, kind, start, blocks } = requests.next()?;
+                let range = LbaRange::new(start, u64::from(blocks));
+                Next { kind, range, arrival: Some(self.start + Duration::from_nanos(at_ns)) }
+            }
+        };
+        (next.arrival.is_none_or(|arrival| arrival < self.deadline)).then_some(next)
+    }
+
+    /// Chooses another place for a drawn write whose place is busy: draws it, or takes the one behind.
+    fn elsewhere(&mut self, busy: Lba, draws: usize) -> Lba {
+        match &mut self.source {
+            Source::Drawn(drawn) if draws < DRAWS_MAX => drawn.addresses.next(&mut drawn.rng),
+            // Ends: there are more places than requests.
+            Source::Drawn(drawn) => drawn.addresses.behind(busy),
+            Source::Planned(_) => unreachable!("planned requests are not checked"),
+        }
     }
 }
 
@@ -278,6 +411,7 @@ where
                     begin = (self.now)();
                 }
             }
+            self.record(&request, begin);
             begin = match request.kind {
                 Kind::Read => self.read(&target, &request, begin).await,
                 Kind::Write => self.write(&target, request, begin).await,
@@ -304,33 +438,19 @@ where
     }
 
     fn stop_if_wanted(&self) {
-        if self.workload.on_error == OnError::Stop {
+        if self.on_error == OnError::Stop {
             self.stop();
         }
     }
 
-    /// Draws a request, or `None` at the end.
+    /// Takes the next request, or `None` at the end.
     fn next(&self, now: Instant) -> Option<Request> {
         let state = &mut *self.state.borrow_mut();
-        if state.stopped || state.requests_left == 0 || now >= state.deadline {
-            return None;
-        }
-        let arrival = self.workload.rate.map(|rate| state.arrive(rate));
-        if arrival.is_some_and(|arrival| arrival >= state.deadline) {
-            return None;
-        }
-        state.requests_left -= 1;
-        let kind = match self.workload.read_percent {
-            100 => Kind::Read,
-            0 => Kind::Write,
-            percent if state.rng.below(100) < u64::from(percent) => Kind::Read,
-            _ => Kind::Write,
-        };
-        let lba = state.addresses.next(&mut state.rng);
-        let range = LbaRange::new(lba, u64::from(self.workload.blocks_per_request));
+        let Next { kind, range, arrival } = state.next(now)?;
         let data = (kind == Kind::Write && self.journal.is_none()).then(|| {
-            let index = state.rng.next_u64() as usize % self.payloads.len();
-            self.payloads[index].clone()
+            let blocks = usize::try_from(range.blocks).expect("a request fits into memory");
+            let spare = self.payload.len_bytes() / BLOCK_SIZE - blocks;
+            self.payload.blocks(state.rng.below(spare as u64 + 1) as usize, blocks)
         });
         Some(Request { kind, range, arrival, data, expected: Vec::new() })
     }
@@ -344,28 +464,35 @@ where
             request.expected = journal.begin_read(request.range);
             return;
         }
-        let mut buffer = Buffer::new(self.workload.blocks_per_request as usize);
+        let mut buffer = Buffer::new(request.range.blocks as usize);
         let mut draws = 0;
         while !journal.begin_write(request.range, buffer.as_mut_bytes()) {
             draws += 1;
             let state = &mut *self.state.borrow_mut();
-            request.range.start = if draws < DRAWS_MAX {
-                state.addresses.next(&mut state.rng)
-            } else {
-                // Ends: there are more places than requests.
-                state.addresses.behind(request.range.start)
-            };
+            request.range.start = state.elsewhere(request.range.start, draws);
         }
         request.data = Some(buffer.into_slice());
     }
 
+    /// Notes a request that begins.
+    fn record(&self, request: &Request, begin: Instant) {
+        let Some(recorder) = &self.recorder else { return };
+        let start = self.state.borrow().start;
+        recorder.borrow_mut().push(Planned {
+            at_ns: begin.0.saturating_sub(start.0),
+            kind: request.kind,
+            start: request.range.start,
+            blocks: u32::try_from(request.range.blocks).expect("at most a payload"),
+        });
+    }
+
     async fn read<T: Target>(&self, target: &T, request: &Request, begin: Instant) -> Instant {
-        let result = target.read(request.range).await;
+        let result = read_pieces(target, request.range).await;
         let end = (self.now)();
         match result {
             Ok(data) => {
-                self.state.borrow_mut().meter.done(Kind::Read, begin, end);
-                let wrong = if let Some(journal) = &self.journal {
+                self.state.borrow_mut().meter.done(Kind::Read, request.range.blocks, begin, end);
+                let wrong = if let (Some(journal), Some(data)) = (&self.journal, data) {
                     let journal = &mut journal.borrow_mut();
                     let wrong = compare::<T>(journal, request.range, &request.expected, &data);
                     let state = &mut *self.state.borrow_mut();
@@ -386,13 +513,16 @@ where
 
     async fn write<T: Target>(&self, target: &T, request: Request, begin: Instant) -> Instant {
         let data = request.data.expect("every write has data");
-        let result = target.write(request.range, data).await;
+        let result = write_pieces(target, request.range, &data).await;
         let end = (self.now)();
         if let Some(journal) = &self.journal {
             journal.borrow_mut().end_write(request.range, result.is_ok());
         }
         match result {
-            Ok(()) => self.state.borrow_mut().meter.done(Kind::Write, begin, end),
+            Ok(()) => {
+                let blocks = request.range.blocks;
+                self.state.borrow_mut().meter.done(Kind::Write, blocks, begin, end);
+            }
             Err(error) => self.failed(&error, end),
         }
         end
@@ -430,6 +560,39 @@ where
             intervals: state.meter.take_intervals(),
         }
     }
+}
+
+/// The pieces of a request that the target takes at once.
+fn pieces<T: Target>(target: &T, range: LbaRange) -> impl Iterator<Item = LbaRange> {
+    let most = u64::from(target.request_blocks_max()).max(1);
+    (0..range.blocks.div_ceil(most)).map(move |piece| {
+        let start = piece * most;
+        LbaRange::new(range.start.plus(start), most.min(range.blocks - start))
+    })
+}
+
+/// Reads a request; the data only if it is one piece, as every checked read is.
+async fn read_pieces<T: Target>(target: &T, range: LbaRange) -> Result<Option<T::Data>, T::Error> {
+    if range.blocks <= u64::from(target.request_blocks_max()) {
+        return target.read(range).await.map(Some);
+    }
+    let read = all(pieces(target, range).map(|piece| target.read(piece))).await;
+    read.into_iter().try_for_each(|piece| piece.map(drop)).map(|()| None)
+}
+
+async fn write_pieces<T: Target>(
+    target: &T,
+    range: LbaRange,
+    data: &BufferSlice,
+) -> Result<(), T::Error> {
+    if range.blocks <= u64::from(target.request_blocks_max()) {
+        return target.write(range, data.clone()).await;
+    }
+    let written = all(pieces(target, range).map(|piece| {
+        let first = (piece.start.0 - range.start.0) as usize;
+        target.write(piece, data.blocks(first, piece.blocks as usize))
+    }));
+    written.await.into_iter().collect()
 }
 
 #[cfg(test)]

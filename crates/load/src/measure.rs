@@ -1,7 +1,7 @@
 //! Latencies and counts as they come in.
 
 use hdrhistogram::Histogram;
-use units::Instant;
+use units::{BLOCK_SIZE, Instant};
 
 use crate::outcome::{Interval, Latency, Tally};
 
@@ -18,25 +18,30 @@ fn histogram() -> Histogram<u64> {
         .expect("the bounds are constant and valid")
 }
 
-/// Direction of data.
+/// Direction of a request's data.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// From the target.
     Read,
+    /// To the target.
     Write,
 }
 
 /// Requests of one kind: those of this interval apart, so that each is recorded once.
 struct Lane {
     current: Histogram<u64>,
+    current_bytes: u64,
     done: Histogram<u64>,
+    done_bytes: u64,
 }
 
 impl Lane {
     fn new() -> Self {
-        Self { current: histogram(), done: histogram() }
+        Self { current: histogram(), current_bytes: 0, done: histogram(), done_bytes: 0 }
     }
 
     fn roll(&mut self) {
+        self.done_bytes += std::mem::take(&mut self.current_bytes);
         if !self.current.is_empty() {
             self.done.add(&self.current).expect("equal bounds");
             self.current.reset();
@@ -46,7 +51,6 @@ impl Lane {
 
 /// Measures a run.
 pub(crate) struct Meter {
-    request_bytes: u64,
     start: Instant,
     interval_start: Instant,
     last_end: Instant,
@@ -58,9 +62,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(start: Instant, request_bytes: u64) -> Self {
+    pub(crate) fn new(start: Instant) -> Self {
         Self {
-            request_bytes,
             start,
             interval_start: start,
             last_end: start,
@@ -72,11 +75,12 @@ impl Meter {
         }
     }
 
-    pub(crate) fn done(&mut self, kind: Kind, begin: Instant, end: Instant) {
+    pub(crate) fn done(&mut self, kind: Kind, blocks: u64, begin: Instant, end: Instant) {
         let lane = match kind {
             Kind::Read => &mut self.read,
             Kind::Write => &mut self.write,
         };
+        lane.current_bytes += blocks * BLOCK_SIZE as u64;
         lane.current.saturating_record(end.0.saturating_sub(begin.0).max(1));
         self.last_end = end;
     }
@@ -108,7 +112,7 @@ impl Meter {
             seconds: now.since(self.interval_start).as_secs_f64(),
             reads,
             writes,
-            bytes: (reads + writes) * self.request_bytes,
+            bytes: self.read.current_bytes + self.write.current_bytes,
             errors: std::mem::take(&mut self.interval_errors),
             p50_ns,
             p99_ns,
@@ -126,12 +130,12 @@ impl Meter {
     }
 
     pub(crate) fn tally(&self, kind: Kind) -> Tally {
-        let done = match kind {
-            Kind::Read => &self.read.done,
-            Kind::Write => &self.write.done,
+        let lane = match kind {
+            Kind::Read => &self.read,
+            Kind::Write => &self.write,
         };
+        let (done, bytes) = (&lane.done, lane.done_bytes);
         let (requests, seconds) = (done.len(), self.seconds().max(1e-9));
-        let bytes = requests * self.request_bytes;
         Tally {
             requests,
             bytes,
@@ -181,12 +185,12 @@ mod tests {
 
     #[test]
     fn intervals_add_up_to_the_total() {
-        let mut meter = Meter::new(Instant(1000), 4096);
+        let mut meter = Meter::new(Instant(1000));
         for index in 0..100 {
-            meter.done(Kind::Read, Instant(1000), Instant(2000 + index));
+            meter.done(Kind::Read, 1, Instant(1000), Instant(2000 + index));
         }
         assert_eq!(meter.roll(Instant(1_000_001_000)).reads, 100);
-        meter.done(Kind::Write, Instant(5000), Instant(2_000_001_000));
+        meter.done(Kind::Write, 3, Instant(5000), Instant(2_000_001_000));
         meter.failed(Instant(2_000_001_000));
         let second = meter.roll(Instant(2_000_001_000));
         assert_eq!((second.reads, second.writes, second.errors, second.seconds), (0, 1, 1, 1.0));
@@ -194,7 +198,8 @@ mod tests {
         let latency = read.latency.expect("reads");
         assert_eq!((read.requests, latency.min_ns), (100, 1000));
         assert!((1098..=1100).contains(&latency.p99_9999_ns), "{latency:?}");
-        assert_eq!(meter.tally(Kind::Write).requests, 1);
+        let write = meter.tally(Kind::Write);
+        assert_eq!((write.requests, write.bytes, second.bytes), (1, 3 * 4096, 3 * 4096));
         assert_eq!(meter.seconds(), 2.0);
     }
 }

@@ -18,6 +18,11 @@ pub trait Target: Clone + 'static {
     /// Size in 4 KiB blocks.
     fn blocks(&self) -> u64;
 
+    /// Blocks of the largest request that it takes at once.
+    fn request_blocks_max(&self) -> u32 {
+        u32::MAX
+    }
+
     /// Reads `range`.
     fn read(
         &self,
@@ -113,12 +118,6 @@ impl<W: World> VolumeTarget<W> {
         Ok(Self { volume, factor: our_size / block_size })
     }
 
-    /// 4 KiB blocks of the largest request.
-    #[must_use]
-    pub fn request_blocks_max(&self) -> u32 {
-        self.volume.max_transfer_blocks() / self.factor
-    }
-
     /// 4 KiB blocks that hold data, as the target says.
     ///
     /// # Errors
@@ -144,6 +143,10 @@ impl<W: World> Target for VolumeTarget<W> {
 
     fn blocks(&self) -> u64 {
         self.volume.capacity() / u64::from(self.factor)
+    }
+
+    fn request_blocks_max(&self) -> u32 {
+        self.volume.max_transfer_blocks() / self.factor
     }
 
     fn read(

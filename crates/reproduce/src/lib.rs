@@ -5,7 +5,8 @@
 //! to the last digit.
 //!
 //! What runs is what the figure is about: a modelled drive alone in `decibel-7` and `decibel-8`, which
-//! measure one; the scheduler that serves production, over such a drive, in all others. Connections,
+//! measure one; the scheduler that serves production, over such a drive, in `decibel-13`, `isolation` and
+//! `eurosys-7-device`; two tiers of servers with stated times of their CPUs (`tiers`) in the others of EuroSys. Connections,
 //! engine and journal are not between them, so that nine minutes at 200 000 requests a second take a
 //! minute of computing. The way through everything is `decibel-13` in real time, and the data plane's
 //! own tests of sharing.
@@ -17,9 +18,11 @@ mod bench;
 pub mod cost;
 pub mod decibel_13;
 mod decibel_7_8;
+mod eurosys;
 mod eurosys_7;
 mod isolation;
 mod outcome;
+mod tiers;
 
 pub use outcome::{Finding, Outcome, ReproduceError};
 
@@ -110,6 +113,57 @@ pub const FIGURES: &[Figure] = &[
         name: "decibel-13",
         about: "three volumes on one drive, one of which bursts, under each policy",
         run: decibel_13::run,
+    },
+    Figure {
+        name: "eurosys-1",
+        about: "use of CPUs and Flash over half a year, of a generated fleet",
+        run: eurosys::figure_1,
+    },
+    Figure {
+        name: "eurosys-3",
+        about: "reads from a Flash server by tenants and step of tuning",
+        run: eurosys::figure_3,
+    },
+    Figure {
+        name: "table-1",
+        about: "requests of four key-value stores, and a drive that serves them",
+        run: eurosys::table_1,
+    },
+    Figure {
+        name: "eurosys-4a",
+        about: "latency of an unloaded datastore with local and remote Flash",
+        run: eurosys::figure_4a,
+    },
+    Figure {
+        name: "eurosys-4b",
+        about: "mean and tail latency of a datastore over its queries",
+        run: eurosys::figure_4b,
+    },
+    Figure { name: "eurosys-5", about: "steps of tuning at a datastore", run: eurosys::figure_5 },
+    Figure {
+        name: "eurosys-6a",
+        about: "peak of a datastore as its queries compute more",
+        run: eurosys::figure_6a,
+    },
+    Figure {
+        name: "eurosys-6b",
+        about: "peak of a datastore as the share of writes grows",
+        run: eurosys::figure_6b,
+    },
+    Figure {
+        name: "eurosys-7a",
+        about: "two datastores that share one drive of a Flash server",
+        run: eurosys::figure_7a,
+    },
+    Figure {
+        name: "eurosys-7b",
+        about: "three datastores that share one drive of a Flash server",
+        run: eurosys::figure_7b,
+    },
+    Figure {
+        name: "tenants-per-core",
+        about: "datastores at peak load that one core of a Flash server supports",
+        run: eurosys::tenants_per_core,
     },
     Figure {
         name: "eurosys-7-device",

@@ -1,21 +1,24 @@
 //! `farflash bench`: puts load on a volume or a local device and measures it.
 
+mod plan;
 mod show;
 mod target;
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use client::ConnectError;
 use load::{
-    Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target,
+    Access, Arrivals, Distribution, Journal, Limit, OnError, Outcome, Rate, Setup, Target, Trace,
     Verified, VerifyError, Workload, WorkloadError,
 };
 use reactor::{CoreConfig, Handle};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 
+use self::plan::{ProfileArg, Speed};
 use self::target::{DistributionArg, TargetArg};
 use super::interrupt::Interrupt;
 use super::tokens::TokenArgs;
@@ -35,11 +38,17 @@ Examples:
     farflash bench --target mem:1GiB --rw randwrite --qd 32
 
   What users see at 20 000 requests a second, whatever the target does:
-    farflash bench --target tcp://127.0.0.1:4420/NQN --rw randread --rate 20000 --qd 128";
+    farflash bench --target tcp://127.0.0.1:4420/NQN --rw randread --rate 20000 --qd 128
+
+  Workload C of key-value stores, as on a volume of 400 GB; then its requests again at twice the pace:
+    farflash bench --target tcp://127.0.0.1:4420/NQN --workload c --workload-size 400GB --overwrite --record c.txt
+    farflash bench --target tcp://127.0.0.1:4420/NQN --replay c.txt --speed 2 --overwrite";
 
 /// Requests outstanding while everything is checked at the end.
 const VERIFY_DEPTH: u32 = 32;
 
+/// Length of a run if nothing is said.
+const SECONDS_DEFAULT: f64 = 10.0;
 /// Share of reads in a mixed load if nothing is said.
 const READ_PERCENT_DEFAULT: u8 = 50;
 
@@ -97,7 +106,8 @@ pub(crate) struct Bench {
     /// TCP connections, or for a local device groups of requests
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     connections: u16,
-    /// Length of the run; Ctrl-C ends it early and shows what was measured, a second one ends at once [default: 10]
+    /// Length of the run; Ctrl-C ends it early and shows what was measured, a second one ends at once [default: 10, with
+    /// --replay that of the recording]
     #[arg(long, value_name = "S", conflicts_with = "bytes")]
     seconds: Option<f64>,
     /// Bytes to move in the run, instead of a time
@@ -110,6 +120,33 @@ pub(crate) struct Bench {
     /// Arrival process of the requests of --rate
     #[arg(long, value_enum, default_value = "poisson", requires = "rate")]
     arrivals: ArrivalsArg,
+    /// Requests of a key-value store instead: random reads, and large sequential writes in bursts, as they arrive at a volume
+    /// of the size that is used; latency counts from the arrival
+    #[arg(
+        long, value_name = "a|b|c|d", value_enum,
+        conflicts_with_all = ["rw", "rwmixread", "bs", "bytes", "rate", "arrivals", "distribution", "verify"]
+    )]
+    workload: Option<ProfileArg>,
+    /// Size of the volume whose requests --workload makes, on whatever part of the target is used
+    #[arg(long, value_name = "SIZE", requires = "workload")]
+    workload_size: Option<ByteLen>,
+    /// Write each request of the run to a file, which --replay takes
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Requests of a recording instead, at the times and places that it has
+    #[arg(
+        long, value_name = "FILE",
+        conflicts_with_all = [
+            "workload", "rw", "rwmixread", "bs", "bytes", "rate", "arrivals", "distribution", "verify", "range", "offset"
+        ]
+    )]
+    replay: Option<PathBuf>,
+    /// Pace of --replay, in multiples of that of the recording
+    #[arg(long, value_name = "FACTOR", default_value = "1", requires = "replay")]
+    speed: Speed,
+    /// The recording of --replay, until the run takes it.
+    #[arg(skip)]
+    recording: RefCell<Trace>,
     /// Distribution of the places: uniform, zipf or zipf:THETA
     #[arg(long, value_name = "D", default_value = "uniform")]
     distribution: DistributionArg,
@@ -155,14 +192,19 @@ struct Finished {
     /// Requests that were kept outstanding on each connection.
     depth: u32,
     enters: u64,
+    /// Requests that were recorded.
+    recorded: Option<Rc<RefCell<Trace>>>,
     /// Times that the connections to a volume were lost and made again, and why that failed in the end.
     reconnects: Option<u64>,
     not_connected: Option<ConnectError>,
 }
 
 impl Bench {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         self.check()?;
+        if let Some(path) = &self.replay {
+            self.recording = RefCell::new(plan::read(path)?);
+        }
         let config =
             CoreConfig { cpu: self.cpu, name: "bench".to_owned(), ..CoreConfig::default() };
         let bench = Rc::new(self);
@@ -174,6 +216,9 @@ impl Bench {
             Failure::runtime(error.to_string(), "choose another CPU, or look at `dmesg`")
         })??;
         show::result(&bench, &finished)?;
+        if let (Some(path), Some(recorded)) = (&bench.record, &finished.recorded) {
+            plan::save(path, &mut recorded.borrow_mut())?;
+        }
         finished.judge()
     }
 
@@ -218,6 +263,15 @@ impl Bench {
         Ok(())
     }
 
+    /// Returns true if the run writes.
+    fn writes(&self) -> bool {
+        match (self.workload, &self.replay) {
+            (Some(_), _) => true,
+            (None, Some(_)) => self.recording.borrow().writes(),
+            (None, None) => self.read_percent() < 100,
+        }
+    }
+
     fn read_percent(&self) -> u8 {
         match self.rw {
             Rw::Read | Rw::Randread => 100,
@@ -228,6 +282,9 @@ impl Bench {
 
     /// The part of a target of `target_blocks` that is used. It is all there.
     fn range(&self, target_blocks: u64) -> Result<LbaRange, Failure> {
+        if self.replay.is_some() {
+            return plan::range(&self.recording.borrow(), target_blocks);
+        }
         let blocks = |len: ByteLen| len.whole_blocks().expect("checked");
         let size = ByteLen(target_blocks * BLOCK_SIZE as u64);
         let offset = blocks(self.offset);
@@ -242,6 +299,9 @@ impl Bench {
             let left = ByteLen(left * BLOCK_SIZE as u64);
             return Err(Failure::usage(what, format!("give --range {left} or less")));
         }
+        if let Some(profile) = self.workload {
+            plan::check_fit(profile, wanted)?;
+        }
         if wanted < blocks(self.bs) {
             let wanted = ByteLen(wanted * BLOCK_SIZE as u64);
             let what = format!("a request of --bs {} does not fit into {wanted}", self.bs);
@@ -251,7 +311,7 @@ impl Bench {
         Ok(LbaRange::new(Lba(offset), wanted))
     }
 
-    fn workload(&self, range: LbaRange, depth: u32) -> Workload {
+    fn drawn(&self, range: LbaRange, depth: u32) -> Workload {
         let blocks = |len: ByteLen| len.whole_blocks().expect("checked");
         let access = match (self.rw, self.distribution) {
             (Rw::Read | Rw::Write | Rw::Readwrite, _) => Access::Sequential,
@@ -264,7 +324,7 @@ impl Bench {
         };
         let limit = match self.bytes {
             Some(bytes) => Limit::Bytes(bytes.0),
-            None => Limit::Time(Duration::from_secs_f64(self.seconds.unwrap_or(10.0))),
+            None => Limit::Time(Duration::from_secs_f64(self.seconds.unwrap_or(SECONDS_DEFAULT))),
         };
         Workload {
             read_percent: self.read_percent(),
@@ -282,7 +342,7 @@ impl Bench {
 
     /// Returns true if the run must be refused where it could lose data.
     fn must_not_lose(&self) -> bool {
-        self.read_percent() < 100 && !self.overwrite
+        self.writes() && !self.overwrite
     }
 
     /// Runs the load on `targets`, one for each connection, with `depth` requests on each.
@@ -293,8 +353,9 @@ impl Bench {
         depth: u32,
     ) -> Result<Finished, Failure> {
         let target = targets[0].clone();
-        let workload = self.workload(self.range(target.blocks())?, depth);
-        let journal = self.journal(workload.range)?;
+        let range = self.range(target.blocks())?;
+        let journal = self.journal(range)?;
+        let recorded = self.record.is_some().then(Rc::default);
         let precise = handle.clone();
         let interrupt = Interrupt::catch(!self.quiet)?;
         let setup = Setup {
@@ -302,11 +363,16 @@ impl Bench {
             now: move || precise.precise_now(),
             targets,
             journal: journal.clone(),
+            recorder: recorded.clone(),
             observer: (!self.quiet).then(show::progress),
             stop: Some(Box::new(move || interrupt.came())),
         };
         let enters_before = handle.ring_counters().enters;
-        let outcome = load::run(setup, workload).await.map_err(|error| not_runnable(&error))?;
+        let outcome = match self.planned(range, depth) {
+            Some((requests, terms)) => load::play(setup, requests, &terms).await,
+            None => load::run(setup, self.drawn(range, depth)).await,
+        };
+        let outcome = outcome.map_err(|error| not_runnable(&error))?;
         let enters = handle.ring_counters().enters - enters_before;
         let at_end = match &journal {
             Some(journal) => {
@@ -319,7 +385,8 @@ impl Bench {
             }
             None => None,
         };
-        Ok(Finished { outcome, at_end, depth, enters, reconnects: None, not_connected: None })
+        let (reconnects, not_connected) = (None, None);
+        Ok(Finished { outcome, at_end, depth, enters, recorded, reconnects, not_connected })
     }
 
     fn journal(&self, range: LbaRange) -> Result<Option<Rc<RefCell<Journal>>>, Failure> {

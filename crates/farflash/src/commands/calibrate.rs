@@ -245,6 +245,7 @@ async fn run<T: Target>(
         now: move || precise.precise_now(),
         targets: vec![target.clone()],
         journal: None,
+        recorder: None,
         observer: None,
         stop: None,
     };

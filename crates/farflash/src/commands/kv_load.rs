@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use kv_load::{Arrivals, Latencies, Loop, Outcome, PeakSearch, Popularity, Setup, Sizes, Workload};
 
-use self::arguments::{ArrivalsArg, Judge, Share, Span, WriteArg};
+use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, WriteArg};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -22,6 +22,9 @@ Examples:
 
   Search the highest rate at which 95 % of reads take at most 1.5 ms:
     farflash kv-load --keys 2000000 --get-set 9:1 --find-peak 1.5ms --judge p95
+
+  Workload B of stores on Flash, at a datastore with `--set append --append-max 50kB`:
+    farflash kv-load --workload b --keys 500000 --fill --qps 2000
 
   As fast as the server answers, as redis-benchmark does:
     farflash kv-load --keys 100000 --closed --connections 50
@@ -63,6 +66,13 @@ pub(crate) struct KvLoad {
     /// Keys
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     keys: u64,
+    /// Sizes of keys and values and the ratio of reads to writes of a store on Flash; --fill then writes values that have
+    /// grown for some time
+    #[arg(
+        long, value_name = "a|b|c|d", value_enum,
+        conflicts_with_all = ["key_size", "value_size", "get_set", "write"]
+    )]
+    workload: Option<ProfileArg>,
     /// Sizes of keys: SIZE, uniform:MIN,MAX, normal:MEAN,DEVIATION or pareto:LOCATION,SCALE,SHAPE
     #[arg(long, value_name = "SIZES", default_value = "uniform:17,21")]
     key_size: Sizes,
@@ -112,7 +122,13 @@ impl KvLoad {
             .check()
             .map_err(|error| Failure::usage(error.to_string(), "see `farflash kv-load --help`"))?;
         if self.fill {
-            let filled = measured(kv_load::fill(&setup))?;
+            let grown = self.workload.map(|arg| arg.profile().grown_sizes());
+            let value_sizes = grown.unwrap_or(setup.workload.value_sizes);
+            let filling = Setup {
+                workload: Workload { value_sizes, ..setup.workload.clone() },
+                ..setup.clone()
+            };
+            let filled = measured(kv_load::fill(&filling))?;
             if let Some(error) = &filled.first_error {
                 let what =
                     format!("{} of {} writes of --fill failed: {error}", filled.errors, self.keys);
@@ -149,16 +165,27 @@ impl KvLoad {
             duration: self.time.0,
             drain: Duration::from_secs(10),
             probe_rate: f64::from(self.probe_rate),
-            workload: Workload {
-                keys: self.keys,
-                key_sizes: self.key_size,
-                value_sizes: self.value_size,
-                popularity: self.popularity,
-                read_share: self.get_set.0,
-                write: self.write.into(),
-                seed: self.seed,
-            },
+            workload: self.workload(),
         })
+    }
+
+    fn workload(&self) -> Workload {
+        let stated = Workload {
+            keys: self.keys,
+            key_sizes: self.key_size,
+            value_sizes: self.value_size,
+            popularity: self.popularity,
+            read_share: self.get_set.0,
+            write: self.write.into(),
+            seed: self.seed,
+        };
+        let Some(profile) = self.workload.map(ProfileArg::profile) else { return stated };
+        Workload {
+            key_sizes: profile.key_sizes(),
+            value_sizes: profile.value_sizes(),
+            read_share: profile.read_share,
+            ..stated
+        }
     }
 
     fn at(&self, setup: &Setup, rate: f64) -> Setup {

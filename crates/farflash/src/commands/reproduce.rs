@@ -2,6 +2,7 @@
 
 mod hogs;
 mod interference;
+mod page;
 mod real_time;
 
 use std::fs;
@@ -23,6 +24,7 @@ Examples:
   farflash reproduce decibel-13 --real-time --scale 0.05
   farflash reproduce afa-12 --out /tmp/figures
   farflash reproduce afa-12 --real-time
+  farflash reproduce --all --time 0.125 --page figures.md
 
 Everything happens in simulated time on modelled drives, so that equal flags give equal results; but \
 for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, and \
@@ -30,6 +32,7 @@ afa-12 with reads of files in --out beside tasks that take all CPUs.";
 
 /// Part of the paper's time for a run in real time: 27 s for each policy.
 const REAL_TIME_DEFAULT: f64 = 0.05;
+const REMEDY: &str = "give the result somewhere to go";
 /// Steps in which progress is told.
 const STEPS: f64 = 1_000.0;
 
@@ -39,8 +42,14 @@ pub(crate) struct Reproduce {
     #[arg(value_name = "FIGURE")]
     figure: Option<String>,
     /// List the figures
-    #[arg(long, conflicts_with = "figure")]
+    #[arg(long, conflicts_with_all = ["figure", "all"])]
     list: bool,
+    /// Run all figures, in simulated time
+    #[arg(long, conflicts_with_all = ["figure", "real_time"])]
+    all: bool,
+    /// Markdown page with the findings of all figures; their pictures go into a directory of its name beside it
+    #[arg(long, value_name = "FILE", requires = "all")]
+    page: Option<PathBuf>,
     /// Part of the paper's duration, for afa figures of its drives, above 0 and at most 1 [default: 1, in real time 0.05]
     #[arg(long, value_name = "PART")]
     time: Option<f64>,
@@ -63,6 +72,9 @@ pub(crate) struct Reproduce {
 
 impl Reproduce {
     pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.all {
+            return self.run_all();
+        }
         let Some(name) = &self.figure else {
             if self.list {
                 return self.print_list();
@@ -83,9 +95,7 @@ impl Reproduce {
         let mut progress = output::progress(name);
         let mut tell = |part: f64| progress((part * STEPS) as u64, STEPS as u64);
         let outcome = if !self.real_time {
-            figure
-                .run(&options, &mut tell)
-                .map_err(|error| Failure::usage(error.to_string(), "change --time"))?
+            simulated(&figure, &options)?
         } else if name == "decibel-13" {
             real_time::run(time, self.scale, self.seed, &mut tell)?
         } else if name == "afa-12" {
@@ -95,11 +105,42 @@ impl Reproduce {
             return Err(Failure::usage(what, "leave out --real-time, or run decibel-13 or afa-12"));
         };
         let document = document(&figure, &options, self.real_time, &outcome);
-        save(&self.out, name, &outcome, &document).map_err(|error| {
-            let what = format!("the figure cannot be saved in {}: {error}", self.out.display());
-            Failure::runtime(what, "name a directory that can be written with --out")
-        })?;
-        output::print("give the result somewhere to go", |out| self.print(out, &outcome, &document))
+        save(&self.out, name, &outcome, &document)
+            .map_err(|error| not_saved(&self.out, &error, "--out"))?;
+        output::print(REMEDY, |out| self.print(out, &outcome, &document))
+    }
+
+    fn run_all(&self) -> Result<(), Failure> {
+        output::make_directory(&self.out)?;
+        let options = Options { time: self.time.unwrap_or(1.0), seed: self.seed };
+        let page = self
+            .page
+            .as_deref()
+            .map(|file| page::Page::new(file).map_err(|error| not_saved(file, &error, "--page")));
+        let mut page = page.transpose()?;
+        for figure in FIGURES {
+            let outcome = simulated(figure, &options)?;
+            let document = document(figure, &options, false, &outcome);
+            save(&self.out, figure.name, &outcome, &document)
+                .map_err(|error| not_saved(&self.out, &error, "--out"))?;
+            if let Some((page, file)) = page.as_mut().zip(self.page.as_deref()) {
+                page.add(figure, &outcome).map_err(|error| not_saved(file, &error, "--page"))?;
+            }
+            output::print(REMEDY, |out| {
+                if self.json {
+                    return writeln!(out, "{document}");
+                }
+                let agreeing = outcome.findings.iter().filter(|finding| finding.agrees).count();
+                let of = outcome.findings.len();
+                writeln!(out, "{}: {agreeing} of {of} statements agree", figure.name)
+            })?;
+        }
+        match page.zip(self.page.as_deref()) {
+            Some((page, file)) => {
+                page.save(&options).map_err(|error| not_saved(file, &error, "--page"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn print_list(&self) -> Result<(), Failure> {
@@ -137,6 +178,19 @@ impl Reproduce {
         let name = self.figure.as_deref().unwrap_or_default();
         writeln!(out, "saved {}.svg, .csv and .json", self.out.join(name).display())
     }
+}
+
+fn simulated(figure: &Figure, options: &Options) -> Result<Outcome, Failure> {
+    let mut progress = output::progress(figure.name);
+    let mut tell = |part: f64| progress((part * STEPS) as u64, STEPS as u64);
+    figure
+        .run(options, &mut tell)
+        .map_err(|error| Failure::usage(error.to_string(), "change --time"))
+}
+
+fn not_saved(place: &Path, error: &std::io::Error, option: &str) -> Failure {
+    let what = format!("the figure cannot be saved in {}: {error}", place.display());
+    Failure::runtime(what, format!("name a place that can be written with {option}"))
 }
 
 fn document(

@@ -223,3 +223,154 @@ fn output_to_a_closed_pipe_is_no_failure() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("cannot be printed"), "{said}");
 }
+
+/// Each workload as on a volume of a size that gives hundreds of requests a second. Its rates and sizes to the digit are held
+/// to the table in `load`.
+#[test]
+fn workloads_have_the_rates_and_sizes_of_the_table_at_a_server() {
+    const SECONDS: f64 = 2.0;
+    // Bounds of reads/s and writes/s for each TB, over any two seconds, and bytes of each kind.
+    let table = [
+        ("a", 1_900.0..10_100.0, 100.0, [10e3, 500e3]),
+        ("b", 1_900.0..6_100.0, 1_000.0, [50e3, 700e3]),
+        // With and without a burst of 0.1 s.
+        ("c", 1_900.0..9_000.0, 500.0, [15e3, 2e6]),
+        ("d", 1_900.0..4_100.0, 150.0, [25e3, 500e3]),
+    ];
+    let server = Server::start_with("mem:1GiB", OPEN);
+    let (target, nqn) = volume(&server, "a", "1GiB");
+    let portal = server.portals[0];
+    for (name, reads, writes, bytes) in table {
+        let load = ["bench", "--target", &target, "--workload", name, "--range", "256MiB"];
+        let scale = ["--workload-size", "50GB", "--seconds", "2", "--qd", "64"];
+        let json = succeed(&[&load[..], &scale, &["--overwrite", "--json", "--quiet"]].concat());
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json["workload"], &json["rw"]), (&name.into(), &Value::Null));
+        assert_eq!(json["errors"], 0, "{json}");
+        let per_tb = |kind: &str| json[kind]["requests"].as_f64().unwrap() / SECONDS / 0.05;
+        assert!(reads.contains(&per_tb("read")), "{name}: {}", per_tb("read"));
+        // Ten writes of the first workload are expected, give or take chance.
+        let off = 4.0 * (writes / SECONDS / 0.05_f64).sqrt();
+        assert!((per_tb("write") - writes).abs() <= off, "{name}: {}", per_tb("write"));
+        for (kind, bytes) in ["read", "write"].into_iter().zip(bytes) {
+            let requests = json[kind]["requests"].as_f64().unwrap();
+            let mean = json[kind]["bytes"].as_f64().unwrap() / requests;
+            assert!((mean - bytes).abs() < 4096.0, "{name}: {mean} bytes of a {kind}");
+        }
+    }
+    // Writes of 2 MB are more than the server takes at once: they came in pieces.
+    on_core(move |handle| async move {
+        let volume = connect(&handle, portal, &nqn).await;
+        assert!(u64::from(volume.max_transfer_blocks()) * 4096 < 2_000_000);
+    });
+}
+
+/// Latency counts from the intended start: a server that stands still for a second shows in each request that was due.
+///
+/// Method: a recording of a request each ten milliseconds, by hand. The server is paused for half of it.
+#[test]
+fn a_replay_counts_the_wait_of_requests_that_were_due() {
+    let files = Files::new();
+    let mut text = "farflash-requests 1\n".to_owned();
+    for request in 0..200 {
+        text += &format!("{}.{:02} r {} 4096\n", request / 100, request % 100, request * 4096);
+    }
+    std::fs::write(files.path("steady"), text).unwrap();
+    let server = Server::start_with("mem:256MiB", OPEN);
+    let (target, _) = volume(&server, "a", "1GiB");
+    let path = files.path("steady");
+    let replay = ["bench", "--target", &target, "--replay", path.to_str().unwrap(), "--json"];
+    let mut bench = farflash(&[&replay[..], &["--qd", "4"]].concat());
+    let mut bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(bench.stderr.take().unwrap()).lines().map(Result::unwrap);
+    // The first second is over when the line about it comes.
+    said.find(|line| line.contains("IOPS")).expect("it tells of its first second");
+    server.pause();
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    server.resume();
+    let rest = said.collect::<Vec<_>>();
+    let ended = bench.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{rest:?}");
+    let json: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(json["read"]["requests"], 200, "{json}");
+    let ms = |name: &str| json["read"]["latency"][name].as_f64().unwrap() / 1e6;
+    // About 60 requests were due meanwhile, though only four were outstanding.
+    assert!(ms("max_ns") > 500.0 && ms("p90_ns") > 250.0, "{json}");
+    assert!(ms("p50_ns") < 100.0, "{json}");
+}
+
+/// Method: a run with both kinds of requests is recorded, and replayed twice as fast on another volume; the server counts what
+/// it got.
+#[test]
+fn a_recording_is_replayed_to_the_request() {
+    let files = Files::new();
+    let path = files.path("recording");
+    let path = path.to_str().unwrap();
+    let server = Server::start_with("mem:256MiB", OPEN);
+    let (first, _) = volume(&server, "a", "256MiB");
+    let (second, nqn) = volume(&server, "b", "256MiB");
+    let portal = server.portals[0];
+    let bench = ["bench", "--json", "--quiet", "--overwrite"];
+    let load = ["--rw", "randrw", "--bs", "8KiB", "--rate", "500", "--seconds", "1"];
+    let run = |more: &[&str]| -> Value {
+        serde_json::from_str(&succeed(&[&bench[..], more].concat())).unwrap()
+    };
+    let ran = run(&[&["--target", &first, "--record", path][..], &load].concat());
+    let text = std::fs::read_to_string(path).unwrap();
+    let kinds = |kind: &str| text.lines().filter(|line| line.contains(kind)).count() as u64;
+    assert_eq!(ran["read"]["requests"], kinds(" r "), "{text}");
+    assert_eq!(ran["write"]["requests"], kinds(" w "));
+    let replayed = run(&["--target", &second, "--replay", path, "--speed", "2"]);
+    assert_eq!(replayed["replay"], path);
+    for kind in ["read", "write"] {
+        for what in ["requests", "bytes"] {
+            assert_eq!(replayed[kind][what], ran[kind][what], "{kind} {what}");
+        }
+    }
+    let seconds = |json: &Value| json["seconds"].as_f64().unwrap();
+    assert!(seconds(&replayed) < 0.75 * seconds(&ran), "{replayed}");
+    let requests = (u128::from(kinds(" r ")), u128::from(kinds(" w ")));
+    on_core(move |handle| async move {
+        let health = connect(&handle, portal, &nqn).await.client().smart_health().await.unwrap();
+        assert_eq!((health.host_reads.get(), health.host_writes.get()), requests);
+    });
+}
+
+#[test]
+fn recordings_and_workloads_that_do_not_fit_are_refused() {
+    let files = Files::new();
+    let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+    let replay = |name: &str| {
+        let arguments = ["bench", "--target", "mem:64MiB", "--replay", &path(name)];
+        arguments.map(str::to_owned)
+    };
+    let refused = |arguments: &[String], what: &str, remedy: &str| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        refused(&arguments, 2, what, remedy);
+    };
+    refused(&replay("missing"), "cannot be read", "--record");
+    std::fs::write(path("foreign"), "[job]\nrw=randread\n").unwrap();
+    refused(&replay("foreign"), "line 1", "--record");
+    std::fs::write(path("broken"), "farflash-requests 1\n0 r 0 4096\n1 x 0 4096\n").unwrap();
+    refused(&replay("broken"), "line 3: `x` is no kind of request", "that line");
+    std::fs::write(path("empty"), "farflash-requests 1\n").unwrap();
+    refused(&replay("empty"), "no requests", "record");
+    std::fs::write(path("large"), "farflash-requests 1\n0 r 1073741824 4096\n").unwrap();
+    refused(&replay("large"), "the target has 64 MiB", "of that size");
+    let bench = |more: &[&str]| {
+        let all = [&["bench", "--target", "mem:64MiB"], more].concat();
+        all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    refused(&bench(&["--workload", "c", "--range", "1MiB"]), "do not fit into 1 MiB", "--range");
+    // These are the refusals of the parser, which have a form of their own.
+    for (more, what) in [
+        (&["--workload", "a", "--bs", "4KiB"][..], "cannot be used with '--bs"),
+        (&["--workload-size", "1TB"], "--workload <"),
+        (&["--replay", "x", "--speed", "0"], "`0` is no pace"),
+        (&["--replay", "x", "--range", "1MiB"], "cannot be used with '--range"),
+    ] {
+        let outcome = run(&[&["bench", "--target", "mem:64MiB"], more].concat());
+        assert_eq!(outcome.code, Some(2), "{outcome:?}");
+        assert!(outcome.stderr.contains(what), "{outcome:?}");
+    }
+}

@@ -1,5 +1,7 @@
 //! Load in the simulated world: every run here is a function of its seed.
 
+use std::convert::Infallible;
+
 use io_traits::Device;
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
 use units::Lba;
@@ -34,7 +36,15 @@ fn setup<T: Target>(
     let clock = world.clone();
     let now = move || clock.now();
     let journal = journal.cloned();
-    Setup { world: world.clone(), now, targets, journal, observer: None, stop: None }
+    Setup {
+        world: world.clone(),
+        now,
+        targets,
+        journal,
+        recorder: None,
+        observer: None,
+        stop: None,
+    }
 }
 
 fn journal() -> Rc<RefCell<Journal>> {
@@ -250,7 +260,7 @@ struct Instantaneous {
 
 impl Target for Instantaneous {
     type Data = ();
-    type Error = std::convert::Infallible;
+    type Error = Infallible;
 
     fn blocks(&self) -> u64 {
         RANGE.blocks
@@ -291,6 +301,121 @@ fn connections_get_their_turns_on_a_target_that_never_waits() {
     for target in targets {
         assert!((900..1100).contains(&target.reads.get()), "{}", target.reads.get());
     }
+}
+
+fn terms() -> Terms {
+    Terms {
+        depth: 8,
+        blocks_max: 16,
+        until: None,
+        interval: Duration::from_millis(10),
+        on_error: OnError::Stop,
+        seed: 3,
+    }
+}
+
+/// Method: an open loop is recorded, and the recording is played and recorded again.
+#[test]
+fn a_recording_of_a_run_is_the_run_again() {
+    let recorded = |requests: Option<Trace>| {
+        let simulation = Simulation::new(9);
+        let world = simulation.world();
+        let target = DeviceTarget::new(SimDevice::new(&world, RANGE.blocks));
+        let recorder = Rc::new(RefCell::new(Trace::default()));
+        let setup = Setup { recorder: Some(recorder.clone()), ..setup(&world, vec![target], None) };
+        let rate = Some(Rate { per_second: 5000.0, arrivals: Arrivals::Poisson });
+        let drawn = Workload { rate, blocks_per_request: 2, depth: 32, ..workload() };
+        let outcome = simulation.run(async move {
+            match requests {
+                None => run(setup, drawn).await,
+                Some(trace) => play(setup, Box::new(trace.into_requests(1.0)), &terms()).await,
+            }
+        });
+        let outcome = outcome.expect("no stall").expect("valid");
+        assert_eq!((outcome.requests, outcome.errors), (1000, 0));
+        assert_eq!(outcome.read.bytes + outcome.write.bytes, 2000 * BLOCK_SIZE as u64);
+        let mut text = Vec::new();
+        recorder.borrow_mut().write(&mut text).expect("memory");
+        (outcome.read.requests, text)
+    };
+    let (reads, first) = recorded(None);
+    let trace = Trace::parse(first.as_slice()).expect("our own");
+    let (again, second) = recorded(Some(trace));
+    assert_eq!(reads, again);
+    assert!(first == second, "the second recording differs");
+}
+
+/// A target that takes two blocks at once, notes each piece, and answers after a millisecond.
+#[derive(Clone)]
+struct Narrow {
+    world: SimWorld,
+    pieces: Rc<RefCell<Vec<LbaRange>>>,
+}
+
+impl Narrow {
+    fn answer(&self, range: LbaRange) -> impl Future<Output = Result<(), Infallible>> + 'static {
+        let Self { world, pieces } = self.clone();
+        async move {
+            pieces.borrow_mut().push(range);
+            world.sleep_until(world.now() + Duration::from_millis(1)).await;
+            Ok(())
+        }
+    }
+}
+
+impl Target for Narrow {
+    type Data = ();
+    type Error = Infallible;
+
+    fn blocks(&self) -> u64 {
+        RANGE.blocks
+    }
+
+    fn request_blocks_max(&self) -> u32 {
+        2
+    }
+
+    fn read(&self, range: LbaRange) -> impl Future<Output = Result<(), Infallible>> + 'static {
+        self.answer(range)
+    }
+
+    fn write(
+        &self,
+        range: LbaRange,
+        data: BufferSlice,
+    ) -> impl Future<Output = Result<(), Infallible>> + 'static {
+        assert_eq!(data.len_bytes() as u64, range.blocks * BLOCK_SIZE as u64);
+        self.answer(range)
+    }
+
+    fn flush(&self) -> impl Future<Output = Result<(), Infallible>> + 'static {
+        std::future::ready(Ok(()))
+    }
+
+    fn block(_data: &(), _index: usize) -> &[u8] {
+        &[]
+    }
+}
+
+/// Two requests for one task at one time: the pieces of each go together, and the second counts the wait for the first.
+#[test]
+fn large_requests_go_in_pieces_and_latency_counts_from_the_plan() {
+    let simulation = Simulation::new(10);
+    let world = simulation.world();
+    let target = Narrow { world: world.clone(), pieces: Rc::default() };
+    let planned = |kind, start| Planned { at_ns: 5_000_000, start: Lba(start), blocks: 5, kind };
+    let requests = [planned(Kind::Write, 10), planned(Kind::Read, 100)];
+    let setup = setup(&world, vec![target.clone()], None);
+    let terms = Terms { depth: 1, ..terms() };
+    let played = async move { play(setup, Box::new(requests.into_iter()), &terms).await };
+    let outcome = simulation.run(played).expect("no stall").expect("valid");
+    let pieces: Vec<(u64, u64)> =
+        target.pieces.borrow().iter().map(|piece| (piece.start.0, piece.blocks)).collect();
+    assert_eq!(pieces, [(10, 2), (12, 2), (14, 1), (100, 2), (102, 2), (104, 1)]);
+    assert_eq!((outcome.write.bytes, outcome.read.bytes), (5 * 4096, 5 * 4096));
+    let latency_ms = |tally: &crate::Tally| tally.latency.as_ref().expect("one").mean_ns / 1e6;
+    assert!((latency_ms(&outcome.write) - 1.0).abs() < 0.01, "{outcome:?}");
+    assert!((latency_ms(&outcome.read) - 2.0).abs() < 0.01, "{outcome:?}");
 }
 
 /// A world in which tasks are lost.

@@ -13,8 +13,11 @@ use crate::output::{self, counted};
 #[derive(Serialize)]
 struct Json<'a> {
     target: String,
-    rw: String,
-    bs: u64,
+    /// The kind of load and the bytes of its requests, unless they are those of a workload or of a recording.
+    rw: Option<String>,
+    bs: Option<u64>,
+    workload: Option<&'static str>,
+    replay: Option<String>,
     qd: u32,
     connections: u16,
     hdgst: bool,
@@ -64,10 +67,13 @@ pub(super) fn result(bench: &Bench, finished: &Finished) -> Result<(), Failure> 
     if !bench.json {
         return output::print(REMEDY, |out| out.write_all(text(bench, finished).as_bytes()));
     }
+    let drawn = bench.workload.is_none() && bench.replay.is_none();
     let json = Json {
         target: bench.target.to_string(),
-        rw: bench.rw.name(),
-        bs: bench.bs.0,
+        rw: drawn.then(|| bench.rw.name()),
+        bs: drawn.then_some(bench.bs.0),
+        workload: bench.workload.map(|profile| profile.profile().name),
+        replay: bench.replay.as_ref().map(|path| path.display().to_string()),
         qd: finished.depth,
         connections: bench.connections,
         hdgst: bench.hdgst,
@@ -128,8 +134,13 @@ fn figures(read: &Tally, write: &Tally) -> String {
 
 fn text(bench: &Bench, finished: &Finished) -> String {
     let outcome = &finished.outcome;
+    let load = match (bench.workload, &bench.replay) {
+        (Some(arg), _) => format!("workload {} on ", arg.profile().name),
+        (None, Some(path)) => format!("{} on ", path.display()),
+        (None, None) => String::new(),
+    };
     let mut text = format!(
-        "{}, depth {}, {}, {:.2} s{}\n\n{}",
+        "{load}{}, depth {}, {}, {:.2} s{}\n\n{}",
         bench.target,
         finished.depth,
         counted(bench.connections.into(), "connection"),

@@ -110,8 +110,7 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             let make =
                 format!("make it first (`truncate -s 1GiB {}`)", crate::shell::path(&spec.path));
             storage::check_is_there(&spec.path, &make)?;
-            let options =
-                OpenOptions { read_only: bench.read_percent() == 100, ..OpenOptions::default() };
+            let options = OpenOptions { read_only: !bench.writes(), ..OpenOptions::default() };
             let device = OwnedDevice::open(&spec.path, options).map_err(|error| {
                 Failure::runtime(error.to_string(), "name a file or block device that is free")
             })?;

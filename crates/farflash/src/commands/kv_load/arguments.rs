@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use kv_load::{Arrivals, Latencies, WriteCommand};
+use kv_load::{Arrivals, Latencies, Profile, WriteCommand};
 
 /// A rate above zero, or `none` for no run.
 pub(super) fn rate(text: &str) -> Result<Option<f64>, String> {
@@ -49,6 +49,25 @@ impl FromStr for Share {
         let (gets, sets) =
             parts.ok_or_else(|| format!("`{text}` is no ratio; write GETS:SETS, such as 9:1"))?;
         Ok(Self(gets / (gets + sets)))
+    }
+}
+
+/// Rows of table 1 of "Flash Storage Disaggregation".
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum ProfileArg {
+    /// Values up to 10 kB, 12 reads for a write
+    A,
+    /// Values up to 50 kB, 20 reads for 7 writes
+    B,
+    /// Values up to 15 kB, 5 reads for 9 writes
+    C,
+    /// Values up to 25 kB, 10 reads for a write
+    D,
+}
+
+impl ProfileArg {
+    pub(super) fn profile(self) -> Profile {
+        Profile::ALL[self as usize]
     }
 }
 
