@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::file_system::FileSystem;
-use crate::support::foreign::{iscsi_login, nbd_go};
+use crate::support::foreign::{iscsi_login, nbd_go, places};
 use crate::support::gate::Gate;
 use crate::support::host::{connect, filled, on_core};
 use crate::support::loop_device::LoopDevice;
@@ -195,13 +194,6 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     assert_eq!(names(&server), ["far-0", "far-1", "far-2", "far-3", "near", "new"]);
     let shown = server.volume_json(&["show", "far-3"]);
     assert_eq!(read(&shown), 23);
-}
-
-/// Returns the addresses at which a server listens for a protocol, by the message that says so.
-fn places(server: &Server, message: &str) -> Vec<SocketAddr> {
-    let lines = server.starting.iter().map(|line| &line["fields"]);
-    let at = lines.filter(|fields| fields["message"] == message);
-    at.map(|fields| fields["listens_on"].as_str().unwrap().parse().unwrap()).collect()
 }
 
 /// Method: as for NVMe hosts: a volume of the absent device, and one that there is nowhere, at every core.

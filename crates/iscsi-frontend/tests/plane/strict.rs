@@ -158,10 +158,7 @@ impl Initiator {
         (initiator, challenge)
     }
 
-    async fn ask_for_challenge(
-        &mut self,
-        names: &[(&str, &str)],
-    ) -> Result<Challenge, [u8; 2]> {
+    async fn ask_for_challenge(&mut self, names: &[(&str, &str)]) -> Result<Challenge, [u8; 2]> {
         let begin = [names, &[("AuthMethod", "CHAP")]].concat();
         let (_, answer) = self.login(0x00, &begin).await?;
         assert!(answer.contains(&("AuthMethod".into(), "CHAP".into())), "{answer:?}");
@@ -181,12 +178,8 @@ impl Initiator {
         let algorithm = iscsi_target::chap::Algorithm::Md5;
         let response = algorithm.response(challenge.id, secret.as_bytes(), &challenge.bytes);
         let response = text::to_hex(&response);
-        let proof = [
-            ("CHAP_N", user),
-            ("CHAP_R", &response),
-            ("CHAP_I", "4"),
-            ("CHAP_C", "0x5a5a5a5a"),
-        ];
+        let proof =
+            [("CHAP_N", user), ("CHAP_R", &response), ("CHAP_I", "4"), ("CHAP_C", "0x5a5a5a5a")];
         let (flags, proven) = self.login(0x81, &proof).await?;
         assert_eq!(flags, 0x81, "transit");
         let name = target_name_of(user.parse().expect("an identity"));

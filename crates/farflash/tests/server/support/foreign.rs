@@ -3,6 +3,15 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
+use super::Server;
+
+/// Returns the addresses at which a server listens for a protocol, by the message that says so.
+pub fn places(server: &Server, message: &str) -> Vec<SocketAddr> {
+    let lines = server.starting.iter().map(|line| &line["fields"]);
+    let at = lines.filter(|fields| fields["message"] == message);
+    at.map(|fields| fields["listens_on"].as_str().unwrap().parse().unwrap()).collect()
+}
+
 /// Tries to log in to an iSCSI target by CHAP, with a response that no secret gives. Returns status class and detail.
 pub fn iscsi_login(portal: SocketAddr, volume: &str) -> [u8; 2] {
     let mut stream = TcpStream::connect(portal).unwrap();
