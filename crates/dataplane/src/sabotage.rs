@@ -21,6 +21,8 @@ mutation_points::mutations! {
         CutNoHost,
         /// T5: hosts are not cut that no longer qualify.
         KeepUnqualified,
+        /// A deallocation of a part of a block makes all of it zeroes.
+        ZeroWholeBlocks,
         /// The volumes that a start finds are bound by no allotment.
         StartUnbound,
     }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use access::Access;
 use auth::Secret;
-use units::{LbaRange, MetadataSize, Slo};
+use units::{LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::history::{Fate, History, Moment};
@@ -19,6 +19,8 @@ pub(crate) struct VolumeModel {
     pub shard: usize,
     /// Metadata of each of its blocks.
     pub metadata: MetadataSize,
+    /// Its logical blocks, which are what is counted here.
+    pub sector: SectorSize,
     /// Outcome of its creation.
     pub created: Cell<Fate>,
     /// Outcome of its deletion, if that was asked for.
@@ -28,7 +30,7 @@ pub(crate) struct VolumeModel {
     pub deleted_at: Cell<Moment>,
     /// History of its blocks.
     pub history: RefCell<History>,
-    /// Its size in blocks.
+    /// Its size in logical blocks.
     pub sizes: RefCell<Register<u64>>,
     /// Its service level.
     pub slo: RefCell<Register<Slo>>,
@@ -41,24 +43,25 @@ pub(crate) struct VolumeModel {
 }
 
 impl VolumeModel {
-    /// A volume of `blocks` blocks that is about to be created.
+    /// A volume of `blocks` blocks of 4096 bytes that is about to be created.
     #[must_use]
     pub(crate) fn new(
         id: u64,
         shard: usize,
-        (blocks, metadata): (u64, MetadataSize),
+        (blocks, metadata, sector): (u64, MetadataSize, SectorSize),
         now: Moment,
     ) -> Self {
         Self {
             id,
             shard,
             metadata,
+            sector,
             created: Cell::new(Fate::Open),
             deleted: Cell::new(None),
             created_at: Cell::new(now),
             deleted_at: Cell::new(now),
             history: RefCell::default(),
-            sizes: RefCell::new(Register::new(blocks, now)),
+            sizes: RefCell::new(Register::new(blocks * sector.per_block(), now)),
             slo: RefCell::new(Register::new(Slo::default(), now)),
             access: RefCell::new(Register::new(Access::default(), now)),
             secrets: RefCell::default(),

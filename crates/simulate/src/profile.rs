@@ -3,7 +3,7 @@
 mod control;
 
 use sim::{DeviceFaults, Rng};
-use units::MetadataSize;
+use units::{MetadataSize, SectorSize};
 use volume::NodeCapacity;
 
 use crate::hosts::HOSTS;
@@ -49,13 +49,15 @@ pub enum Workload {
     Trade,
     /// Requests of operators, and short boots in any order, with hosts and without.
     Control,
+    /// Volumes of logical blocks of 512 bytes under the whole data plane.
+    Sectors,
     /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
     Cluster,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 19] = [
+    pub const ALL: [(&'static str, Self); 20] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -74,6 +76,7 @@ impl Workload {
         ("starts", Self::Starts),
         ("trade", Self::Trade),
         ("control", Self::Control),
+        ("sectors", Self::Sectors),
         ("cluster", Self::Cluster),
     ];
 
@@ -119,6 +122,7 @@ impl Workload {
             Self::Trade,
             Self::Control,
             Self::Control,
+            Self::Sectors,
             Self::Cluster,
         ];
         deck[(seed % deck.len() as u64) as usize]
@@ -127,7 +131,7 @@ impl Workload {
     /// Returns true if requests go through initiator, network and server: always, or in two of three runs.
     fn is_plane(self, rng: &mut Rng) -> bool {
         match self {
-            Self::Plane | Self::Links | Self::PlaneFaults => true,
+            Self::Plane | Self::Links | Self::PlaneFaults | Self::Sectors => true,
             Self::Control => !rng.one_in(3),
             _ => false,
         }
@@ -246,6 +250,8 @@ pub(crate) struct Profile {
     pub map_memory: Option<u64>,
     /// Metadata of each block of every other volume.
     pub metadata: MetadataSize,
+    /// Logical blocks of volumes.
+    pub sector: SectorSize,
     /// Entries that nodes of maps take, if fewer than they have room for.
     pub nodes: Option<NodeCapacity>,
     /// Blocks of journals, if they are shorter than their extents allow.
@@ -411,6 +417,7 @@ impl Profile {
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
+            sector: SectorSize::default(),
             nodes: None,
             journal_blocks: None,
             scarce: false,
@@ -436,6 +443,7 @@ impl Profile {
             Workload::Broken => calm.breaking(rng),
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
+            Workload::Sectors => calm.in_sectors(rng),
             Workload::PlaneFaults => match rng.below(3) {
                 0 => Self { breaks: Breaks::Some, ..calm },
                 1 => Self { faults: errors(rng), ..calm },
@@ -457,6 +465,22 @@ impl Profile {
             boots: 2,
             mix: Mix { resize: 4, checkpoint: 6, ..MIX },
             faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
+            ..self
+        }
+    }
+
+    /// The same on volumes of logical blocks of 512 bytes, most requests within a few blocks of 4096. Hosts say nothing but what
+    /// such blocks need.
+    fn in_sectors(self, rng: &mut Rng) -> Self {
+        Self {
+            sector: SectorSize::Bytes512,
+            metadata: MetadataSize::None,
+            authenticates: false,
+            volume_blocks: [40, 300][rng.below(2) as usize],
+            hot_blocks: rng.between(16, 100),
+            workers: rng.between(2, 5),
+            requests: rng.between(20, 60),
+            mix: Mix { resize: 2, ..self.mix },
             ..self
         }
     }

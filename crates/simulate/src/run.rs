@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{SimDevice, Trace};
-use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange};
+use units::{Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange, SectorSize};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
@@ -71,6 +71,8 @@ struct Shared {
     leniency: Cell<Leniency>,
     /// Metadata of each block of new volumes.
     metadata: Cell<MetadataSize>,
+    /// Logical blocks of new volumes.
+    sector: Cell<SectorSize>,
     /// Blocks that the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
     /// The damaged locations, and the volume's block that was there.
@@ -150,6 +152,11 @@ impl Run {
         self.shared.metadata.set(metadata);
     }
 
+    /// Changes what logical blocks new volumes have.
+    pub(crate) fn set_sector(&self, sector: SectorSize) {
+        self.shared.sector.set(sector);
+    }
+
     /// Something is wrong. The first such finding ends the run.
     pub(crate) fn fail(&self, finding: String) {
         self.shared.failure.borrow_mut().get_or_insert(finding);
@@ -167,7 +174,7 @@ impl Run {
         self.shared.failure.borrow().is_some()
     }
 
-    /// A volume that is about to be created.
+    /// A volume of `blocks` blocks of 4096 bytes that is about to be created.
     #[must_use]
     pub(crate) fn new_volume(&self, shard: usize, blocks: u64) -> Rc<VolumeModel> {
         let id = self.shared.volumes.borrow().len() as u64 + 1;
@@ -176,7 +183,12 @@ impl Run {
             1 => self.shared.metadata.get(),
             _ => MetadataSize::None,
         };
-        let volume = Rc::new(VolumeModel::new(id, shard, (blocks, metadata), self.now()));
+        let volume = Rc::new(VolumeModel::new(
+            id,
+            shard,
+            (blocks, metadata, self.shared.sector.get()),
+            self.now(),
+        ));
         self.shared.volumes.borrow_mut().push(volume.clone());
         volume
     }
@@ -350,7 +362,7 @@ impl Run {
         match outcome {
             Ok(bytes) => {
                 self.check_bounds(volume, range, (invoked, now));
-                let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
+                let blocks = bytes.chunks(volume.sector.bytes()).zip(range.start.0..);
                 let shown: Vec<Shown> =
                     blocks.map(|(block, lba)| content::shown(volume.id, lba, block)).collect();
                 if shown.len() as u64 != range.blocks {
@@ -397,7 +409,9 @@ impl Run {
             Compared::Equal => expected.len(),
             Compared::Differs(None) if expected.len() == 1 => 0,
             Compared::Differs(None) => return,
-            Compared::Differs(Some(byte)) => usize::try_from(byte).unwrap_or(0) / BLOCK_SIZE,
+            Compared::Differs(Some(byte)) => {
+                usize::try_from(byte).unwrap_or(0) / volume.sector.bytes()
+            }
         };
         for (place, (lba, shown)) in (start..).zip(expected.iter().copied()).enumerate() {
             let differs = place == equal;

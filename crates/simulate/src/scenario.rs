@@ -79,6 +79,7 @@ impl Scenario {
     pub(crate) fn run(mut self) {
         self.run.set_leniency(self.leniency());
         self.run.set_metadata(self.profile.metadata);
+        self.run.set_sector(self.profile.sector);
         if self.profile.stales {
             self.run.keep_versions();
         }
