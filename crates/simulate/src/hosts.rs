@@ -218,7 +218,8 @@ impl Rig {
     /// not there.
     pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
         let volume = self.shards()[model.shard].volume(model.uuid())?;
-        if self.core().is_none() {
+        // A reservation may exclude any host.
+        if self.core().is_none() || self.reserved(model).is_some_and(|it| it.held.is_some()) {
             return Some(Target::Engine(volume));
         }
         let (access, now) = (model.access.borrow().latest().clone(), self.time_of_day());

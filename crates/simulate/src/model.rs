@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::history::{Fate, History, Moment};
 use crate::register::Register;
+use crate::reserved::Reserved;
 
 /// A volume, as far as its clients can know.
 #[derive(Debug)]
@@ -36,6 +37,10 @@ pub(crate) struct VolumeModel {
     pub slo: RefCell<Register<Slo>>,
     /// Its access.
     pub access: RefCell<Register<Access>>,
+    /// Its reservations.
+    pub reserved: RefCell<Register<Reserved>>,
+    /// When commands that abort those of other hosts were under way, since the start of the server.
+    pub aborts: RefCell<Vec<(Moment, Moment)>>,
     /// All secrets that were ever to open it, and the secrets by which the server proves itself beside them.
     pub secrets: RefCell<Vec<(Secret, Secret)>>,
     /// Hosts of the volume may have been cut since the start of the server.
@@ -64,6 +69,8 @@ impl VolumeModel {
             sizes: RefCell::new(Register::new(blocks * sector.per_block(), now)),
             slo: RefCell::new(Register::new(Slo::default(), now)),
             access: RefCell::new(Register::new(Access::default(), now)),
+            reserved: RefCell::new(Register::new(Reserved::default(), now)),
+            aborts: RefCell::default(),
             secrets: RefCell::default(),
             is_cut: Cell::new(false),
         }
@@ -135,12 +142,27 @@ impl VolumeModel {
         self.sizes.borrow().possible(from, to).copied().collect()
     }
 
+    /// Returns when a write that was answered at `ended` took effect at the latest: a host that is excluded has nothing under way
+    /// when that is answered.
+    #[must_use]
+    pub(crate) fn effective_by(&self, host: usize, (invoked, ended): (Moment, Moment)) -> Moment {
+        let reserved = self.reserved.borrow();
+        let excludes = |from: Moment| {
+            let mut states = reserved.possible(from, ended);
+            states.all(|state| !state.admits(host, true))
+        };
+        let answered = reserved.answered().filter(|at| (invoked..ended).contains(at));
+        let since = answered.filter(|at| excludes(at + 1)).min();
+        since.unwrap_or(ended)
+    }
+
     /// The server is gone: what was open about the volume took effect by now, or never does.
     pub(crate) fn close(&self, now: Moment) {
         self.history.borrow_mut().close(now);
         self.sizes.borrow_mut().close(now);
         self.slo.borrow_mut().close(now);
         self.access.borrow_mut().close(now);
+        self.reserved.borrow_mut().close(now);
     }
 }
 

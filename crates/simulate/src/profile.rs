@@ -49,6 +49,8 @@ pub enum Workload {
     Trade,
     /// Requests of operators, and short boots in any order, with hosts and without.
     Control,
+    /// Hosts that exclude one another by reservations, and power cuts.
+    Reserve,
     /// Volumes of logical blocks of 512 bytes under the whole data plane.
     Sectors,
     /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
@@ -57,7 +59,7 @@ pub enum Workload {
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 20] = [
+    pub const ALL: [(&'static str, Self); 21] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -76,6 +78,7 @@ impl Workload {
         ("starts", Self::Starts),
         ("trade", Self::Trade),
         ("control", Self::Control),
+        ("reserve", Self::Reserve),
         ("sectors", Self::Sectors),
         ("cluster", Self::Cluster),
     ];
@@ -122,6 +125,7 @@ impl Workload {
             Self::Trade,
             Self::Control,
             Self::Control,
+            Self::Reserve,
             Self::Sectors,
             Self::Cluster,
         ];
@@ -131,7 +135,7 @@ impl Workload {
     /// Returns true if requests go through initiator, network and server: always, or in two of three runs.
     fn is_plane(self, rng: &mut Rng) -> bool {
         match self {
-            Self::Plane | Self::Links | Self::PlaneFaults | Self::Sectors => true,
+            Self::Plane | Self::Links | Self::PlaneFaults | Self::Reserve | Self::Sectors => true,
             Self::Control => !rng.one_in(3),
             _ => false,
         }
@@ -175,6 +179,8 @@ pub(crate) struct Mix {
     pub knock: u64,
     /// Other bounds of what a tenant's volumes hold.
     pub allot: u64,
+    /// Reservation commands.
+    pub reserve: u64,
 }
 
 /// Blocks that fail, however often they are tried.
@@ -278,6 +284,7 @@ const MIX: Mix = Mix {
     look: 1,
     knock: 0,
     allot: 0,
+    reserve: 0,
 };
 
 /// Shards that leave the first one two extents of the smallest disk.
@@ -443,6 +450,7 @@ impl Profile {
             Workload::Broken => calm.breaking(rng),
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
+            Workload::Reserve => calm.reserving(rng),
             Workload::Sectors => calm.in_sectors(rng),
             Workload::PlaneFaults => match rng.below(3) {
                 0 => Self { breaks: Breaks::Some, ..calm },
@@ -465,6 +473,23 @@ impl Profile {
             boots: 2,
             mix: Mix { resize: 4, checkpoint: 6, ..MIX },
             faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
+            ..self
+        }
+    }
+
+    /// The same by hosts that exclude one another from one volume, on a disk that is slow now and then: some of their requests are
+    /// under way for long.
+    fn reserving(self, rng: &mut Rng) -> Self {
+        Self {
+            authenticates: false,
+            hosts: HOSTS as u64,
+            volumes: 1,
+            volume_blocks: 40,
+            hot_blocks: rng.between(2, 8),
+            workers: rng.between(3, 6),
+            requests: rng.between(20, 60),
+            faults: DeviceFaults { slow_one_in: rng.between(3, 12), ..DeviceFaults::default() },
+            mix: Mix { reserve: 25, read: 40, access: 0, ..self.mix },
             ..self
         }
     }

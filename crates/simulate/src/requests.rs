@@ -1,5 +1,6 @@
 //! One worker's requests: drawn, issued, checked.
 
+mod reserving;
 pub(crate) mod terms;
 
 use std::rc::Rc;
@@ -84,6 +85,7 @@ impl Worker {
             mix.look,
             mix.knock,
             mix.allot,
+            mix.reserve,
         ];
         let mut left = self.rng.below(choices.iter().sum());
         let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
@@ -116,10 +118,16 @@ impl Worker {
                 self.allot();
                 return Ok(());
             }
+            17 => return self.reserve().await,
             _ => {}
         }
         let Some((model, target)) = self.pick().await else { return Ok(()) };
-        let outcome = self.ask(choice.expect("below the sum"), &model, &target).await;
+        let (choice, from) = (choice.expect("below the sum"), self.run.now());
+        let outcome = self.ask(choice, &model, &target).await;
+        if self.profile.mix.reserve > 0 {
+            let reads = [3, 4].contains(&choice);
+            self.check_excluded(&model, !reads, from, outcome);
+        }
         if outcome == Err(Failure::Lost) && self.may_be_cut() {
             self.rig.forget_host(&model, self.host);
         }
@@ -141,7 +149,9 @@ impl Worker {
             0 => self.write(model, target).await,
             1 => self.clear(model, target, false).await,
             2 => self.clear(model, target, true).await,
-            3 if self.rng.one_in(6) => self.read_in_order(model, target).await,
+            3 if self.profile.mix.reserve == 0 && self.rng.one_in(6) => {
+                self.read_in_order(model, target).await
+            }
             3 => self.read(model, target).await,
             4 => self.compare(model, target).await,
             11 => self.clear_several(model, target).await,

@@ -92,6 +92,11 @@ pub(crate) async fn open(
     Ok(shards)
 }
 
+/// The access but for what hosts, not operators, say in it.
+fn without_reservations(access: Access) -> Access {
+    Access { reservations: Access::default().reservations, ..access }
+}
+
 impl Rig {
     /// Runs `shards`, behind a data plane or bare.
     #[must_use]
@@ -262,7 +267,7 @@ impl Rig {
                 metadata: status.metadata,
                 sector: status.sector,
                 slo: status.slo,
-                access: status.access,
+                access: status.access.map(without_reservations),
             });
         }
         self.terms_of_engine(model)
@@ -278,7 +283,7 @@ impl Rig {
             metadata: volume.metadata_size(),
             sector: volume.sector_size(),
             slo: volume.slo(),
-            access: Access::decode(&volume.access()).ok(),
+            access: Access::decode(&volume.access()).ok().map(without_reservations),
         })
     }
 

@@ -60,6 +60,8 @@ pub struct Counts {
 #[derive(Clone, Default)]
 pub(crate) struct Run {
     shared: Rc<Shared>,
+    /// The host whose requests are noted.
+    host: usize,
 }
 
 #[derive(Default)]
@@ -96,7 +98,13 @@ impl Run {
     /// A run that notes its events in `trace`.
     #[must_use]
     pub(crate) fn new(trace: Trace) -> Self {
-        Self { shared: Rc::new(Shared { trace, ..Shared::default() }) }
+        Self { shared: Rc::new(Shared { trace, ..Shared::default() }), host: 0 }
+    }
+
+    /// The same run, for requests of a host.
+    #[must_use]
+    pub(crate) fn of_host(&self, host: usize) -> Self {
+        Self { shared: self.shared.clone(), host }
     }
 
     /// Returns the trace of the run.
@@ -254,7 +262,11 @@ impl Run {
             }
         };
         self.note(now, format_args!("{tag}: {outcome:?}"));
-        volume.history.borrow_mut().end(tag, fate, now);
+        let ended = match fate {
+            Fate::Done => volume.effective_by(self.host, (invoked, now)),
+            Fate::Open | Fate::Refused => now,
+        };
+        volume.history.borrow_mut().end(tag, fate, ended);
     }
 
     /// Notes in the trace what the harness does; its moments are no times.
@@ -468,6 +480,8 @@ impl Run {
                     || volume.deleted.get().is_some()
                     || volume.is_cut.get()
             }
+            // `check_excluded` knows the host.
+            Failure::Conflict | Failure::Aborted => true,
             Failure::Unexpected => false,
         };
         self.count(|counts| counts.failed += 1);

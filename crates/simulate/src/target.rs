@@ -43,6 +43,10 @@ pub(crate) enum Failure {
     Device,
     /// The journal cannot be written.
     JournalLost,
+    /// Another host has reserved the volume.
+    Conflict,
+    /// A reservation command of another host ended it before it began.
+    Aborted,
     /// There is no such volume any more.
     Deleted,
     /// The server ends, or the connection to it is lost.
@@ -117,6 +121,8 @@ impl From<Status> for Failure {
             Status::WRITE_FAULT => Self::JournalLost,
             Status::INVALID_NAMESPACE_OR_FORMAT => Self::Deleted,
             Status::NAMESPACE_NOT_READY => Self::Lost,
+            Status::RESERVATION_CONFLICT => Self::Conflict,
+            Status::ABORTED_PREEMPT => Self::Aborted,
             _ => Self::Unexpected,
         }
     }

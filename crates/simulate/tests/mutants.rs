@@ -197,6 +197,9 @@ planes! {
     plane_cut_no_host: CutNoHost under Control;
     plane_keep_unqualified: KeepUnqualified under Control;
     plane_zero_whole_blocks: ZeroWholeBlocks under Sectors;
+    plane_reserve_in_memory: ReserveInMemory under Reserve;
+    plane_pass_by_writes: PassByWrites under Reserve;
+    plane_admit_readers: AdmitReaders under Reserve;
     plane_start_unbound: StartUnbound under Control;
 }
 

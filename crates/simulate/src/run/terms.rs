@@ -74,6 +74,13 @@ impl Run {
         self.end_terms(volume, &volume.slo, tag, outcome);
     }
 
+    /// Notes that a reservation command is issued.
+    #[must_use]
+    pub(crate) fn begin_reserve(&self, volume: &VolumeModel) -> (Tag, Moment) {
+        let tag = self.tag();
+        (tag, self.begin_terms(volume, tag, format_args!("reservations")))
+    }
+
     fn begin_terms(&self, volume: &VolumeModel, tag: Tag, what: std::fmt::Arguments<'_>) -> Moment {
         self.count(|counts| counts.requests += 1);
         let now = self.now();

@@ -53,6 +53,9 @@ impl Boot {
             model.access.borrow_mut().settle(access, now);
         }
         model.is_cut.set(false);
+        if let Some(found) = rig.reserved(model) {
+            self.run.check_restarted(model, &found);
+        }
     }
 
     /// Hosts of any kind ask for a volume.
