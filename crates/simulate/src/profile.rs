@@ -49,12 +49,12 @@ pub enum Workload {
     Trade,
     /// Requests of operators, and short boots in any order, with hosts and without.
     Control,
+    /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
+    Cluster,
     /// Hosts that exclude one another by reservations, and power cuts.
     Reserve,
     /// Volumes of logical blocks of 512 bytes under the whole data plane.
     Sectors,
-    /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
-    Cluster,
 }
 
 impl Workload {
