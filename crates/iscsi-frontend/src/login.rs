@@ -5,7 +5,7 @@
 //! - T2: an initiator that logs in again, by the same name and identifier to the same target, ends its session of before
 //!   (RFC 7143, clause 6.3.5).
 //! - T3: failed logins are rate-limited per source and volume (`strangers::Throttle`). A source beyond the limit is told to come
-//!   later, and a proof that it gives in a login that began before is not looked at.
+//!   later, and so is a login that began before: its proof is not looked at.
 //! - T4: while a volume that is absent may still appear, each initiator whose volume or whose secret is not known is told to come
 //!   again (Service Unavailable), and has not guessed (T3): an initiator never comes again that was told anything else. For the
 //!   sake of T1 all are told so. If the volume appears during a login, that login does not know it.
@@ -127,8 +127,8 @@ impl<W: World, D: Device> Connection<W, D> {
                     target_name: String::new(),
                 });
             }
-            // T4.
-            let refusal = match core.awaited_volumes_since(since) {
+            // T3, T4.
+            let refusal = match is_closed || core.awaited_volumes_since(since) {
                 true => login_status::SERVICE_UNAVAILABLE,
                 false => login_status::AUTHENTICATION_FAILURE,
             };

@@ -1,4 +1,4 @@
-//! T4 of `login.rs`: initiators while volumes may come that are not here.
+//! T4 of `login.rs`: initiators while volumes may come that are not here, and what else tells them to come again.
 
 use iscsi_frontend::{chap_secrets, target_name_of};
 use sim::SimWorld;
@@ -12,8 +12,10 @@ const MISSING: Uuid = Uuid::from_u128(9);
 const LATER: Result<(), [u8; 2]> = Err([3, 1]);
 const FAILED: Result<(), [u8; 2]> = Err([2, 1]);
 const NOT_FOUND: Result<(), [u8; 2]> = Err([2, 3]);
-/// More than the failures after which a source is told to come later (T3).
-const GUESSES: usize = 40;
+/// Failures after which a source is told to come later (T3).
+const LIMIT: usize = 32;
+/// More than that.
+const GUESSES: usize = LIMIT + 8;
 
 /// A login that has been challenged, and will be of the volume `uuid` by the token of this number.
 struct Begun {
@@ -91,6 +93,20 @@ fn an_initiator_whose_volume_comes_during_its_login_is_told_to_come_again() {
             assert_eq!(early.finish().await, LATER, "suspended between");
             assert_eq!(open(&world, uuid, byte).await, FAILED);
         }
+    });
+}
+
+/// T3 of `login.rs`. Method: logins with the right secret and with a wrong one have begun when the source reaches the limit.
+#[test]
+fn a_login_that_is_overtaken_by_the_limit_is_told_to_come_again() {
+    simulate(async |world| {
+        let _core = serve(&world, true).await;
+        let right = Begun::new(&world, VOLUME, 1).await;
+        let wrong = Begun::new(&world, VOLUME, 9).await;
+        for attempt in 0..LIMIT {
+            assert_eq!(open(&world, VOLUME, 9).await, FAILED, "attempt {attempt}");
+        }
+        assert_eq!((right.finish().await, wrong.finish().await), (LATER, LATER));
     });
 }
 
