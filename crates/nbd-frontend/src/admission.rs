@@ -1,7 +1,7 @@
 //! Exports as a client finds them: only those that it may open (F1).
 //!
-//! - A1: while a volume that is absent may still appear, each client that finds no export is told that it is not served now: which
-//!   exports there are, and for which clients, is not known. So F1 holds then, too.
+//! - A1: while a volume that is absent may still appear, each client that finds no export is told that it is not served now:
+//!   which exports there are, and for which clients, is not known. So F1 holds then, too.
 
 use std::rc::Rc;
 

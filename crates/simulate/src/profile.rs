@@ -477,8 +477,8 @@ impl Profile {
         }
     }
 
-    /// The same by hosts that exclude one another from one volume, on a disk that is slow now and then: some of their requests are
-    /// under way for long.
+    /// The same by hosts that exclude one another from one volume, on a disk that is slow now and then: some of their requests
+    /// are under way for long.
     fn reserving(self, rng: &mut Rng) -> Self {
         Self {
             authenticates: false,
