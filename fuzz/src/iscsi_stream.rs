@@ -2,7 +2,7 @@
 
 use iscsi_target::scsi::{self, AccessState, Operation, Unit};
 use iscsi_target::{
-    Admission, Authentication, ChapSecret, Completion, Connection, Limits, Step, TaskId,
+    Admission, Authentication, ChapSecret, Completion, Connection, Limits, Secrets, Step, TaskId,
 };
 use iscsi_wire::cdb::opcode as scsi_opcode;
 use iscsi_wire::pdu::{self, BHS_LEN, Bhs, FINAL, IMMEDIATE, Lengths, READ, WRITE, opcode};
@@ -53,7 +53,8 @@ fn authentication() -> Authentication {
     let secrets_of = |user: &str| {
         let (secret, mutual) = (vec![9; 32].into(), Some(vec![8; 32].into()));
         let secret = ChapSecret { secret, mutual, target_name: TARGET.into() };
-        if user == "a" { vec![secret] } else { Vec::new() }
+        let known = if user == "a" { vec![secret] } else { Vec::new() };
+        Secrets { known, refusal: pdu::login_status::AUTHENTICATION_FAILURE }
     };
     Authentication { id: 3, challenge: vec![0x5A; 32], secrets_of: Box::new(secrets_of) }
 }

@@ -40,7 +40,7 @@ pub use event::{Admit, Conflict, Event, Regrant};
 pub use keys::Keys;
 pub use node::{Node, Session};
 pub use records::{
-    ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord,
+    ClaimRecord, CoreRecord, DeviceRecord, GrantRecord, GrantsRecord, HostRecord, NbdRecord,
     RestrictionsRecord, VolumeRecord, VolumeState,
 };
 #[cfg(feature = "sabotage")]

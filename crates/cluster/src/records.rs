@@ -184,6 +184,9 @@ pub struct VolumeRecord {
     pub owner: Option<String>,
     /// Its size.
     pub size_bytes: u64,
+    /// The size of a logical block, as hosts address it. Records of releases that knew no other size do not have it.
+    #[serde(default = "sector_bytes_default")]
+    pub sector_bytes: u64,
     /// The host that serves it.
     pub host: Uuid,
     /// The device that it lies on.
@@ -197,8 +200,15 @@ pub struct VolumeRecord {
     /// Its SLO, as the API describes it.
     #[serde(default)]
     pub promise: serde_json::Value,
+    /// The clients that may open it by NBD.
+    #[serde(default)]
+    pub nbd: NbdRecord,
     /// The clients that may find it; with `None`, which stands for what cannot be read, no client may.
     pub restrictions: Option<RestrictionsRecord>,
+}
+
+const fn sector_bytes_default() -> u64 {
+    4096
 }
 
 impl VolumeRecord {
@@ -244,9 +254,42 @@ pub struct RestrictionsRecord {
     pub interfaces: Vec<String>,
 }
 
+/// The clients that may open a volume by NBD, and its addresses for them.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct NbdRecord {
+    /// Networks that they come from.
+    #[serde(default)]
+    pub networks: Vec<String>,
+    /// Domain names that their certificates have.
+    #[serde(default)]
+    pub certificates: Vec<String>,
+    /// True if programs on its host may, by the unix socket.
+    #[serde(default)]
+    pub unix: bool,
+    /// Its URIs for clients that come by a network; empty if none may.
+    #[serde(default)]
+    pub uris: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Records of volumes outlive releases, too.
+    #[test]
+    fn volumes_of_other_releases_are_read() {
+        let old = r#"{"id":"00000000-0000-0000-0000-000000000001","name":"a","size_bytes":4096,
+            "host":"00000000-0000-0000-0000-000000000002","device":"00000000-0000-0000-0000-000000000003",
+            "core":0,"portal":"192.0.2.1:4420","state":"ready","restrictions":null}"#;
+        let volume: VolumeRecord = serde_json::from_str(old).expect("a volume");
+        assert_eq!((volume.sector_bytes, volume.nbd), (4096, NbdRecord::default()));
+        let newer = old.replace(
+            "\"core\"",
+            "\"sector_bytes\":512,\"more\":1,\"nbd\":{\"unix\":true},\"core\"",
+        );
+        let volume: VolumeRecord = serde_json::from_str(&newer).expect("a volume");
+        assert_eq!((volume.sector_bytes, volume.nbd.unix), (512, true));
+    }
 
     /// Claims outlive releases: one that names no addresses is read, and so is one that says more than is known here.
     #[test]

@@ -31,6 +31,13 @@ pub struct Peer<'a> {
     pub interface: &'a dyn Fn() -> Option<&'a str>,
 }
 
+/// A moment since which volumes may have been awaited (T8).
+#[derive(Clone, Copy, Debug)]
+pub struct Since {
+    awaited: bool,
+    awaitings: u64,
+}
+
 /// Why a host cannot open a volume. Unauthenticated hosts must not learn which it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refused {
@@ -134,7 +141,15 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Says whether volumes may come that are not here, such as those of a device that is absent (T8).
     pub fn await_volumes(&self, may_come: bool) {
+        if may_come {
+            self.note_awaiting();
+        }
         self.state.awaits_volumes.set(may_come);
+    }
+
+    pub(crate) fn note_awaiting(&self) {
+        let awaitings = &self.state.awaitings;
+        awaitings.set(awaitings.get() + 1);
     }
 
     /// Returns whether hosts that are refused are to come again. A core that stopped serving by itself says so before it is
@@ -142,6 +157,19 @@ impl<W: World, D: Device> Core<W, D> {
     #[must_use]
     pub fn awaits_volumes(&self) -> bool {
         self.state.awaits_volumes.get() || self.is_suspended()
+    }
+
+    /// This moment, for [`Core::awaited_volumes_since`].
+    #[must_use]
+    pub fn since_now(&self) -> Since {
+        Since { awaited: self.awaits_volumes(), awaitings: self.state.awaitings.get() }
+    }
+
+    /// Returns whether volumes were awaited at any time from `since` to now: a host that was looked at for so long may lack its
+    /// volume for no other reason.
+    #[must_use]
+    pub fn awaited_volumes_since(&self, since: Since) -> bool {
+        since.awaited || self.awaits_volumes() || self.state.awaitings.get() != since.awaitings
     }
 
     /// Sets the hosts that may open a volume from now on, durably. Hosts that no longer qualify are cut

@@ -99,6 +99,8 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) expected_errors: RefCell<BTreeSet<&'static str>>,
     /// Volumes may come that are not here (T8 of `admission.rs`).
     pub(crate) awaits_volumes: Cell<bool>,
+    /// Times at which it began to await volumes.
+    pub(crate) awaitings: Cell<u64>,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -156,6 +158,7 @@ impl<W: World, D: Device> Core<W, D> {
             frontends: RefCell::default(),
             expected_errors: RefCell::default(),
             awaits_volumes: Cell::new(false),
+            awaitings: Cell::new(0),
             draining: Cell::new(false),
             stop: Notify::new(),
         };

@@ -56,7 +56,7 @@ mod uncounted;
 mod watched;
 
 pub use crate::core::{Core, VolumeStatus};
-pub use admission::{Peer, Refused};
+pub use admission::{Peer, Refused, Since};
 pub use allotment::Allotment;
 pub use computing::Computing;
 pub use crowd::LEAVING_MAX as CONNECTIONS_LEAVING_MAX;

@@ -21,6 +21,7 @@ use volume::VolumeError;
 
 use crate::core::Core;
 use crate::export::Export;
+use crate::sabotage::{Sabotage, broken};
 use crate::session::{Link, Session};
 
 /// The reason for which a reservation command was not carried out.
@@ -98,6 +99,9 @@ impl VolumeReservations {
     /// Returns whether a reservation excludes the host of `session` from this.
     #[inline]
     pub(crate) fn conflicts(&self, session: &dyn Session, access: Access) -> bool {
+        if access == Access::Read && broken(Sabotage::AdmitReaders) {
+            return false;
+        }
         self.may_conflict.get()
             && self.with(|state| state.conflicts(session.reservation_host().as_deref(), access))
     }
@@ -176,7 +180,7 @@ impl<W: World, D: Device> Core<W, D> {
         let change = next.apply(host, command)?;
         let record = next.to_record().unwrap_or_default();
         let access = export.access().ok_or(VolumeError::Deleted)?;
-        if record != access.reservations {
+        if record != access.reservations && !broken(Sabotage::ReserveInMemory) {
             let access = AccessList { reservations: record, ..access.as_ref().clone() };
             let bytes = access.encode().map_err(|_| Refused::Full)?;
             export.volume().set_access(&bytes).await?;
@@ -187,7 +191,9 @@ impl<W: World, D: Device> Core<W, D> {
             let sessions = self.sessions().all();
             sessions.iter().for_each(|it| it.on_abort(export.id(), &change.aborted));
         }
-        reservations.passed().await;
+        if !broken(Sabotage::PassByWrites) {
+            reservations.passed().await;
+        }
         if !change.notices.is_empty() {
             let sessions = self.sessions().all();
             sessions.iter().for_each(|it| it.on_reservations(export.id(), &change.notices));

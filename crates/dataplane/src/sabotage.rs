@@ -21,6 +21,14 @@ mutation_points::mutations! {
         CutNoHost,
         /// T5: hosts are not cut that no longer qualify.
         KeepUnqualified,
+        /// A deallocation of a part of a block makes all of it zeroes.
+        ZeroWholeBlocks,
+        /// A reservation is never on the device.
+        ReserveInMemory,
+        /// N3 of `reservations.rs`: what is under way of hosts that are excluded may take effect later.
+        PassByWrites,
+        /// Reservations exclude no host from reading.
+        AdmitReaders,
         /// The volumes that a start finds are bound by no allotment.
         StartUnbound,
     }

@@ -11,6 +11,7 @@ use volume::{Volume, VolumeError};
 
 use crate::memory::Share;
 use crate::request::{BlockPart, PartPayload, Payload, Request};
+use crate::sabotage::{Sabotage, broken};
 
 /// Returns whether `part` is all of the blocks `range`.
 fn is_all(range: LbaRange, part: &Range<usize>) -> bool {
@@ -131,6 +132,7 @@ pub(crate) async fn zero_part<D: Device>(
     if extents.iter().all(|extent| !extent.is_mapped) {
         return Ok(());
     }
+    let part = if broken(Sabotage::ZeroWholeBlocks) { 0..BLOCK_SIZE } else { part };
     volume.write_part(lba, Buffer::zeroed(1), part).await
 }
 

@@ -23,6 +23,7 @@ impl<W: World, D: Device> Core<W, D> {
         if self.state.suspended.replace(true) {
             return;
         }
+        self.note_awaiting();
         let exports: Vec<_> = self.state.exports.borrow().values().cloned().collect();
         exports.iter().for_each(|export| self.tell(export, VolumeEvent::Suspended));
     }

@@ -104,8 +104,8 @@ pub use boot_time::BootClock;
 pub use certificate::{is_of_authority, trouble_of_certificate};
 pub use cluster::{
     Admit, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, DirectoryError, Event,
-    GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, RestrictionsRecord, Sighting,
-    Tenure, Term, View, VolumeRecord, VolumeState, Word,
+    GrantRecord, GrantsRecord, HostRecord, Mark, NbdRecord, Reach, Regrant, RestrictionsRecord,
+    Sighting, Tenure, Term, View, VolumeRecord, VolumeState, Word,
 };
 #[cfg(feature = "fuzzing")]
 pub use etcd::take_answer;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use directory::{
     Admit, Alone, BootClock as _, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord,
-    Directory, DirectoryError, GrantRecord, GrantsRecord, HostRecord, Mark, Reach, Regrant, View,
-    VolumeRecord, VolumeState, Word,
+    Directory, DirectoryError, GrantRecord, GrantsRecord, HostRecord, Mark, NbdRecord, Reach,
+    Regrant, View, VolumeRecord, VolumeState, Word,
 };
 use uuid::Uuid;
 
@@ -61,12 +61,14 @@ fn volume(number: u128, name: &str, device: u128) -> VolumeRecord {
         name: name.into(),
         owner: None,
         size_bytes: 4096,
+        sector_bytes: 4096,
         host: id(HOST),
         device: id(device),
         core: 0,
         portal: address(4420),
         state: VolumeState::Creating,
         promise: serde_json::Value::Null,
+        nbd: NbdRecord::default(),
         restrictions: None,
     }
 }

@@ -5,13 +5,16 @@
 //! - T2: an initiator that logs in again, by the same name and identifier to the same target, ends its session of before
 //!   (RFC 7143, clause 6.3.5).
 //! - T3: failed logins are rate-limited per source and volume (`strangers::Throttle`). A source beyond the limit is told to come
-//!   later, and a proof that it gives in a login that began before is not looked at.
+//!   later, and so is a login that began before: its proof is not looked at.
+//! - T4: while a volume that is absent may still appear, each initiator whose volume or whose secret is not known is told to come
+//!   again (Service Unavailable), and has not guessed (T3): an initiator never comes again that was told anything else. For the
+//!   sake of T1 all are told so. If the volume appears during a login, that login does not know it.
 
 use std::rc::Rc;
 
 use dataplane::{Export, Peer, Refused};
 use io_traits::{Device, World};
-use iscsi_target::{Admission, Authentication, ChapSecret, LoginQuestion, SessionType};
+use iscsi_target::{Admission, Authentication, ChapSecret, LoginQuestion, Secrets, SessionType};
 use iscsi_wire::pdu::login_status;
 use iscsi_wire::sense::Sense;
 use units::{Instant, MetadataSize};
@@ -57,10 +60,9 @@ impl<W: World, D: Device> Connection<W, D> {
         match self.open(uuid, question) {
             Ok(export) => *self.candidate.borrow_mut() = Some(export),
             Err(_) if self.core.options().authenticates => {}
-            Err(Refused::Suspended | Refused::Awaited) => {
-                return Err(login_status::SERVICE_UNAVAILABLE);
-            }
-            Err(Refused::Restricted | Refused::Unknown) => return Err(login_status::NOT_FOUND),
+            // T4.
+            Err(_) if self.core.awaits_volumes() => return Err(login_status::SERVICE_UNAVAILABLE),
+            Err(_) => return Err(login_status::NOT_FOUND),
         }
         Ok(uuid)
     }
@@ -94,7 +96,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let no_secret = random[1 + CHALLENGE_BYTES..].to_vec();
         let candidate = self.candidate.borrow().clone();
         let core = self.core.clone();
-        let address = self.peer().ip();
+        let (address, since) = (self.peer().ip(), core.since_now());
         let secrets_of = move |user: &str| {
             let user = user.parse::<Uuid>().ok();
             let now = core.world().now();
@@ -111,21 +113,26 @@ impl<W: World, D: Device> Connection<W, D> {
                 }
             };
             let access = access.filter(|_| !is_closed);
-            let mut secrets = access.map_or_else(Vec::new, |access| {
+            let mut known = access.map_or_else(Vec::new, |access| {
                 let tokens = core.valid_tokens(&access);
                 // Discovery names no target: it is that of the volume whose identity is the user's name.
                 let name = target_name_of(user.unwrap_or_default());
                 tokens.into_iter().map(|token| chap_secret_of(token, name.clone())).collect()
             });
-            if secrets.is_empty() {
+            if known.is_empty() {
                 // T1: a response is compared all the same.
-                secrets.push(ChapSecret {
+                known.push(ChapSecret {
                     secret: no_secret.clone().into(),
                     mutual: None,
                     target_name: String::new(),
                 });
             }
-            secrets
+            // T3, T4.
+            let refusal = match is_closed || core.awaited_volumes_since(since) {
+                true => login_status::SERVICE_UNAVAILABLE,
+                false => login_status::AUTHENTICATION_FAILURE,
+            };
+            Secrets { known, refusal }
         };
         Authentication { id, challenge, secrets_of: Box::new(secrets_of) }
     }

@@ -25,7 +25,8 @@ pub mod scsi;
 pub use connection::{Abort, CloseReason, Completion, Connection, Step, TASKS_MAX, TaskId};
 pub use limits::Limits;
 pub use login::{
-    Admission, Authentication, ChapSecret, LoginQuestion, PORTAL_GROUP, SecretsOf, SessionType,
+    Admission, Authentication, ChapSecret, LoginQuestion, PORTAL_GROUP, Secrets, SecretsOf,
+    SessionType,
 };
 pub use negotiate::Parameters;
 pub use outbox::Outbox;

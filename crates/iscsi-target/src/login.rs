@@ -54,8 +54,16 @@ pub struct LoginQuestion {
     pub tsih: u16,
 }
 
-/// Looks up the secrets of a user name.
-pub type SecretsOf = Box<dyn Fn(&str) -> Vec<ChapSecret>>;
+/// Looks up the secrets of a user name, when its proof is judged.
+pub type SecretsOf = Box<dyn Fn(&str) -> Secrets>;
+
+/// The secrets by which a proof is judged. With none, every proof fails (N3).
+pub struct Secrets {
+    /// The secrets, each of which may be used.
+    pub known: Vec<ChapSecret>,
+    /// The status that refuses a proof by none of them.
+    pub refusal: [u8; 2],
+}
 
 /// The authentication that a login must pass.
 pub struct Authentication {
@@ -63,7 +71,7 @@ pub struct Authentication {
     pub id: u8,
     /// The target's challenge.
     pub challenge: Vec<u8>,
-    /// The secrets of a user name. With none, every proof fails (N3).
+    /// The secrets of a user name.
     pub secrets_of: SecretsOf,
 }
 
@@ -357,7 +365,8 @@ impl Login {
             let Authentication { id, challenge, .. } = demanded;
             algorithm.is_response(*id, &secret.secret, challenge, &response)
         };
-        let known = (demanded.secrets_of)(user).into_iter().find(is_it).ok_or(FAILURE)?;
+        let Secrets { known, refusal } = (demanded.secrets_of)(user);
+        let known = known.into_iter().find(is_it).ok_or(refusal)?;
         if let (Some(id), Some(challenge)) = (value("CHAP_I"), value("CHAP_C")) {
             let id = text::number(id).and_then(|id| u8::try_from(id).ok()).ok_or(FAILURE)?;
             let challenge = text::binary(challenge, CHALLENGE_LEN_MAX).ok_or(FAILURE)?;

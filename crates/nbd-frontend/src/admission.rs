@@ -1,9 +1,12 @@
 //! Exports as a client finds them: only those that it may open (F1).
+//!
+//! - A1: while a volume that is absent may still appear, each client that finds no export is told that it is not served now:
+//!   which exports there are, and for which clients, is not known. So F1 holds then, too.
 
 use std::rc::Rc;
 
 use access::{Access, NbdClient};
-use dataplane::{Export, Refused};
+use dataplane::Export;
 use io_traits::{Device, Stream, World};
 use nbd_server::{Export as ToldExport, Purpose, Refusal};
 use nbd_wire::{BlockSizes, TransmissionFlags};
@@ -120,7 +123,7 @@ impl<W: World, D: Device> Connection<W, D> {
             false => exports.find(name),
         };
         let Some(record) = record.filter(|record| self.is_admitted_by(&record.access)) else {
-            return Found::Unknown;
+            return self.found_none();
         };
         if let ExportPlace::Elsewhere { uri } = &record.place {
             return Found::Elsewhere(uri.clone());
@@ -128,9 +131,13 @@ impl<W: World, D: Device> Connection<W, D> {
         // What the core knows of the volume is newer than what was announced.
         match self.core.open_if(Some(record.uuid), |access| self.is_admitted_by(access)) {
             Ok(export) => Found::Here(export, record.name.clone()),
-            Err(Refused::Suspended | Refused::Awaited) => Found::NotNow,
-            Err(Refused::Restricted | Refused::Unknown) => Found::Unknown,
+            Err(_) => self.found_none(),
         }
+    }
+
+    /// A1.
+    fn found_none(&self) -> Found<W, D> {
+        if self.core.awaits_volumes() { Found::NotNow } else { Found::Unknown }
     }
 
     /// The export that a client means that gives no name: the only one that it may open here.

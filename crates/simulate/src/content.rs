@@ -8,7 +8,7 @@
 //! ```
 
 use io_traits::{Buffer, BufferSlice};
-use units::{BLOCK_SIZE, MetadataSize};
+use units::{BLOCK_SIZE, MetadataSize, SectorSize};
 
 const MAGIC: u64 = 0x5349_4D46_4C41_5348;
 const SECTOR_BYTES: usize = 512;
@@ -48,17 +48,36 @@ fn word(block: &[u8], index: usize) -> u64 {
 /// Returns the data of write `tag` in `blocks` blocks of `volume` from `start` on.
 #[must_use]
 pub(crate) fn data(volume: u64, start: u64, blocks: u64, tag: Tag) -> BufferSlice {
-    let mut buffer = Buffer::new(usize::try_from(blocks).expect("fits into memory"));
-    for (lba, block) in (start..).zip(buffer.as_mut_bytes().chunks_exact_mut(BLOCK_SIZE)) {
+    data_in(SectorSize::Bytes4096, volume, (start, blocks), tag)
+}
+
+/// The same in logical blocks of another size.
+#[must_use]
+pub(crate) fn data_in(
+    sector: SectorSize,
+    volume: u64,
+    (start, blocks): (u64, u64),
+    tag: Tag,
+) -> BufferSlice {
+    let len_bytes = usize::try_from(blocks).expect("fits into memory") * sector.bytes();
+    let mut buffer = Buffer::new(len_bytes.div_ceil(BLOCK_SIZE));
+    let bytes = &mut buffer.as_mut_bytes()[..len_bytes];
+    for (lba, block) in (start..).zip(bytes.chunks_exact_mut(sector.bytes())) {
         fill(block, volume, lba, tag);
     }
-    buffer.into_slice()
+    buffer.into_slice().slice(0..len_bytes)
 }
 
 /// Returns the content of a block that shows `shown`.
 #[must_use]
 pub(crate) fn bytes(volume: u64, lba: u64, shown: Shown) -> Vec<u8> {
-    let mut block = vec![0; BLOCK_SIZE];
+    bytes_in(SectorSize::Bytes4096, volume, lba, shown)
+}
+
+/// The same of a logical block of another size.
+#[must_use]
+pub(crate) fn bytes_in(sector: SectorSize, volume: u64, lba: u64, shown: Shown) -> Vec<u8> {
+    let mut block = vec![0; sector.bytes()];
     if let Shown::Tag(tag) = shown {
         fill(&mut block, volume, lba, tag);
     }
@@ -117,14 +136,15 @@ pub(crate) fn is_of_tenant(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC.to_le_bytes())
 }
 
-/// Volume, block and write that a block says it is of, if it is whole.
+/// Volume, block and write that a block, or a logical block, says it is of, if it is whole.
 #[must_use]
 pub(crate) fn owner(block: &[u8]) -> Option<(u64, u64, Tag)> {
     if word(block, 0) != MAGIC {
         return None;
     }
     let (tag, volume, lba) = (word(block, 1), word(block, 2), word(block, 3) >> 8);
-    (bytes(volume, lba, Shown::Tag(tag)) == block).then_some((volume, lba, tag))
+    let sector = SectorSize::from_bytes(block.len() as u64)?;
+    (bytes_in(sector, volume, lba, Shown::Tag(tag)) == block).then_some((volume, lba, tag))
 }
 
 #[cfg(test)]
@@ -145,6 +165,16 @@ mod tests {
         }
         assert_eq!(shown(7, 101, &[0; BLOCK_SIZE]), Shown::Zero);
         assert_eq!(owner(block), Some((7, 101, 42)));
+    }
+
+    #[test]
+    fn a_logical_block_of_512_bytes_is_one_by_itself() {
+        let data = data_in(SectorSize::Bytes512, 7, (100, 11), 42);
+        assert_eq!(data.len_bytes(), 11 * 512);
+        for (lba, block) in (100..).zip(data.as_bytes().chunks(512)) {
+            assert_eq!(shown(7, lba, block), Shown::Tag(42));
+            assert_eq!(shown(7, lba + 1, block), Shown::Foreign);
+        }
     }
 
     #[test]

@@ -40,7 +40,7 @@ struct Wire {
 }
 
 /// An I/O queue of a controller of its own.
-struct Queue {
+pub(crate) struct Queue {
     io: Wire,
     /// The controller lasts as long as this one.
     _admin: Wire,
@@ -115,7 +115,11 @@ impl FusedHost {
         if self.leaves && rng.one_in(32) { Err(Gone) } else { Ok(()) }
     }
 
-    async fn connect(&self) -> Result<Queue, Gone> {
+    /// Connects a queue.
+    ///
+    /// # Errors
+    /// It is refused, or the connection is lost.
+    pub(crate) async fn connect(&self) -> Result<Queue, Gone> {
         let mut admin = self.greet().await?;
         let accepted = admin.connect((0, CNTLID_DYNAMIC), &self.id, &self.subsystem).await?;
         let cc = Cc::enabled(Cc::CSS_NVM).0.into();
@@ -139,6 +143,33 @@ impl FusedHost {
     }
 }
 
+impl Queue {
+    /// Carries out one command that sends `data` or returns `returns` bytes: how it ended, and these.
+    ///
+    /// # Errors
+    /// The connection is lost, and the outcome unknown.
+    pub(crate) async fn run(
+        &mut self,
+        sqe: &Sqe,
+        data: &[u8],
+        returns: usize,
+    ) -> Result<(Status, Vec<u8>), Gone> {
+        self.io.begin(sqe, data, returns).await?;
+        let mut returned = vec![0; returns];
+        loop {
+            match self.io.hear().await? {
+                Event::R2t(asked) => self.io.give(asked, data).await?,
+                Event::Data(run) => {
+                    let bytes = self.io.take(run.len as usize).await?;
+                    returned[run.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                }
+                Event::Completed { cqe, .. } => return Ok((cqe.status(), returned)),
+                Event::Ready | Event::DataDigest { .. } => return Err(Gone),
+            }
+        }
+    }
+}
+
 impl Wire {
     async fn say(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         let mut batch = SendBatch::new();
@@ -146,6 +177,16 @@ impl Wire {
         self.stream.send(batch).await.map_err(|_| Gone)?;
         self.connection.handed_over();
         Ok(())
+    }
+
+    /// The next `len` bytes of data.
+    async fn take(&mut self, len: usize) -> Result<Vec<u8>, Gone> {
+        while self.received.len() < len {
+            let chunk = self.stream.recv().await.map_err(|_| Gone)?;
+            self.received.extend_from_slice(&chunk);
+        }
+        self.connection.on_payload(u32::try_from(len).expect("a small request"));
+        Ok(self.received.drain(..len).collect())
     }
 
     async fn hear(&mut self) -> Result<Event, Gone> {
@@ -165,8 +206,18 @@ impl Wire {
 
     /// Sends a command, and its data as far as it goes along; the slot that stands for it.
     async fn send(&mut self, sqe: &Sqe, data: &[u8]) -> Result<u16, Gone> {
+        self.begin(sqe, data, 0).await
+    }
+
+    /// The same of a command that returns so many bytes, if it sends none.
+    async fn begin(&mut self, sqe: &Sqe, data: &[u8], returns: usize) -> Result<u16, Gone> {
         let len = u32::try_from(data.len()).expect("a small request");
-        let transfer = if len == 0 { Transfer::None } else { Transfer::ToController(len) };
+        let returns = u32::try_from(returns).expect("a small request");
+        let transfer = match (len, returns) {
+            (0, 0) => Transfer::None,
+            (0, returns) => Transfer::ToHost(returns),
+            _ => Transfer::ToController(len),
+        };
         let goes_along = self.connection.sends_in_capsule(sqe, len);
         let (now, mut capsule) = (self.world.now(), Vec::new());
         let put = |head: &[u8]| capsule.extend_from_slice(head);

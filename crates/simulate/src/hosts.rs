@@ -10,13 +10,14 @@ use io_traits::Clock;
 use nvme_frontend::nqn_of;
 use nvme_wire::{Nqn, Status};
 use sim::SimWorld;
-use units::Duration;
+use units::{Duration, SectorSize};
 
 use crate::fused::FusedHost;
 use crate::history::Moment;
 use crate::model::VolumeModel;
 use crate::rig::{Rig, portal};
 use crate::run::Run;
+use crate::sectors::SectorHost;
 use crate::target::Target;
 
 /// Hosts that work on volumes. The one behind them never does.
@@ -184,19 +185,29 @@ impl Rig {
             if !guest.is_admitted(&latest, self.time_of_day(), self.authenticates()) {
                 return None;
             }
-            let volume = match self.connect(model, &guest, (reconnect, 2)).await {
-                Ok(client) => client.volume().await.ok(),
-                Err(_) => None,
+            let fused = || {
+                let host = FusedHost::new(self.world(), portal(), nqn_of(uuid), host_id(host));
+                host.that_leaves(self.reconnects())
+            };
+            let target = match (model.sector, self.authenticates()) {
+                (SectorSize::Bytes512, _) => {
+                    let host = SectorHost::connect(self.world(), fused(), model.sector).await;
+                    host.ok().map(|host| Target::Sectors(Rc::new(host)))
+                }
+                (SectorSize::Bytes4096, authenticates) => {
+                    let volume = match self.connect(model, &guest, (reconnect, 2)).await {
+                        Ok(client) => client.volume().await.ok(),
+                        Err(_) => None,
+                    };
+                    let fused = (!authenticates).then(|| Rc::new(fused()));
+                    volume.map(|volume| Target::Plane(volume, fused))
+                }
             };
             // A change meanwhile may have cut it, or refused what opens the volume now.
             if model.access.borrow().changes() != before {
                 continue;
             }
-            let fused = (!self.authenticates()).then(|| {
-                let host = FusedHost::new(self.world(), portal(), nqn_of(uuid), host_id(host));
-                Rc::new(host.that_leaves(self.reconnects()))
-            });
-            let target = Target::Plane(volume?, fused);
+            let target = target?;
             self.hosts().borrow_mut().insert((uuid, host), target.clone());
             return Some(target);
         }
@@ -207,7 +218,8 @@ impl Rig {
     /// not there.
     pub(crate) async fn target(&self, model: &VolumeModel) -> Option<Target> {
         let volume = self.shards()[model.shard].volume(model.uuid())?;
-        if self.core().is_none() {
+        // A reservation may exclude any host.
+        if self.core().is_none() || self.reserved(model).is_some_and(|it| it.held.is_some()) {
             return Some(Target::Engine(volume));
         }
         let (access, now) = (model.access.borrow().latest().clone(), self.time_of_day());

@@ -13,6 +13,8 @@
 //! - `register.rs`, `run/terms.rs`, `hosts.rs`: what operators change, and which hosts may open which volume.
 //! - `profile.rs`, `requests.rs`, `scenario.rs`, `outcome.rs`: the course of a run. `rig.rs`, `target.rs`,
 //!   `fused.rs`: the targets of its requests.
+//! - `reserved.rs`: which hosts exclude one another, by the rules.
+//! - `sectors.rs`: hosts of volumes of logical blocks of 512 bytes.
 //! - `exhaustive.rs`: short programs, crashed everywhere. `soak.rs`: many seeds at once.
 //! - `sharing.rs`, `watched.rs`: ceilings that change under load, and policies held to their promises.
 //! - `mending.rs`: damage at rest, and repairs. `scenario/breaking.rs`: blocks that fail for good. `scenario/refusing.rs`: all of
@@ -39,10 +41,12 @@ mod profile;
 mod reached;
 mod register;
 mod requests;
+mod reserved;
 mod rig;
 mod run;
 mod scenario;
 mod seam;
+mod sectors;
 mod sharing;
 mod soak;
 mod tall;

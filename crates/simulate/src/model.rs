@@ -4,11 +4,12 @@ use std::cell::{Cell, RefCell};
 
 use access::Access;
 use auth::Secret;
-use units::{LbaRange, MetadataSize, Slo};
+use units::{LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::history::{Fate, History, Moment};
 use crate::register::Register;
+use crate::reserved::Reserved;
 
 /// A volume, as far as its clients can know.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(crate) struct VolumeModel {
     pub shard: usize,
     /// Metadata of each of its blocks.
     pub metadata: MetadataSize,
+    /// Its logical blocks, which are what is counted here.
+    pub sector: SectorSize,
     /// Outcome of its creation.
     pub created: Cell<Fate>,
     /// Outcome of its deletion, if that was asked for.
@@ -28,12 +31,16 @@ pub(crate) struct VolumeModel {
     pub deleted_at: Cell<Moment>,
     /// History of its blocks.
     pub history: RefCell<History>,
-    /// Its size in blocks.
+    /// Its size in logical blocks.
     pub sizes: RefCell<Register<u64>>,
     /// Its service level.
     pub slo: RefCell<Register<Slo>>,
     /// Its access.
     pub access: RefCell<Register<Access>>,
+    /// Its reservations.
+    pub reserved: RefCell<Register<Reserved>>,
+    /// When commands that abort those of other hosts were under way, since the start of the server.
+    pub aborts: RefCell<Vec<(Moment, Moment)>>,
     /// All secrets that were ever to open it, and the secrets by which the server proves itself beside them.
     pub secrets: RefCell<Vec<(Secret, Secret)>>,
     /// Hosts of the volume may have been cut since the start of the server.
@@ -41,26 +48,29 @@ pub(crate) struct VolumeModel {
 }
 
 impl VolumeModel {
-    /// A volume of `blocks` blocks that is about to be created.
+    /// A volume of `blocks` blocks of 4096 bytes that is about to be created.
     #[must_use]
     pub(crate) fn new(
         id: u64,
         shard: usize,
-        (blocks, metadata): (u64, MetadataSize),
+        (blocks, metadata, sector): (u64, MetadataSize, SectorSize),
         now: Moment,
     ) -> Self {
         Self {
             id,
             shard,
             metadata,
+            sector,
             created: Cell::new(Fate::Open),
             deleted: Cell::new(None),
             created_at: Cell::new(now),
             deleted_at: Cell::new(now),
             history: RefCell::default(),
-            sizes: RefCell::new(Register::new(blocks, now)),
+            sizes: RefCell::new(Register::new(blocks * sector.per_block(), now)),
             slo: RefCell::new(Register::new(Slo::default(), now)),
             access: RefCell::new(Register::new(Access::default(), now)),
+            reserved: RefCell::new(Register::new(Reserved::default(), now)),
+            aborts: RefCell::default(),
             secrets: RefCell::default(),
             is_cut: Cell::new(false),
         }
@@ -132,12 +142,27 @@ impl VolumeModel {
         self.sizes.borrow().possible(from, to).copied().collect()
     }
 
+    /// Returns when a write that was answered at `ended` took effect at the latest: a host that is excluded has nothing under way
+    /// when that is answered.
+    #[must_use]
+    pub(crate) fn effective_by(&self, host: usize, (invoked, ended): (Moment, Moment)) -> Moment {
+        let reserved = self.reserved.borrow();
+        let excludes = |from: Moment| {
+            let mut states = reserved.possible(from, ended);
+            states.all(|state| !state.admits(host, true))
+        };
+        let answered = reserved.answered().filter(|at| (invoked..ended).contains(at));
+        let since = answered.filter(|at| excludes(at + 1)).min();
+        since.unwrap_or(ended)
+    }
+
     /// The server is gone: what was open about the volume took effect by now, or never does.
     pub(crate) fn close(&self, now: Moment) {
         self.history.borrow_mut().close(now);
         self.sizes.borrow_mut().close(now);
         self.slo.borrow_mut().close(now);
         self.access.borrow_mut().close(now);
+        self.reserved.borrow_mut().close(now);
     }
 }
 

@@ -3,7 +3,7 @@
 mod control;
 
 use sim::{DeviceFaults, Rng};
-use units::MetadataSize;
+use units::{MetadataSize, SectorSize};
 use volume::NodeCapacity;
 
 use crate::hosts::HOSTS;
@@ -51,11 +51,15 @@ pub enum Workload {
     Control,
     /// Hosts that share devices, and their etcd: partitions, lost answers, restored backups, stopped processes.
     Cluster,
+    /// Hosts that exclude one another by reservations, and power cuts.
+    Reserve,
+    /// Volumes of logical blocks of 512 bytes under the whole data plane.
+    Sectors,
 }
 
 impl Workload {
     /// All of them, by name.
-    pub const ALL: [(&'static str, Self); 19] = [
+    pub const ALL: [(&'static str, Self); 21] = [
         ("crash", Self::Crash),
         ("full", Self::Full),
         ("churn", Self::Churn),
@@ -74,6 +78,8 @@ impl Workload {
         ("starts", Self::Starts),
         ("trade", Self::Trade),
         ("control", Self::Control),
+        ("reserve", Self::Reserve),
+        ("sectors", Self::Sectors),
         ("cluster", Self::Cluster),
     ];
 
@@ -119,6 +125,8 @@ impl Workload {
             Self::Trade,
             Self::Control,
             Self::Control,
+            Self::Reserve,
+            Self::Sectors,
             Self::Cluster,
         ];
         deck[(seed % deck.len() as u64) as usize]
@@ -127,7 +135,7 @@ impl Workload {
     /// Returns true if requests go through initiator, network and server: always, or in two of three runs.
     fn is_plane(self, rng: &mut Rng) -> bool {
         match self {
-            Self::Plane | Self::Links | Self::PlaneFaults => true,
+            Self::Plane | Self::Links | Self::PlaneFaults | Self::Reserve | Self::Sectors => true,
             Self::Control => !rng.one_in(3),
             _ => false,
         }
@@ -171,6 +179,8 @@ pub(crate) struct Mix {
     pub knock: u64,
     /// Other bounds of what a tenant's volumes hold.
     pub allot: u64,
+    /// Reservation commands.
+    pub reserve: u64,
 }
 
 /// Blocks that fail, however often they are tried.
@@ -246,6 +256,8 @@ pub(crate) struct Profile {
     pub map_memory: Option<u64>,
     /// Metadata of each block of every other volume.
     pub metadata: MetadataSize,
+    /// Logical blocks of volumes.
+    pub sector: SectorSize,
     /// Entries that nodes of maps take, if fewer than they have room for.
     pub nodes: Option<NodeCapacity>,
     /// Blocks of journals, if they are shorter than their extents allow.
@@ -272,6 +284,7 @@ const MIX: Mix = Mix {
     look: 1,
     knock: 0,
     allot: 0,
+    reserve: 0,
 };
 
 /// Shards that leave the first one two extents of the smallest disk.
@@ -411,6 +424,7 @@ impl Profile {
             lingers: false,
             map_memory: rng.one_in(3).then(|| few_nodes(rng)),
             metadata: some_metadata(rng),
+            sector: SectorSize::default(),
             nodes: None,
             journal_blocks: None,
             scarce: false,
@@ -436,6 +450,8 @@ impl Profile {
             Workload::Broken => calm.breaking(rng),
             Workload::Corrupt => Self { faults: corruption(rng), ..calm },
             Workload::Links => Self { cuts: true, ..calm },
+            Workload::Reserve => calm.reserving(rng),
+            Workload::Sectors => calm.in_sectors(rng),
             Workload::PlaneFaults => match rng.below(3) {
                 0 => Self { breaks: Breaks::Some, ..calm },
                 1 => Self { faults: errors(rng), ..calm },
@@ -457,6 +473,39 @@ impl Profile {
             boots: 2,
             mix: Mix { resize: 4, checkpoint: 6, ..MIX },
             faults: DeviceFaults { slow_one_in: 20, ..DeviceFaults::default() },
+            ..self
+        }
+    }
+
+    /// The same by hosts that exclude one another from one volume, on a disk that is slow now and then: some of their requests
+    /// are under way for long.
+    fn reserving(self, rng: &mut Rng) -> Self {
+        Self {
+            authenticates: false,
+            hosts: HOSTS as u64,
+            volumes: 1,
+            volume_blocks: 40,
+            hot_blocks: rng.between(2, 8),
+            workers: rng.between(3, 6),
+            requests: rng.between(20, 60),
+            faults: DeviceFaults { slow_one_in: rng.between(3, 12), ..DeviceFaults::default() },
+            mix: Mix { reserve: 25, read: 40, access: 0, ..self.mix },
+            ..self
+        }
+    }
+
+    /// The same on volumes of logical blocks of 512 bytes, most requests within a few blocks of 4096. Hosts say nothing but what
+    /// such blocks need.
+    fn in_sectors(self, rng: &mut Rng) -> Self {
+        Self {
+            sector: SectorSize::Bytes512,
+            metadata: MetadataSize::None,
+            authenticates: false,
+            volume_blocks: [40, 300][rng.below(2) as usize],
+            hot_blocks: rng.between(16, 100),
+            workers: rng.between(2, 5),
+            requests: rng.between(20, 60),
+            mix: Mix { resize: 2, ..self.mix },
             ..self
         }
     }

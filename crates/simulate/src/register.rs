@@ -103,6 +103,12 @@ impl<T: Clone + PartialEq> Register<T> {
         &done.expect("the first one is").value
     }
 
+    /// When changes were answered that were made.
+    pub(crate) fn answered(&self) -> impl Iterator<Item = Moment> {
+        let done = self.versions.iter().filter(|version| version.fate == Fate::Done);
+        done.filter_map(|version| version.ended)
+    }
+
     /// Changes that were issued since the value was last found.
     #[must_use]
     pub(crate) fn changes(&self) -> usize {

@@ -1,14 +1,15 @@
 //! One worker's requests: drawn, issued, checked.
 
+mod reserving;
 pub(crate) mod terms;
 
 use std::rc::Rc;
 
-use io_traits::Buffer;
+use io_traits::{Buffer, BufferSlice};
 use sim::Rng;
 use units::{Duration, Lba, LbaRange};
 
-use crate::content::{self, Shown};
+use crate::content::{self, Shown, Tag};
 use crate::model::VolumeModel;
 use crate::profile::{Breaks, Profile, Workload};
 use crate::rig::Rig;
@@ -84,6 +85,7 @@ impl Worker {
             mix.look,
             mix.knock,
             mix.allot,
+            mix.reserve,
         ];
         let mut left = self.rng.below(choices.iter().sum());
         let choice = choices.iter().position(|weight| match left.checked_sub(*weight) {
@@ -116,10 +118,16 @@ impl Worker {
                 self.allot();
                 return Ok(());
             }
+            17 => return self.reserve().await,
             _ => {}
         }
         let Some((model, target)) = self.pick().await else { return Ok(()) };
-        let outcome = self.ask(choice.expect("below the sum"), &model, &target).await;
+        let (choice, from) = (choice.expect("below the sum"), self.run.now());
+        let outcome = self.ask(choice, &model, &target).await;
+        if self.profile.mix.reserve > 0 {
+            let reads = [3, 4].contains(&choice);
+            self.check_excluded(&model, !reads, from, outcome);
+        }
         if outcome == Err(Failure::Lost) && self.may_be_cut() {
             self.rig.forget_host(&model, self.host);
         }
@@ -141,7 +149,9 @@ impl Worker {
             0 => self.write(model, target).await,
             1 => self.clear(model, target, false).await,
             2 => self.clear(model, target, true).await,
-            3 if self.rng.one_in(6) => self.read_in_order(model, target).await,
+            3 if self.profile.mix.reserve == 0 && self.rng.one_in(6) => {
+                self.read_in_order(model, target).await
+            }
             3 => self.read(model, target).await,
             4 => self.compare(model, target).await,
             11 => self.clear_several(model, target).await,
@@ -212,7 +222,7 @@ impl Worker {
     async fn write(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
         let range = self.range(model, target.transfer_blocks_max());
         let tag = self.run.begin(model, range, false);
-        let data = content::data(model.id, range.start.0, range.blocks, tag);
+        let data = data_of(model, range, tag);
         let outcome = target.write(range.start, data).await;
         self.run.end(model, tag, outcome);
         outcome
@@ -229,10 +239,27 @@ impl Worker {
             let start = if self.rng.one_in(2) { 0 } else { range.start.0 };
             range = LbaRange::new(Lba(start), model.likely_size().saturating_sub(start).max(1));
         }
-        let tag = self.run.begin(model, range, true);
+        let tags = self.begin_clear(model, range);
         let outcome = target.clear(range, self.rng.one_in(2)).await;
-        self.run.end(model, tag, outcome);
+        match tags.as_slice() {
+            [tag] => self.run.end(model, *tag, outcome),
+            tags => self.run.end_several(model, tags, outcome),
+        }
         outcome
+    }
+
+    /// Notes that a range is to be cleared: whole blocks together, and parts of other blocks each by itself.
+    fn begin_clear(&self, model: &VolumeModel, range: LbaRange) -> Vec<Tag> {
+        let per_block = model.sector.per_block();
+        let begin = |start: u64, end: u64| {
+            let part = LbaRange::new(Lba(start), end - start);
+            (start < end).then(|| self.run.begin(model, part, true))
+        };
+        let (start, end) = (range.start.0, range.end().0);
+        let first = start.next_multiple_of(per_block).min(end);
+        let last = (end - end % per_block).max(first);
+        let parts = [(start, first), (first, last), (last, end)];
+        parts.into_iter().filter_map(|(start, end)| begin(start, end)).collect()
     }
 
     /// Deallocates several ranges by one command; some may touch or overlap.
@@ -245,8 +272,8 @@ impl Worker {
             }
             ranges.push(range);
         }
-        let begin = |range: &LbaRange| self.run.begin(model, *range, true);
-        let tags: Vec<_> = ranges.iter().map(begin).collect();
+        let tags: Vec<_> =
+            ranges.iter().flat_map(|range| self.begin_clear(model, *range)).collect();
         let outcome = target.clear_several(&ranges).await;
         self.run.end_several(model, &tags, outcome);
         outcome
@@ -309,9 +336,12 @@ impl Worker {
                 known[wrong] = FOREIGN_TAG;
             }
         }
-        let blocks = lbas.zip(&known).map(|(lba, shown)| content::bytes(model.id, lba, *shown));
+        let blocks = lbas
+            .zip(&known)
+            .map(|(lba, shown)| content::bytes_in(model.sector, model.id, lba, *shown));
         let bytes: Vec<u8> = blocks.flatten().collect();
-        (guess, Expected { data: Buffer::from_bytes(&bytes).into_slice(), altered })
+        let data = Buffer::from_bytes(&bytes).into_slice().slice(0..bytes.len());
+        (guess, Expected { data, altered })
     }
 
     async fn compare(&mut self, model: &VolumeModel, target: &Target) -> Result<(), Failure> {
@@ -338,7 +368,7 @@ impl Worker {
         let invoked = self.run.now();
         let tag = self.run.begin(model, range, false);
         model.history.borrow_mut().expect(tag, guess.clone());
-        let data = content::data(model.id, range.start.0, range.blocks, tag);
+        let data = data_of(model, range, tag);
         let outcome = match self.rng.one_in(2) {
             true => target.fused(range.start, expected, data).await,
             false => target.compare_and_write(range.start, expected, data).await,
@@ -370,7 +400,7 @@ impl Worker {
             0 => self.rng.between(1, self.profile.hot_blocks + 1),
             _ => self.rng.between(1, most),
         };
-        let tag = self.run.begin_resize(&model, blocks);
+        let tag = self.run.begin_resize(&model, blocks * model.sector.per_block());
         let outcome = self.rig.resize(&model, blocks).await;
         self.run.end_resize(&model, tag, outcome);
         outcome
@@ -421,6 +451,11 @@ impl Worker {
         self.run.check_checkpoint(outcome);
         outcome
     }
+}
+
+/// The data of write `tag` in a range of a volume.
+fn data_of(model: &VolumeModel, range: LbaRange, tag: Tag) -> BufferSlice {
+    content::data_in(model.sector, model.id, (range.start.0, range.blocks), tag)
 }
 
 /// Creates a volume.

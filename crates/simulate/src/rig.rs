@@ -92,6 +92,11 @@ pub(crate) async fn open(
     Ok(shards)
 }
 
+/// The access but for what hosts, not operators, say in it.
+fn without_reservations(access: Access) -> Access {
+    Access { reservations: Access::default().reservations, ..access }
+}
+
 impl Rig {
     /// Runs `shards`, behind a data plane or bare.
     #[must_use]
@@ -200,10 +205,11 @@ impl Rig {
         self.core.as_ref().map_or_else(|| self.shards.borrow().clone(), |core| core.shards())
     }
 
-    /// Blocks of the volume, if it is there.
+    /// Logical blocks of the volume, if it is there.
     #[must_use]
     pub(crate) fn size(&self, model: &VolumeModel) -> Option<u64> {
-        self.shards()[model.shard].volume(model.uuid()).map(|volume| volume.blocks())
+        let volume = self.shards()[model.shard].volume(model.uuid())?;
+        Some(volume.blocks() * model.sector.per_block())
     }
 
     /// Creates a volume.
@@ -214,7 +220,8 @@ impl Rig {
         let spec = VolumeSpec { uuid: model.uuid(), name: model.name(), blocks };
         let access = model.access.borrow().latest().encode().expect("it is short");
         let slo = *model.slo.borrow().latest();
-        let terms = volume::Terms { slo, access, metadata: model.metadata, ..Default::default() };
+        let VolumeModel { metadata, sector, .. } = *model;
+        let terms = volume::Terms { slo, access, metadata, sector };
         match &self.core {
             Some(core) => drop(core.create_volume(model.shard, spec, terms).await?),
             None => drop(self.shards()[model.shard].create_volume_under(spec, terms).await?),
@@ -254,8 +261,14 @@ impl Rig {
     pub(crate) fn terms(&self, model: &VolumeModel) -> Option<Terms> {
         if let Some(core) = &self.core {
             let status = core.volume(model.uuid())?;
-            let (blocks, metadata, slo) = (status.blocks, status.metadata, status.slo);
-            return Some(Terms { name: status.name, blocks, metadata, slo, access: status.access });
+            return Some(Terms {
+                name: status.name,
+                blocks: status.blocks,
+                metadata: status.metadata,
+                sector: status.sector,
+                slo: status.slo,
+                access: status.access.map(without_reservations),
+            });
         }
         self.terms_of_engine(model)
     }
@@ -268,8 +281,9 @@ impl Rig {
             name: volume.name().to_owned(),
             blocks: volume.blocks(),
             metadata: volume.metadata_size(),
+            sector: volume.sector_size(),
             slo: volume.slo(),
-            access: Access::decode(&volume.access()).ok(),
+            access: Access::decode(&volume.access()).ok().map(without_reservations),
         })
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use sim::{SimDevice, Trace};
-use units::{BLOCK_SIZE, Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange};
+use units::{Instant, Lba, LbaRange, MetadataSize, Pba, PbaRange, SectorSize};
 use volume::{Damaged, Structure};
 
 use crate::content::{self, Shown, Tag};
@@ -60,6 +60,8 @@ pub struct Counts {
 #[derive(Clone, Default)]
 pub(crate) struct Run {
     shared: Rc<Shared>,
+    /// The host whose requests are noted.
+    host: usize,
 }
 
 #[derive(Default)]
@@ -71,6 +73,8 @@ struct Shared {
     leniency: Cell<Leniency>,
     /// Metadata of each block of new volumes.
     metadata: Cell<MetadataSize>,
+    /// Logical blocks of new volumes.
+    sector: Cell<SectorSize>,
     /// Blocks that the disk damaged: volume, block, write.
     harmed: RefCell<BTreeSet<(u64, u64, Tag)>>,
     /// The damaged locations, and the volume's block that was there.
@@ -94,7 +98,13 @@ impl Run {
     /// A run that notes its events in `trace`.
     #[must_use]
     pub(crate) fn new(trace: Trace) -> Self {
-        Self { shared: Rc::new(Shared { trace, ..Shared::default() }) }
+        Self { shared: Rc::new(Shared { trace, ..Shared::default() }), host: 0 }
+    }
+
+    /// The same run, for requests of a host.
+    #[must_use]
+    pub(crate) fn of_host(&self, host: usize) -> Self {
+        Self { shared: self.shared.clone(), host }
     }
 
     /// Returns the trace of the run.
@@ -150,6 +160,11 @@ impl Run {
         self.shared.metadata.set(metadata);
     }
 
+    /// Changes what logical blocks new volumes have.
+    pub(crate) fn set_sector(&self, sector: SectorSize) {
+        self.shared.sector.set(sector);
+    }
+
     /// Something is wrong. The first such finding ends the run.
     pub(crate) fn fail(&self, finding: String) {
         self.shared.failure.borrow_mut().get_or_insert(finding);
@@ -167,7 +182,7 @@ impl Run {
         self.shared.failure.borrow().is_some()
     }
 
-    /// A volume that is about to be created.
+    /// A volume of `blocks` blocks of 4096 bytes that is about to be created.
     #[must_use]
     pub(crate) fn new_volume(&self, shard: usize, blocks: u64) -> Rc<VolumeModel> {
         let id = self.shared.volumes.borrow().len() as u64 + 1;
@@ -176,7 +191,12 @@ impl Run {
             1 => self.shared.metadata.get(),
             _ => MetadataSize::None,
         };
-        let volume = Rc::new(VolumeModel::new(id, shard, (blocks, metadata), self.now()));
+        let volume = Rc::new(VolumeModel::new(
+            id,
+            shard,
+            (blocks, metadata, self.shared.sector.get()),
+            self.now(),
+        ));
         self.shared.volumes.borrow_mut().push(volume.clone());
         volume
     }
@@ -242,7 +262,11 @@ impl Run {
             }
         };
         self.note(now, format_args!("{tag}: {outcome:?}"));
-        volume.history.borrow_mut().end(tag, fate, now);
+        let ended = match fate {
+            Fate::Done => volume.effective_by(self.host, (invoked, now)),
+            Fate::Open | Fate::Refused => now,
+        };
+        volume.history.borrow_mut().end(tag, fate, ended);
     }
 
     /// Notes in the trace what the harness does; its moments are no times.
@@ -350,7 +374,7 @@ impl Run {
         match outcome {
             Ok(bytes) => {
                 self.check_bounds(volume, range, (invoked, now));
-                let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
+                let blocks = bytes.chunks(volume.sector.bytes()).zip(range.start.0..);
                 let shown: Vec<Shown> =
                     blocks.map(|(block, lba)| content::shown(volume.id, lba, block)).collect();
                 if shown.len() as u64 != range.blocks {
@@ -397,7 +421,9 @@ impl Run {
             Compared::Equal => expected.len(),
             Compared::Differs(None) if expected.len() == 1 => 0,
             Compared::Differs(None) => return,
-            Compared::Differs(Some(byte)) => usize::try_from(byte).unwrap_or(0) / BLOCK_SIZE,
+            Compared::Differs(Some(byte)) => {
+                usize::try_from(byte).unwrap_or(0) / volume.sector.bytes()
+            }
         };
         for (place, (lba, shown)) in (start..).zip(expected.iter().copied()).enumerate() {
             let differs = place == equal;
@@ -454,6 +480,8 @@ impl Run {
                     || volume.deleted.get().is_some()
                     || volume.is_cut.get()
             }
+            // `check_excluded` knows the host.
+            Failure::Conflict | Failure::Aborted => true,
             Failure::Unexpected => false,
         };
         self.count(|counts| counts.failed += 1);

@@ -79,6 +79,7 @@ impl Scenario {
     pub(crate) fn run(mut self) {
         self.run.set_leniency(self.leniency());
         self.run.set_metadata(self.profile.metadata);
+        self.run.set_sector(self.profile.sector);
         if self.profile.stales {
             self.run.keep_versions();
         }
@@ -475,7 +476,7 @@ impl Boot {
         let workers = Rc::new(Semaphore::new(profile.workers));
         for number in 0..profile.workers {
             let host = (number % profile.hosts) as usize;
-            let (run, rig, rng) = (self.run.clone(), rig.clone(), self.rng.fork());
+            let (run, rig, rng) = (self.run.of_host(host), rig.clone(), self.rng.fork());
             let worker = Worker { run, rig, profile, rng, host };
             let permit = workers.try_acquire(1).expect("one for each");
             self.world.spawn(async move {

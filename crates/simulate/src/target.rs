@@ -14,6 +14,7 @@ use crate::content;
 use crate::fused::{FusedHost, Gone};
 use crate::history::Fate;
 use crate::seam::SeamDevice;
+use crate::sectors::{self, SectorHost};
 
 /// The destination of requests.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ pub(crate) enum Target {
     /// Through initiator, network and server to the engine; fused commands by connections of their own, unless the
     /// host has to authenticate.
     Plane(client::Volume<SimWorld>, Option<Rc<FusedHost>>),
+    /// The same to a volume of logical blocks of 512 bytes.
+    Sectors(Rc<SectorHost>),
 }
 
 /// Why a request failed, as far as the checks tell cases apart.
@@ -40,6 +43,10 @@ pub(crate) enum Failure {
     Device,
     /// The journal cannot be written.
     JournalLost,
+    /// Another host has reserved the volume.
+    Conflict,
+    /// A reservation command of another host ended it before it began.
+    Aborted,
     /// There is no such volume any more.
     Deleted,
     /// The server ends, or the connection to it is lost.
@@ -114,6 +121,8 @@ impl From<Status> for Failure {
             Status::WRITE_FAULT => Self::JournalLost,
             Status::INVALID_NAMESPACE_OR_FORMAT => Self::Deleted,
             Status::NAMESPACE_NOT_READY => Self::Lost,
+            Status::RESERVATION_CONFLICT => Self::Conflict,
+            Status::ABORTED_PREEMPT => Self::Aborted,
             _ => Self::Unexpected,
         }
     }
@@ -145,7 +154,11 @@ impl Target {
     pub(crate) async fn read(&self, range: LbaRange) -> Result<Vec<u8>, Failure> {
         match self {
             Self::Engine(volume) => {
+                let (range, part) = volume.sector_size().blocks_of(range);
                 let found = volume.read(range).await?;
+                if part.len() < found.len_bytes() {
+                    return Ok(found.to_vec()[part].to_vec());
+                }
                 let size = volume.metadata_size();
                 Ok(content::with_metadata(found.to_vec(), &found.metadata, size))
             }
@@ -154,6 +167,10 @@ impl Target {
                 let found = volume.read_ex(range.start, blocks).await?;
                 let data = found.data.as_bytes().to_vec();
                 Ok(content::with_metadata(data, &found.metadata, self.metadata_size()))
+            }
+            Self::Sectors(host) => {
+                let (status, data) = host.read(range).await?;
+                done(status).map(|()| data)
             }
         }
     }
@@ -187,6 +204,7 @@ impl Target {
                 let blocks = self.blocks(data);
                 Ok(volume.write_ex(lba, on_wire(&blocks)).await?)
             }
+            Self::Sectors(host) => done(host.write(lba, data.as_bytes()).await?),
         }
     }
 
@@ -199,6 +217,8 @@ impl Target {
             Self::Engine(volume) => Ok(volume.unmap(range).await?),
             Self::Plane(volume, _) if deallocate => Ok(volume.deallocate(&[range]).await?),
             Self::Plane(volume, _) => Ok(volume.write_zeroes(range).await?),
+            Self::Sectors(host) if deallocate => done(host.deallocate(&[range]).await?),
+            Self::Sectors(host) => done(host.write_zeroes(range).await?),
         }
     }
 
@@ -217,13 +237,18 @@ impl Target {
                 Ok(())
             }
             Self::Plane(volume, _) => Ok(volume.deallocate(ranges).await?),
+            Self::Sectors(host) => done(host.deallocate(ranges).await?),
         }
     }
 
     /// Returns true if the connection of the host is lost.
     pub(crate) async fn is_lost(&self) -> bool {
         use client::Error::{Closed, Disconnected, Unanswered};
-        let Self::Plane(volume, _) = self else { return false };
+        let volume = match self {
+            Self::Engine(_) => return false,
+            Self::Plane(volume, _) => volume,
+            Self::Sectors(host) => return host.is_lost().await,
+        };
         let read = volume.read_ex(Lba(0), 1).await;
         matches!(read, Err(Disconnected(_) | Unanswered { .. } | Closed))
     }
@@ -240,6 +265,11 @@ impl Target {
                 true => Compared::Equal,
                 false => Compared::Differs(None),
             }),
+            Self::Sectors(host) => match host.compare(lba, blocks.data.as_bytes()).await?.code() {
+                Status::SUCCESS => Ok(Compared::Equal),
+                Status::COMPARE_FAILURE => Ok(Compared::Differs(None)),
+                status => Err(status.into()),
+            },
         }
     }
 
@@ -265,6 +295,10 @@ impl Target {
                     Swap::Differs { offset_bytes } => self.differs(offset_bytes),
                 })
             }
+            Self::Sectors(host) => {
+                let (expected, data) = (expected.data.as_bytes(), blocks.data.as_bytes());
+                swapped(host.swap(lba, expected, data).await?)
+            }
         }
     }
 
@@ -283,15 +317,7 @@ impl Target {
         };
         let blocks = u32::try_from(data.len_bytes() / BLOCK_SIZE).expect("a small request");
         let (expected, data) = (extended(&self.expected(expected)), extended(&self.blocks(data)));
-        let aborted = Status::ABORTED_FAILED_FUSED;
-        let ended = host.compare_and_write((lba.0, blocks), &expected, &data).await?;
-        match ended.map(Status::code) {
-            [Status::SUCCESS, Status::SUCCESS] => Ok(Compared::Equal),
-            [Status::COMPARE_FAILURE, second] if second == aborted => Ok(Compared::Differs(None)),
-            [_, second] if second == aborted => Err(ended[0].into()),
-            [Status::SUCCESS, _] => Err(ended[1].into()),
-            _ => Err(Failure::Unexpected),
-        }
+        swapped(host.compare_and_write((lba.0, blocks), &expected, &data).await?)
     }
 
     fn metadata_size(&self) -> MetadataSize {
@@ -299,6 +325,7 @@ impl Target {
             Self::Engine(volume) => volume.metadata_size(),
             Self::Plane(volume, _) => MetadataSize::from_bytes(u64::from(volume.metadata_size()))
                 .expect("a size that there is"),
+            Self::Sectors(_) => MetadataSize::None,
         }
     }
 
@@ -341,7 +368,25 @@ impl Target {
         match self {
             Self::Engine(_) => volume::WRITE_BLOCKS_MAX,
             Self::Plane(volume, _) => u64::from(volume.max_transfer_blocks()),
+            Self::Sectors(_) => sectors::TRANSFER_MAX,
         }
+    }
+}
+
+/// The outcome of a command that ended so.
+fn done(status: Status) -> Result<(), Failure> {
+    if status.is_success() { Ok(()) } else { Err(status.into()) }
+}
+
+/// The outcome of a pair of fused commands that ended so.
+fn swapped(ended: [Status; 2]) -> Result<Compared, Failure> {
+    let aborted = Status::ABORTED_FAILED_FUSED;
+    match ended.map(Status::code) {
+        [Status::SUCCESS, Status::SUCCESS] => Ok(Compared::Equal),
+        [Status::COMPARE_FAILURE, second] if second == aborted => Ok(Compared::Differs(None)),
+        [_, second] if second == aborted => Err(ended[0].into()),
+        [Status::SUCCESS, _] => Err(ended[1].into()),
+        _ => Err(Failure::Unexpected),
     }
 }
 

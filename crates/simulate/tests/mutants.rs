@@ -122,6 +122,8 @@ engines! {
     engine_miscompare_writes: MiscompareWrites under Crash;
     plane_compare_unlocked: CompareUnlocked under Plane;
     plane_miscompare_writes: MiscompareWrites under Plane;
+    engine_fill_unlocked: FillUnlocked under Sectors;
+    engine_fill_first_only: FillFirstOnly under Sectors;
     engine_short_apply: ShortApply under Crash;
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
     engine_read_dead: ReadDead under Churn;
@@ -194,6 +196,10 @@ planes! {
     plane_access_before_record: AccessBeforeRecord under Control;
     plane_cut_no_host: CutNoHost under Control;
     plane_keep_unqualified: KeepUnqualified under Control;
+    plane_zero_whole_blocks: ZeroWholeBlocks under Sectors;
+    plane_reserve_in_memory: ReserveInMemory under Reserve;
+    plane_pass_by_writes: PassByWrites under Reserve;
+    plane_admit_readers: AdmitReaders under Reserve;
     plane_start_unbound: StartUnbound under Control;
 }
 

@@ -9,6 +9,7 @@ use crate::blocks::{Blocks, first_difference};
 use crate::locks::{RangeGuard, lock};
 use crate::map::Missing;
 use crate::read::Source;
+use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, Volume, VolumeError, WRITE_BLOCKS_MAX};
 
@@ -44,6 +45,11 @@ impl<D: Device> Volume<D> {
             return Ok(());
         }
         let range = self.range_of_buffer(lba, &buffer)?;
+        if broken(Sabotage::FillUnlocked) {
+            self.fill_ends(range, &mut buffer, part).await?;
+            let guard = lock(&self.state().locks, range).await;
+            return self.write_filled(guard, range, buffer, Box::default()).await;
+        }
         let guard = lock(&self.state().locks, range).await;
         self.check(range)?;
         let metadata = if self.metadata_size().is_none() {
@@ -146,7 +152,7 @@ impl<D: Device> Volume<D> {
             let found = self.read_whole(LbaRange::new(range.start, 1)).await?;
             fill_around(&found, buffer, 0, &part);
         }
-        if !is_last_whole && (last > 0 || is_first_whole) {
+        if !is_last_whole && (last > 0 || is_first_whole) && !broken(Sabotage::FillFirstOnly) {
             let lba = range.start.plus(last as u64);
             let found = self.read_whole(LbaRange::new(lba, 1)).await?;
             fill_around(&found, buffer, last * BLOCK_SIZE, &part);

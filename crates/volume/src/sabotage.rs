@@ -83,6 +83,10 @@ mutation_points::mutations! {
         CompareUnlocked,
         /// A compare-and-write that finds something else says so, and writes.
         MiscompareWrites,
+        /// A write of a part of blocks reads the rest of them before it locks.
+        FillUnlocked,
+        /// A write of a part of blocks keeps the rest of its first block alone.
+        FillFirstOnly,
         /// The last block of a write of several does not get into the map.
         ShortApply,
         /// Blocks that a shrunken volume loses are there again when it grows.

@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 use directory::{
     Admit, Alone, Claim, ClaimRecord, Conflict, CoreRecord, Directory, DirectoryError, Etcd,
     EtcdAddress, EtcdCredentials, EtcdOptions, Event, GrantRecord, GrantsRecord, HostRecord, Mark,
-    Reach, Regrant, RestrictionsRecord, Seek, Sighting, Tenure, VolumeRecord, VolumeState, Word,
+    NbdRecord, Reach, Regrant, RestrictionsRecord, Seek, Sighting, Tenure, VolumeRecord,
+    VolumeState, Word,
 };
 use rustix::process::Signal;
 use support::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};
@@ -58,12 +59,14 @@ fn volume(host: &HostRecord, device: Uuid, name: &str) -> VolumeRecord {
         name: name.to_owned(),
         owner: None,
         size_bytes: 4096,
+        sector_bytes: 4096,
         host: host.id,
         device,
         core: 0,
         portal: PORTAL.parse().expect("an address"),
         state: VolumeState::Ready,
         promise: serde_json::Value::Null,
+        nbd: NbdRecord::default(),
         restrictions: None,
     }
 }

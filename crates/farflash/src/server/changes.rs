@@ -102,6 +102,7 @@ impl State {
             name: spec.name.clone(),
             owner: access.owner.clone(),
             size_bytes: spec.blocks * BLOCK_SIZE as u64,
+            sector_bytes: terms.sector.bytes() as u64,
             host: self.membership.id,
             device: self.device_id(device),
             core: self.cores[core].cpu,
@@ -109,6 +110,7 @@ impl State {
             state: VolumeState::Creating,
             restrictions: Some(restrictions_record(&access.restrictions)),
             promise: serde_json::to_value(slo_document(terms.slo)).unwrap_or_default(),
+            nbd: self.nbd_record(core, &spec.name, access),
         };
         let directory = &self.membership.directory;
         let reserved = directory.reserve_if(record.clone(), admit).await;

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ::access::{Access, NbdAccess};
 use control::{
     Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
     Portal, ServerNotice, ServerNoticeKind, ServiceError, Serving, Volume, VolumeKey, VolumeName,
@@ -12,8 +13,8 @@ use control::{
 };
 use dataplane::VolumeStatus;
 use directory::{
-    BootClock as _, BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, Reach,
-    RestrictionsRecord, View, VolumeRecord, Word,
+    BootClock as _, BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, NbdRecord,
+    Reach, RestrictionsRecord, View, VolumeRecord, Word,
 };
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -36,6 +37,7 @@ impl State {
             name: volume.name.clone(),
             owner: access.and_then(|access| access.owner.clone()),
             size_bytes: volume.blocks * BLOCK_SIZE as u64,
+            sector_bytes: volume.sector.bytes() as u64,
             host: self.membership.id,
             device: self.device_id(volume.device),
             core: link.cpu,
@@ -43,7 +45,19 @@ impl State {
             state: directory::VolumeState::Ready,
             restrictions: access.map(|access| restrictions_record(&access.restrictions)),
             promise: serde_json::to_value(slo_document(volume.slo)).unwrap_or_default(),
+            nbd: access
+                .map(|access| self.nbd_record(core, &volume.name, access))
+                .unwrap_or_default(),
         }
+    }
+
+    /// The clients of NBD of a volume as the directory has them.
+    pub(super) fn nbd_record(&self, core: usize, name: &str, access: &Access) -> NbdRecord {
+        let control::NbdClients { networks, certificates, unix } =
+            access::nbd_document(&access.nbd);
+        // A unix socket is there for programs on this host.
+        let open_to = NbdAccess { unix: false, ..access.nbd.clone() };
+        NbdRecord { networks, certificates, unix, uris: self.nbd_uris(core, name, &open_to) }
     }
 
     /// Refuses a change to what lies on a device if the directory is away, or the device another's.
@@ -283,7 +297,7 @@ impl State {
             size_bytes: record.size_bytes,
             allocated_bytes: 0,
             metadata_bytes: 0,
-            sector_bytes: control::SectorBytes::default(),
+            sector_bytes: control::SectorBytes::try_from(record.sector_bytes).unwrap_or_default(),
             address: portal.address,
             portal,
             device,
@@ -294,9 +308,12 @@ impl State {
                 networks: restrictions.networks,
                 interfaces: restrictions.interfaces,
             },
-            // The directory does not know of them.
-            nbd: control::NbdClients::default(),
-            nbd_uris: Vec::new(),
+            nbd: control::NbdClients {
+                networks: record.nbd.networks.clone(),
+                certificates: record.nbd.certificates.clone(),
+                unix: record.nbd.unix,
+            },
+            nbd_uris: record.nbd.uris.clone(),
             nbd_connect: Vec::new(),
             iscsi_connect: None,
             absent_interfaces: Vec::new(),

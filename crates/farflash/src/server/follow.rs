@@ -4,7 +4,7 @@
 //!   it begins, and its volumes' connections are cut.
 //! - W2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
 //!   directory is away it stays as it was. A volume that is restricted to interfaces is offered by its own host only: an
-//!   interface of the same name is another network here.
+//!   interface of the same name is another network here. Clients of NBD that may open such a volume are told where it is.
 //! - W3: records of which it is not known whether the directory has them are compared with the device until
 //!   it is, so that what a change left behind when its answer was lost (a name, a part of a quota) comes back.
 
@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use control::{ChangeRestrictions, DeviceHealth};
-use directory::{Event, HostRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState};
+use control::{ChangeRestrictions, DeviceHealth, NbdClients};
+use directory::{
+    Event, HostRecord, NbdRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState,
+};
 use nvme_wire::log::FailureDomain;
 use uuid::Uuid;
 
@@ -23,7 +25,7 @@ use super::access as terms;
 use super::allowance;
 use super::granting;
 use super::message::CoreMessage;
-use super::offers::{Offer, Source};
+use super::offers::{NbdOffer, NbdPlace, Offer, Source};
 use super::state::State;
 
 /// Interval at which this host checks that its description in the directory is up to date.
@@ -124,8 +126,10 @@ fn offers_elsewhere(state: &State) -> Option<BTreeMap<Uuid, Elsewhere>> {
 /// A volume of another host, as the directory says that it can be offered.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Elsewhere {
+    name: String,
     addresses: Vec<SocketAddr>,
     restrictions: RestrictionsRecord,
+    nbd: NbdRecord,
 }
 
 impl Elsewhere {
@@ -134,7 +138,8 @@ impl Elsewhere {
         let restrictions = volume.restrictions.clone()?;
         let is_offered = restrictions.interfaces.is_empty();
         let addresses = host.addresses_of(volume.portal);
-        is_offered.then_some(Self { addresses, restrictions })
+        let (name, nbd) = (volume.name.clone(), volume.nbd.clone());
+        is_offered.then_some(Self { name, addresses, restrictions, nbd })
     }
 
     /// The same for the cores; `None` if its restrictions cannot be read.
@@ -148,8 +153,21 @@ impl Elsewhere {
         let access = terms::restricted(access::Access::default(), change).inspect_err(|error| {
             tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it: {error}");
         });
-        let restrictions = access.ok()?.restrictions;
-        Some(Offer { addresses: self.addresses.clone(), restrictions, nbd: None, iscsi: None })
+        let access = access.ok()?;
+        let (addresses, nbd) = (self.addresses.clone(), self.nbd_offer(id, &access));
+        Some(Offer { addresses, restrictions: access.restrictions, nbd, iscsi: None })
+    }
+
+    /// The same for clients of NBD, if any may open it from another host. The socket of its own host is of no use to them.
+    fn nbd_offer(&self, id: Uuid, access: &access::Access) -> Option<NbdOffer> {
+        let NbdRecord { networks, certificates, uris, unix: _ } = self.nbd.clone();
+        let clients = NbdClients { networks, certificates, unix: false };
+        let change = ChangeRestrictions { nbd: Some(clients), ..ChangeRestrictions::default() };
+        let access = terms::restricted(access.clone(), change).inspect_err(|error| {
+            tracing::warn!(%id, "of a volume elsewhere it cannot be read who may open it by NBD: {error}");
+        });
+        let access = access.ok().filter(|_| !uris.is_empty())?;
+        NbdOffer::of(self.name.clone(), NbdPlace::Host(uris), &access)
     }
 }
 
@@ -272,12 +290,14 @@ mod tests {
             name: "v".to_owned(),
             owner: None,
             size_bytes: 1 << 20,
+            sector_bytes: 4096,
             host: Uuid::from_u128(2),
             device: Uuid::from_u128(3),
             core: 0,
             portal: ([192, 0, 2, 1], 4420).into(),
             state: VolumeState::Ready,
             promise: serde_json::Value::Null,
+            nbd: NbdRecord::default(),
             restrictions,
         }
     }
@@ -297,6 +317,33 @@ mod tests {
             fence_after_ms: None,
             cores: Vec::new(),
             devices: Vec::new(),
+        }
+    }
+
+    /// W2. Method: a volume that is open to clients of NBD of one network, and by certificates and the unix socket.
+    #[test]
+    fn clients_of_nbd_that_may_open_a_volume_of_another_host_are_told_where() {
+        let uris = vec!["nbd://192.0.2.1:10809/v".to_owned()];
+        let networks = vec!["192.0.2.0/24".to_owned()];
+        let of = |nbd: NbdRecord| {
+            let volume = VolumeRecord { nbd, ..volume(Some(RestrictionsRecord::default())) };
+            let there = Elsewhere::of(&volume, &host()).expect("offered");
+            there.offer(volume.id).expect("readable").nbd
+        };
+        let by_network = NbdRecord { networks, uris: uris.clone(), ..NbdRecord::default() };
+        let offer = of(NbdRecord { unix: true, ..by_network.clone() }).expect("it is open");
+        assert_eq!((offer.name.as_str(), offer.place), ("v", NbdPlace::Host(uris.clone())));
+        let networks: Vec<String> =
+            offer.access.nbd.networks.iter().map(ToString::to_string).collect();
+        assert_eq!((networks, offer.access.nbd.unix), (by_network.networks.clone(), false));
+        let closed = [
+            NbdRecord::default(),
+            NbdRecord { unix: true, uris, ..NbdRecord::default() },
+            NbdRecord { uris: Vec::new(), ..by_network.clone() },
+            NbdRecord { networks: vec!["no network".to_owned()], ..by_network },
+        ];
+        for nbd in closed {
+            assert_eq!(of(nbd.clone()), None, "{nbd:?}");
         }
     }
 

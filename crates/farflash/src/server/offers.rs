@@ -42,15 +42,24 @@ pub(super) struct IscsiOffer {
     pub(super) access: Access,
 }
 
-/// An offer of a volume of this host to clients of NBD.
+/// An offer of a volume to clients of NBD.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct NbdOffer {
     /// Its name.
     pub(super) name: String,
-    /// The index of its core.
-    pub(super) core: usize,
+    /// The place where they open it.
+    pub(super) place: NbdPlace,
     /// The clients, with the restrictions that hold for all hosts.
     pub(super) access: Access,
+}
+
+/// The place where clients of NBD open a volume.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum NbdPlace {
+    /// The core of this index.
+    Core(usize),
+    /// Another host, at these URIs.
+    Host(Vec<String>),
 }
 
 /// The ways by which clients of NBD can open a volume.
@@ -70,12 +79,12 @@ impl Offered {
 
 impl NbdOffer {
     /// The offer of a volume, if any client may open it.
-    fn of(name: String, core: usize, access: &Access) -> Option<Self> {
+    pub(super) fn of(name: String, place: NbdPlace, access: &Access) -> Option<Self> {
         let Access { restrictions, nbd, .. } = access;
         let (restrictions, nbd) = (restrictions.clone(), nbd.clone());
         let is_open = !nbd.is_off();
         let access = Access { restrictions, nbd, ..Access::default() };
-        is_open.then_some(Self { name, core, access })
+        is_open.then_some(Self { name, place, access })
     }
 }
 
@@ -137,7 +146,7 @@ impl State {
     /// Lets hosts find a volume that is served here, at the discovery service of every core.
     pub(super) fn announce(&self, place: directory::Place, name: &str, access: &Access) {
         let addresses = self.membership.addresses_of(self.cores[place.core].portal);
-        let nbd = NbdOffer::of(name.to_owned(), place.core, access);
+        let nbd = NbdOffer::of(name.to_owned(), NbdPlace::Core(place.core), access);
         let iscsi = self.iscsi_addresses(place.core);
         let iscsi = iscsi.map(|addresses| IscsiOffer { addresses, access: access.clone() });
         let offer = Offer { addresses, restrictions: access.restrictions.clone(), nbd, iscsi };
@@ -151,12 +160,12 @@ impl State {
 
     /// A volume, as the core of index `at` offers it to clients of NBD.
     fn export(&self, uuid: Uuid, at: usize, offer: NbdOffer) -> ExportRecord {
-        let NbdOffer { name, core, access } = offer;
-        let place = match core == at {
-            true => ExportPlace::Here,
-            false => {
-                ExportPlace::Elsewhere { uri: self.nbd_uris(core, &name, &access.nbd).join(" or ") }
-            }
+        let NbdOffer { name, place, access } = offer;
+        let elsewhere = |uris: Vec<String>| ExportPlace::Elsewhere { uri: uris.join(" or ") };
+        let place = match place {
+            NbdPlace::Core(core) if core == at => ExportPlace::Here,
+            NbdPlace::Core(core) => elsewhere(self.nbd_uris(core, &name, &access.nbd)),
+            NbdPlace::Host(uris) => elsewhere(uris),
         };
         ExportRecord { uuid, name, place, access }
     }

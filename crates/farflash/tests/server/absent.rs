@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::file_system::FileSystem;
+use crate::support::foreign::{iscsi_login, nbd_go, places};
 use crate::support::gate::Gate;
 use crate::support::host::{connect, filled, on_core};
 use crate::support::loop_device::LoopDevice;
@@ -193,6 +194,41 @@ fn a_device_that_is_missing_at_the_start_is_served_when_it_comes() {
     assert_eq!(names(&server), ["far-0", "far-1", "far-2", "far-3", "near", "new"]);
     let shown = server.volume_json(&["show", "far-3"]);
     assert_eq!(read(&shown), 23);
+}
+
+/// Method: as for NVMe hosts: a volume of the absent device, and one that there is nowhere, at every core.
+#[test]
+fn initiators_and_nbd_clients_of_an_absent_device_are_told_to_come_again() {
+    const LATER: ([u8; 2], u32) = ([3, 1], 0x8000_0007);
+    let files = Files::new();
+    let (a, b) = (format(&files, "a"), format(&files, "b"));
+    let more = ["--iscsi", "127.0.0.1:0", "--nbd", "127.0.0.1:0"];
+    let server = start(&[&a, &b], &more);
+    create(&server, "near", &a);
+    let far = create(&server, "far", &b);
+    server.volume_json(&["restrict", "far", "--nbd-network", "127.0.0.0/8"]);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    fs::rename(files.path("b"), files.path("gone")).unwrap();
+
+    let server = start(&[&a, &b], &more);
+    let (portals, doors) = (places(&server, "iSCSI portal open"), places(&server, "NBD open"));
+    assert_eq!((portals.len(), doors.len()), (server.portals.len(), server.portals.len()));
+    let stranger = "6c7a9f2e-0b1d-4f60-8f3e-2b8a51c0d9aa";
+    let is_told = |volume: &str, (login, reply): ([u8; 2], u32)| {
+        portals.iter().for_each(|portal| assert_eq!(iscsi_login(*portal, volume), login));
+        doors.iter().for_each(|door| assert_eq!(nbd_go(*door, volume), reply));
+    };
+    let far = far["id"].as_str().unwrap();
+    is_told(far, LATER);
+    is_told(stranger, LATER);
+
+    fs::rename(files.path("gone"), files.path("b")).unwrap();
+    server.wait_for_log("is there");
+    is_well(&server);
+    is_told(stranger, ([2, 1], 0x8000_0006));
+    let found = doors.iter().filter(|door| nbd_go(**door, far) == 3).count();
+    assert_eq!(found, 1, "the core of the volume has it");
 }
 
 /// A device that comes late, in the place of another, is served only if it could have been at the start; it

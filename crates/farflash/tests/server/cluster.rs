@@ -11,6 +11,7 @@ use crate::support::cluster::{
     client, code, creation, discovered, format, host, host_with, knows, listed, nqn, offer, portal,
     refused, row, text, url,
 };
+use crate::support::foreign::{nbd_go, places};
 use crate::support::host::{connect, filled, on_core};
 use crate::support::listener::Listener;
 use crate::support::users::{self, User};
@@ -190,6 +191,36 @@ fn a_lost_hosts_volumes_are_shown_as_unreachable() {
     until("its volumes are unreachable", || listed(&a) == lost_names(&a));
     let hosts = run(&["host", "list", "--api", &a.api]).stdout;
     assert!(!hosts.contains("lost"), "{hosts}");
+}
+
+/// Method: a volume that is not open to NBD, then is, then is on a host that is lost: asked of the other host each time.
+#[test]
+fn a_host_tells_of_anothers_volume_by_which_sectors_and_nbd_clients_it_is_opened() {
+    const UNKNOWN: u32 = 0x8000_0006;
+    const POLICY: u32 = 0x8000_0002;
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-4");
+    let nbd = ["--nbd", "127.0.0.1:0"];
+    let a = host_with(&directory, "a", &format(&files, "a"), &nbd);
+    let b = host_with(&directory, "b", &format(&files, "b"), &nbd);
+    let door = places(&a, "NBD open")[0];
+    let made = b.volume_json(&["create", "on-b", "--size", "64MiB", "--sector", "512"]);
+    until("it is found elsewhere", || discovered(&a).contains(text(&made, "nqn")));
+    assert_eq!(nbd_go(door, "on-b"), UNKNOWN);
+    let open = b.volume_json(&["restrict", "on-b", "--nbd-network", "127.0.0.0/8"]);
+    until("it is told where it is", || nbd_go(door, "on-b") == POLICY);
+    b.volume_json(&["restrict", "on-b", "--nbd-network", "192.0.2.0/24"]);
+    until("it is no client's any more", || nbd_go(door, "on-b") == UNKNOWN);
+    b.volume_json(&["restrict", "on-b", "--nbd-network", "127.0.0.0/8"]);
+    until("it is told where it is", || nbd_go(door, "on-b") == POLICY);
+    b.signal("KILL");
+    b.wait();
+    until("it is lost", || a.volume_json(&["show", "on-b"])["state"] == "unreachable");
+    let shown = a.volume_json(&["show", "on-b"]);
+    assert_eq!(shown["sector_bytes"], 512);
+    assert_eq!((&shown["nbd"], &shown["nbd_uris"]), (&open["nbd"], &open["nbd_uris"]));
+    assert_eq!(shown["nbd"]["networks"], serde_json::json!(["127.0.0.0/8"]));
+    until("it is found there no more", || nbd_go(door, "on-b") == UNKNOWN);
 }
 
 fn lost_names(server: &Server) -> Vec<(String, String, String)> {

@@ -1,5 +1,6 @@
 //! A core behind the iSCSI front end, in a simulation, before a strict initiator (`strict.rs`).
 
+mod awaiting;
 mod lengths;
 mod provisioning;
 mod reserving;

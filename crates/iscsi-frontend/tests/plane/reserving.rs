@@ -5,6 +5,7 @@ use dataplane::Core;
 use io_traits::{BufferSlice, Clock, Network, Spawn};
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::{opcode as scsi, reserve_in, reserve_out};
+use iscsi_wire::pdu::task_function;
 use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::reservation::{
@@ -172,6 +173,12 @@ fn a_lock_goes_with_its_session() {
         assert!(!may_read(&mut second).await, "another's release is of no effect");
         assert_eq!(first.command(command(scsi::RELEASE_10), &[], 0).await, good(0));
         assert!(may_read(&mut second).await);
+        assert_eq!(first.command(lock[1], &[], 0).await, good(0));
+        assert_eq!(second.manage(task_function::LOGICAL_UNIT_RESET).await, 0);
+        for initiator in [&mut first, &mut second] {
+            assert_eq!(ready(initiator).await, failed(6, 0x29, 3, 0));
+        }
+        assert!(may_read(&mut second).await, "a reset ends it");
         assert_eq!(first.command(lock[1], &[], 0).await, good(0));
         first.log_out().await;
         assert!(may_read(&mut second).await);

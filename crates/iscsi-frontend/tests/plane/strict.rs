@@ -52,6 +52,12 @@ pub(crate) struct Initiator {
     pub(crate) withholds: bool,
 }
 
+/// A target's challenge.
+pub(crate) struct Challenge {
+    id: u8,
+    bytes: Vec<u8>,
+}
+
 /// Credentials for CHAP: user name and secret.
 pub(crate) type Credentials<'a> = Option<(&'a str, &'a str)>;
 
@@ -117,26 +123,8 @@ impl Initiator {
         credentials: Credentials<'_>,
     ) -> Result<(), [u8; 2]> {
         if let Some((user, secret)) = credentials {
-            let begin = [names, &[("AuthMethod", "CHAP")]].concat();
-            let (_, answer) = self.login(0x00, &begin).await?;
-            assert!(answer.contains(&("AuthMethod".into(), "CHAP".into())), "{answer:?}");
-            let (_, told) = self.login(0x00, &[("CHAP_A", "5")]).await?;
-            let value = |key: &str| told.iter().find(|pair| pair.0 == key).expect("told").1.clone();
-            let id: u8 = value("CHAP_I").parse().expect("a number");
-            let challenge = text::binary(&value("CHAP_C"), 1024).expect("a challenge");
-            let algorithm = iscsi_target::chap::Algorithm::Md5;
-            let response = text::to_hex(&algorithm.response(id, secret.as_bytes(), &challenge));
-            // The target proves itself, too: in discovery as the target of the volume that the user names.
-            let proof = [
-                ("CHAP_N", user),
-                ("CHAP_R", &response),
-                ("CHAP_I", "4"),
-                ("CHAP_C", "0x5a5a5a5a"),
-            ];
-            let (flags, proven) = self.login(0x81, &proof).await?;
-            assert_eq!(flags, 0x81, "transit");
-            let name = target_name_of(user.parse().expect("an identity"));
-            assert_eq!(proven[0], ("CHAP_N".into(), name));
+            let challenge = self.ask_for_challenge(names).await?;
+            self.prove((user, secret), &challenge).await?;
         }
         let keys = [
             ("HeaderDigest", "CRC32C"),
@@ -155,6 +143,47 @@ impl Initiator {
             assert!(answer.contains(&((*key).into(), (*value).into())), "{key}: {answer:?}");
         }
         self.digests = true;
+        Ok(())
+    }
+
+    /// Begins a login to `target` up to the challenge.
+    pub(crate) async fn challenged(
+        world: &SimWorld,
+        portal: SocketAddr,
+        target: &str,
+    ) -> (Self, Challenge) {
+        let mut initiator = Self::connect(world, portal).await;
+        let names = [("InitiatorName", "iqn.2026-01.com.example:host"), ("TargetName", target)];
+        let challenge = initiator.ask_for_challenge(&names).await.expect("a challenge");
+        (initiator, challenge)
+    }
+
+    async fn ask_for_challenge(&mut self, names: &[(&str, &str)]) -> Result<Challenge, [u8; 2]> {
+        let begin = [names, &[("AuthMethod", "CHAP")]].concat();
+        let (_, answer) = self.login(0x00, &begin).await?;
+        assert!(answer.contains(&("AuthMethod".into(), "CHAP".into())), "{answer:?}");
+        let (_, told) = self.login(0x00, &[("CHAP_A", "5")]).await?;
+        let value = |key: &str| told.iter().find(|pair| pair.0 == key).expect("told").1.clone();
+        let id = value("CHAP_I").parse().expect("a number");
+        let bytes = text::binary(&value("CHAP_C"), 1024).expect("a challenge");
+        Ok(Challenge { id, bytes })
+    }
+
+    /// Proves to know the secret, and that the target does: in discovery the one of the volume that the user names.
+    pub(crate) async fn prove(
+        &mut self,
+        (user, secret): (&str, &str),
+        challenge: &Challenge,
+    ) -> Result<(), [u8; 2]> {
+        let algorithm = iscsi_target::chap::Algorithm::Md5;
+        let response = algorithm.response(challenge.id, secret.as_bytes(), &challenge.bytes);
+        let response = text::to_hex(&response);
+        let proof =
+            [("CHAP_N", user), ("CHAP_R", &response), ("CHAP_I", "4"), ("CHAP_C", "0x5a5a5a5a")];
+        let (flags, proven) = self.login(0x81, &proof).await?;
+        assert_eq!(flags, 0x81, "transit");
+        let name = target_name_of(user.parse().expect("an identity"));
+        assert_eq!(proven[0], ("CHAP_N".into(), name));
         Ok(())
     }
 

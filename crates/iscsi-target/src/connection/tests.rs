@@ -13,7 +13,7 @@ use units::Instant;
 
 use super::*;
 use crate::chap::Algorithm;
-use crate::login::{Authentication, ChapSecret};
+use crate::login::{Authentication, ChapSecret, Secrets};
 
 const NOW: Instant = Instant(1_000_000_000);
 const CHALLENGE: [u8; 32] = [0x5A; 32];
@@ -74,13 +74,14 @@ fn admission(authentication: Option<Authentication>) -> Admission {
 }
 
 fn authentication() -> Authentication {
-    let secrets_of = |user: &str| match user {
-        "me" => vec![ChapSecret {
+    let secrets_of = |user: &str| {
+        let secret = ChapSecret {
             secret: SECRET.to_vec().into(),
             mutual: Some(MUTUAL.to_vec().into()),
             target_name: "iqn.2026-01.io.farflash:a".into(),
-        }],
-        _ => Vec::new(),
+        };
+        let known = if user == "me" { vec![secret] } else { Vec::new() };
+        Secrets { known, refusal: pdu::login_status::AUTHENTICATION_FAILURE }
     };
     Authentication { id: 9, challenge: CHALLENGE.to_vec(), secrets_of: Box::new(secrets_of) }
 }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use iscsi_wire::cdb::opcode;
 use iscsi_wire::{Cdb, Sense};
 use proptest::prelude::*;
+use reservation::{Access, Kind};
 
 use super::*;
 
@@ -291,6 +292,48 @@ fn register_and_move_names_an_initiator_port() {
         let refused = decoded(&parameters(1, form, text));
         assert_eq!(refused, Err(Sense::invalid_parameter(24)), "{form:#x} {text:?}");
     }
+}
+
+/// Third parties, extents, scopes other than the unit, and registrations of other ports than the initiator's.
+#[test]
+fn forms_of_reservations_that_there_are_not_are_refused() {
+    for (lock, unlock) in
+        [(opcode::RESERVE_6, opcode::RELEASE_6), (opcode::RESERVE_10, opcode::RELEASE_10)]
+    {
+        assert_eq!(decoded(&[lock, 0]), Ok(Operation::Reserve(Command::Lock)));
+        assert_eq!(decoded(&[unlock, 0]), Ok(Operation::Reserve(Command::Unlock)));
+        for flag in [0x01, 0x02, 0x10] {
+            assert_eq!(decoded(&[lock, flag]), Err(Sense::invalid_cdb(1)), "{flag:#x}");
+            assert_eq!(decoded(&[unlock, flag]), Err(Sense::invalid_cdb(1)), "{flag:#x}");
+        }
+    }
+    let out = |action, scope_and_type, flags| {
+        let mut parameters = [7_u64, 9].map(u64::to_be_bytes).concat();
+        parameters.extend([0, 0, 0, 0, flags, 0, 0, 0]);
+        let bytes = [opcode::PERSISTENT_RESERVE_OUT, action, scope_and_type, 0, 0, 0, 0, 0, 24];
+        match decoded(&bytes)? {
+            Operation::ReserveOut(out) => out.with_parameters(&parameters),
+            other => panic!("{other:?}"),
+        }
+    };
+    let acquired = Command::Acquire { current: 7, kind: Kind::WriteExclusive };
+    assert_eq!(out(1, 0x01, 0), Ok(acquired));
+    assert_eq!(out(1, 0x11, 0), Err(Sense::invalid_cdb(2)), "a scope that is no unit");
+    assert_eq!(out(1, 0x02, 0), Err(Sense::invalid_cdb(2)), "a type of the past");
+    let registered = Command::Set { current: Some(7), key: 9, persistence: true };
+    assert_eq!(out(0, 0, 0x01), Ok(registered));
+    for flag in [0x04, 0x08] {
+        assert_eq!(out(0, 0, flag), Err(Sense::invalid_parameter(20)), "{flag:#x}");
+        assert_eq!(out(6, 0, flag), Err(Sense::invalid_parameter(20)), "{flag:#x}");
+    }
+}
+
+/// What tells of data counts as reading it; what tells of the unit does not.
+#[test]
+fn questions_about_data_conflict_as_reads_do() {
+    let access = |action| access_of(&cdb(&[opcode::SERVICE_ACTION_IN_16, action]));
+    assert_eq!(access(0x12), Some(Access::Read), "GET LBA STATUS");
+    assert_eq!(access(0x10), Some(Access::Other), "READ CAPACITY");
 }
 
 #[test]

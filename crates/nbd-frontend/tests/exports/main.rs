@@ -1,5 +1,6 @@
 //! A core behind the NBD front end, in a simulated world.
 
+mod awaiting;
 mod client;
 mod hostile;
 

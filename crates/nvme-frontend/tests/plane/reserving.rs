@@ -146,6 +146,21 @@ fn registrations_change_and_end() {
         assert_eq!(status(change(RREGA_UNREGISTER, [10, 0]).await), Status::RESERVATION_CONFLICT);
         change(RREGA_UNREGISTER, [11, 0]).await.expect("its key");
         assert_eq!(keys(&first.reservations().await.expect("anyone may ask")), []);
+        let whatever = |action, keys| {
+            let command = ReservationCommand { ignore_key: true, ..command(action, 0, 0) };
+            first.reserve(REGISTER, command, keys)
+        };
+        change(RREGA_REGISTER, [0, 12]).await.expect("room");
+        whatever(RREGA_REPLACE, [9, 13]).await.expect("its key is not asked for");
+        assert_eq!(keys(&first.reservations().await.expect("anyone may ask")), [(13, false)]);
+        whatever(RREGA_UNREGISTER, [9, 0]).await.expect("its key is not asked for");
+        assert_eq!(keys(&first.reservations().await.expect("anyone may ask")), []);
+        for (opcode, action) in [(ACQUIRE, RACQA_ACQUIRE), (RELEASE, RRELA_CLEAR)] {
+            let wrong = command(action, WRITE_EXCLUSIVE, 0);
+            let wrong = ReservationCommand { ignore_key: true, ..wrong };
+            let refused = status(first.reserve(opcode, wrong, [1, 1]).await);
+            assert_eq!(refused, Status::INVALID_FIELD, "{} {wrong:?}", opcode.name());
+        }
         for (opcode, wrong) in [
             (REGISTER, command(3, 0, 0)),
             (REGISTER, command(RREGA_REGISTER, 0, 1)),
@@ -419,5 +434,37 @@ fn identify_says_what_there_is() {
         let volume = host(&world, 1).await;
         let identify = volume.client().identify_controller().await.expect("open");
         assert_ne!(identify.oncs.get() & ONCS_RESERVATIONS, 0);
+        let (_io, mut admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("a queue");
+        // RESCAP of the namespace, and of what all command sets have.
+        for (cns, at) in [(0x00_u32, 31), (0x08, 2)] {
+            let mut sqe = Sqe::new(AdminOpcode::IDENTIFY.0, 1);
+            (sqe.dptr, sqe.cdw10) = (SglDescriptor::transport(4096), cns.into());
+            admin.send(&capsule(800, sqe, &[])).await.expect("open");
+            let (kind, bytes) = next_pdu(&mut admin).await;
+            assert_eq!((kind, bytes[at]), (C2H_DATA, 0xFF), "CNS {cns}");
+            assert!(cqe(&next_pdu(&mut admin).await).status().is_success());
+        }
+    });
+}
+
+#[test]
+fn keys_come_as_many_as_a_command_has() {
+    simulate(10, |world| async move {
+        let (_core, _) = serve_new(world.clone(), 64).await;
+        let (mut io, _admin) = RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("a queue");
+        for (opcode, rtype, len) in
+            [(REGISTER, 0, 8), (ACQUIRE, WRITE_EXCLUSIVE, 24), (RELEASE, WRITE_EXCLUSIVE, 16)]
+        {
+            let mut sqe = command(0, rtype, CPTPL_KEEP).encode(opcode, 1);
+            sqe.dptr = SglDescriptor::in_capsule(len);
+            let refused = io.command(sqe, &vec![1; len as usize]).await.expect("open");
+            let status = refused.status().code();
+            assert_eq!(status, Status::DATA_SGL_LENGTH_INVALID, "{}", opcode.name());
+        }
+        let report = ReservationReport { len_bytes: 128, extended: true };
+        let mut short = report.encode(1);
+        short.dptr = SglDescriptor::transport(64);
+        let refused = io.command(short, &[]).await.expect("open");
+        assert_eq!(refused.status().code(), Status::DATA_SGL_LENGTH_INVALID);
     });
 }

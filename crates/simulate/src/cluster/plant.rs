@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster::{Admit, Claim, Mark, View, VolumeRecord, VolumeState};
+use cluster::{Admit, Claim, Mark, NbdRecord, View, VolumeRecord, VolumeState};
 use uuid::Uuid;
 
 /// The tenant whose quotas are checked.
@@ -96,12 +96,14 @@ impl Plant {
             name,
             owner: Some(TENANT.to_owned()),
             size_bytes,
+            sector_bytes: 4096,
             host,
             device,
             core: 0,
             portal: ([192, 0, 2, 1], 4420).into(),
             state: VolumeState::Ready,
             promise: serde_json::Value::Null,
+            nbd: NbdRecord::default(),
             restrictions: None,
         }
     }

@@ -23,6 +23,7 @@ const CONTROL: Mix = Mix {
     look: 8,
     knock: 0,
     allot: 0,
+    reserve: 0,
 };
 
 impl Mix {

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use access::Access;
-use units::{Lba, LbaRange, MetadataSize, Slo};
+use units::{Lba, LbaRange, MetadataSize, SectorSize, Slo};
 
 use super::Run;
 use crate::content::Tag;
@@ -29,10 +29,12 @@ pub(crate) struct Allotted {
 pub(crate) struct Terms {
     /// Its name.
     pub name: String,
-    /// Its size in blocks.
+    /// Its size in blocks of 4096 bytes.
     pub blocks: u64,
     /// Metadata of each of its blocks.
     pub metadata: MetadataSize,
+    /// Its logical blocks.
+    pub sector: SectorSize,
     /// Its service level.
     pub slo: Slo,
     /// Its access; `None` if that cannot be read.
@@ -72,6 +74,13 @@ impl Run {
         self.end_terms(volume, &volume.slo, tag, outcome);
     }
 
+    /// Notes that a reservation command is issued.
+    #[must_use]
+    pub(crate) fn begin_reserve(&self, volume: &VolumeModel) -> (Tag, Moment) {
+        let tag = self.tag();
+        (tag, self.begin_terms(volume, tag, format_args!("reservations")))
+    }
+
     fn begin_terms(&self, volume: &VolumeModel, tag: Tag, what: std::fmt::Arguments<'_>) -> Moment {
         self.count(|counts| counts.requests += 1);
         let now = self.now();
@@ -99,14 +108,16 @@ impl Run {
     /// that is open, as a whole.
     pub(crate) fn check_terms(&self, volume: &VolumeModel, found: &Terms) {
         let (now, id) = (self.now(), volume.id);
-        if found.name != volume.name() || found.metadata != volume.metadata {
-            self.fail(format!("volume {id} is called {} and has {:?}", found.name, found.metadata));
+        let formats = [(found.metadata, found.sector), (volume.metadata, volume.sector)];
+        if found.name != volume.name() || formats[0] != formats[1] {
+            self.fail(format!("volume {id} is called {} and has {:?}", found.name, formats[0]));
         }
+        let blocks = found.blocks * volume.sector.per_block();
         let sizes = volume.sizes(now, now);
-        if !sizes.contains(&found.blocks) {
-            self.fail(format!("volume {id} has {} blocks, and may have {sizes:?}", found.blocks));
+        if !sizes.contains(&blocks) {
+            self.fail(format!("volume {id} has {blocks} blocks, and may have {sizes:?}"));
         }
-        volume.sizes.borrow_mut().see(&found.blocks, now);
+        volume.sizes.borrow_mut().see(&blocks, now);
         let slo = volume.slo.borrow();
         if !slo.possible(now, now).any(|slo| *slo == found.slo) {
             let possible: Vec<&Slo> = slo.possible(now, now).collect();

@@ -1,7 +1,7 @@
 //! The start of a boot: what a crash, or an end in order, left of each volume.
 
 use sim::Rng;
-use units::{BLOCK_SIZE, Lba, LbaRange};
+use units::{Lba, LbaRange};
 
 use super::Boot;
 use crate::content::{self, Shown};
@@ -47,12 +47,15 @@ impl Boot {
         };
         self.run.check_terms(model, &found);
         let now = self.run.now();
-        model.sizes.borrow_mut().settle(found.blocks, now);
+        model.sizes.borrow_mut().settle(found.blocks * model.sector.per_block(), now);
         model.slo.borrow_mut().settle(found.slo, now);
         if let Some(access) = found.access {
             model.access.borrow_mut().settle(access, now);
         }
         model.is_cut.set(false);
+        if let Some(found) = rig.reserved(model) {
+            self.run.check_restarted(model, &found);
+        }
     }
 
     /// Hosts of any kind ask for a volume.
@@ -85,7 +88,7 @@ impl Boot {
                 let again = if range == whole { found.clone() } else { target.read(range).await };
                 match again {
                     Ok(bytes) => {
-                        let blocks = bytes.chunks(BLOCK_SIZE).zip(range.start.0..);
+                        let blocks = bytes.chunks(model.sector.bytes()).zip(range.start.0..);
                         all.extend(blocks.map(|(b, lba)| content::shown(model.id, lba, b)));
                     }
                     Err(_) => {

@@ -4,6 +4,7 @@ pub mod audit;
 pub mod cgroup;
 pub mod cluster;
 pub mod file_system;
+pub mod foreign;
 pub mod gate;
 pub mod host;
 pub mod library;
