@@ -31,6 +31,9 @@ pub(super) fn serve(attach: &Attach) -> Result<(), Failure> {
     if let Some(entry) = state.entries().iter().find(|it| it.is_alive && it.is(name, None)) {
         return Err(attached_already(entry));
     }
+    // A file system on the file may have to write before there is memory: this process, and the threads that it
+    // starts from now on, are not to wait for that. It takes root, and without it there is less safety, not less function.
+    let _ = rustix::process::configure_io_flusher_behavior(true);
     let volume = open(attach)?;
     let id = id_of(&volume);
     let held = hold(&state, &id)?;
@@ -311,6 +314,7 @@ impl Serving {
         let stayed = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut hang_up = signal(SignalKind::hangup())?;
             let mut look = tokio::time::interval(LOOK_EVERY);
             let mut leaving = Leaving::default();
             loop {
@@ -319,6 +323,7 @@ impl Serving {
                     _ = look.tick() => self.look(&handle),
                     _ = terminate.recv() => leaving.on_signal(self),
                     _ = interrupt.recv() => leaving.on_signal(self),
+                    _ = hang_up.recv() => leaving.on_signal(self),
                 }
             }
         });
