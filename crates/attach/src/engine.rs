@@ -49,8 +49,16 @@ pub(crate) type OnTrouble = Box<dyn Fn(&Trouble) + Send + Sync>;
 /// A request of its own to the volume.
 enum Piece {
     /// Writes the blocks, after the missing bytes of those at the edges were read.
-    Write { offset: u64, data: Data, edges: Vec<Edge> },
-    Clear { offset: u64, len: u64, how: Clearing },
+    Write {
+        offset: u64,
+        data: Data,
+        edges: Vec<Edge>,
+    },
+    Clear {
+        offset: u64,
+        len: u64,
+        how: Clearing,
+    },
 }
 
 /// A request that changes the volume.
@@ -133,13 +141,16 @@ impl<B: Backing> Engine<B> {
         let span = Span::of(offset, len, self.block);
         let permit = self.window.enter(span.len);
         let bytes = span.start..span.start + span.len as u64;
-        self.begin(bytes, Change {
-            pieces: [write_of(span, &data[..len])].into(),
-            request: "write",
-            offset,
-            done: Box::new(move |result| done(result.map(|()| len))),
-            _permit: permit,
-        });
+        self.begin(
+            bytes,
+            Change {
+                pieces: [write_of(span, &data[..len])].into(),
+                request: "write",
+                offset,
+                done: Box::new(move |result| done(result.map(|()| len))),
+                _permit: permit,
+            },
+        );
     }
 
     /// Makes what there is of a range read as zeroes. Waits for the window.
@@ -157,7 +168,8 @@ impl<B: Backing> Engine<B> {
                 write_of(Span::of(offset, len, self.block), &vec![0; len])
             }
         };
-        let pieces: VecDeque<Piece> = parts(offset, len, self.block).into_iter().map(piece).collect();
+        let pieces: VecDeque<Piece> =
+            parts(offset, len, self.block).into_iter().map(piece).collect();
         let ends = pieces.iter().map(|piece| match piece {
             Piece::Write { data, .. } => data.len(),
             Piece::Clear { .. } => 0,
@@ -170,10 +182,7 @@ impl<B: Backing> Engine<B> {
     }
 
     /// Makes durable what was written. Waits for the window.
-    pub(crate) fn flush(
-        self: &Arc<Self>,
-        done: impl FnOnce(Result<(), Failed>) + Send + 'static,
-    ) {
+    pub(crate) fn flush(self: &Arc<Self>, done: impl FnOnce(Result<(), Failed>) + Send + 'static) {
         let (own, permit) = (self.clone(), self.window.enter(0));
         self.backing.flush(Box::new(move |result| {
             done(result.map_err(|error| own.failed("flush", 0, error)));

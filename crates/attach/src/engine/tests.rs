@@ -176,7 +176,10 @@ fn a_failed_change_does_not_hold_up_the_next() {
         assert!(first.try_recv().expect("an outcome").starts_with("Err"));
         assert_eq!(second.try_recv().as_deref(), Ok("Ok(2)"));
         assert_eq!(volume.bytes()[3..7], [3, 4, 2, 2]);
-        assert_eq!(troubles.try_recv().as_deref(), Ok("a write at byte 3 failed: the volume is closed"));
+        assert_eq!(
+            troubles.try_recv().as_deref(),
+            Ok("a write at byte 3 failed: the volume is closed")
+        );
         assert_eq!(engine.progress().outstanding, 0);
     }
 }
@@ -272,6 +275,6 @@ proptest! {
         prop_assert_eq!(volume.bytes(), model);
         let outcomes: Vec<bool> = outcomes.try_iter().collect();
         prop_assert_eq!(outcomes, vec![true; ops.len()]);
-        prop_assert_eq!(engine.progress(), Progress { outstanding: 0, ended: engine.progress().ended });
+        prop_assert_eq!(engine.progress().outstanding, 0);
     }
 }

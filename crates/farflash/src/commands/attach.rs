@@ -93,6 +93,8 @@ impl Attach {
             () if self.report_ready => {
                 // Ctrl-C is for the command that waits, which tells by the end of the pipe.
                 let _ = rustix::process::setsid();
+                // It was started by another name.
+                let _ = rustix::thread::set_name(c"farflash");
                 serving::serve(&self)
             }
             () if self.foreground => serving::serve(&self),
@@ -203,15 +205,17 @@ fn table(entries: &[Entry]) -> Table {
 /// Refuses to attach what is attached.
 fn attached_already(entry: &Entry) -> Failure {
     let records::Record { volume, path, process, .. } = &entry.record;
-    let what =
-        format!("{volume} is attached at {}, served by process {process}", path.display());
+    let what = format!("{volume} is attached at {}, served by process {process}", path.display());
     let word = shell::word(volume);
     Failure::runtime(what, format!("use that file, or run `farflash detach {word}` first"))
 }
 
-/// The absolute form of a path whose last part need not be there.
+/// The absolute form of a path, without links; its last part need not be there.
 pub(super) fn absolute(path: &Path) -> std::io::Result<PathBuf> {
     let whole = std::path::absolute(path)?;
+    if let Ok(there) = whole.canonicalize() {
+        return Ok(there);
+    }
     match (whole.parent(), whole.file_name()) {
         (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
         _ => Ok(whole),

@@ -15,13 +15,12 @@ use crate::shell;
 
 pub(super) const EXAMPLES: &str = "\
 A volume that a loop device or a process uses stays attached, and the refusal names what has to be ended first. What \
-was written is made durable before the volume is given up.
+was written is made durable before the volume is given up. What a killed process left behind is cleared away in the \
+same way.
 
 Examples:
   farflash detach db-1
-  farflash detach /srv/db-1.img
-
-  What a killed process left behind is cleared away in the same way.";
+  farflash detach /srv/db-1.img";
 
 /// A flush that takes so long waits for the server.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -127,9 +126,15 @@ fn take_away(path: &Path) -> Result<(), Failure> {
         let what = format!("the dead mount at {} cannot be taken away: {error}", path.display());
         Failure::runtime(what, format!("as root, run `umount -l {}`", shell::path(path)))
     })?;
-    note(&format!("the process that served {} was killed; its mount is taken away", path.display()));
+    note(&format!(
+        "the process that served {} was killed; its mount is taken away",
+        path.display()
+    ));
     for device in devices {
-        note(&format!("{device} still uses it, and every request fails: {}", mounts::let_go(&device)));
+        note(&format!(
+            "{device} still uses it, and every request fails: {}",
+            mounts::let_go(&device)
+        ));
     }
     Ok(())
 }

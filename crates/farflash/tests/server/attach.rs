@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::support::library::{api, cluster, with_token};
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
-use crate::support::{Files, Outcome, Server, farflash, run, succeed, until};
+use crate::support::{Files, Outcome, PATIENCE, Server, farflash, run, succeed, until};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 64 * MIB;
@@ -95,8 +96,7 @@ impl World {
     }
 
     fn list(&self) -> Vec<Value> {
-        let list =
-            succeed(&["attach", "--list", "--json", "--state-dir", &self.path("state")]);
+        let list = succeed(&["attach", "--list", "--json", "--state-dir", &self.path("state")]);
         let list: Value = serde_json::from_str(&list).unwrap();
         list["attached"].as_array().unwrap().clone()
     }
@@ -133,7 +133,8 @@ impl Drop for World {
     fn drop(&mut self) {
         if thread::panicking() {
             for entry in self.list() {
-                let _ = Command::new("umount").arg("-l").arg(entry["path"].as_str().unwrap()).output();
+                let _ =
+                    Command::new("umount").arg("-l").arg(entry["path"].as_str().unwrap()).output();
                 let process = entry["process"].as_i64().unwrap() as i32;
                 let _ = kill_process(Pid::from_raw(process).unwrap(), Signal::KILL);
             }
@@ -487,7 +488,8 @@ fn a_file_system_on_a_loop_device_outlives_its_server() {
     until("it is detached", || world.try_detach("v").code == Some(0));
 }
 
-/// In the foreground a signal detaches, unless the file is in use; a second one ends it all the same.
+/// In the foreground a service manager is told when the file can be used. A signal detaches, unless the file is in use;
+/// a second one ends it all the same.
 #[test]
 fn signals_end_it_in_the_foreground() {
     if let Some(why) = why_not() {
@@ -497,8 +499,16 @@ fn signals_end_it_in_the_foreground() {
     let start = || {
         let words = world.words(&["--foreground"]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let child = farflash(&words).stderr(Stdio::null()).spawn().unwrap();
-        until("it is attached", || !world.list().is_empty());
+        let socket = world.files.path("notify");
+        let _ = fs::remove_file(&socket);
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = farflash(&words);
+        let child = command.env("NOTIFY_SOCKET", &socket).stderr(Stdio::null()).spawn().unwrap();
+        let mut told = [0; 100];
+        let len = manager.recv(&mut told).unwrap();
+        assert_eq!(&told[..len], b"READY=1");
+        assert_eq!(world.state(), "attached");
         child
     };
     let path = world.files.path("state").join("v");
@@ -538,7 +548,8 @@ fn place(writer: u64, number: u64) -> u64 {
 impl Writers {
     /// `must_not_fail`: a request that fails is a failure of the test; otherwise the thread's end.
     fn start(path: &Path, must_not_fail: bool) -> Self {
-        let written: &'static [AtomicU64] = Vec::leak((0..WRITERS).map(|_| AtomicU64::new(0)).collect());
+        let written: &'static [AtomicU64] =
+            Vec::leak((0..WRITERS).map(|_| AtomicU64::new(0)).collect());
         let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
         let write = |writer: u64| {
             let file = if writer.is_multiple_of(2) { open(path) } else { open_direct(path) };

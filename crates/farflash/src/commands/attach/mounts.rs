@@ -99,7 +99,8 @@ pub(crate) fn loop_devices_on(path: &Path) -> Vec<String> {
         let file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
         file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == path)
     };
-    let names = blocks.map_while(Result::ok).map(|it| it.file_name().to_string_lossy().into_owned());
+    let names =
+        blocks.map_while(Result::ok).map(|it| it.file_name().to_string_lossy().into_owned());
     let mut devices: Vec<String> =
         names.filter(backed).map(|name| format!("/dev/{name}")).collect();
     devices.sort();
@@ -179,7 +180,9 @@ fn busy(path: &Path, users: &[String]) -> Failure {
         (false, more) => format!("used by {named} and {more} more"),
     };
     let remedy = match users.is_empty() {
-        true => format!("see `fuser -v {}` for what uses it, and end that first", shell::path(path)),
+        true => {
+            format!("see `fuser -v {}` for what uses it, and end that first", shell::path(path))
+        }
         false => "end that first".to_owned(),
     };
     Failure::runtime(format!("{} is {by}", path.display()), remedy)
@@ -225,7 +228,10 @@ mod tests {
     fn a_refusal_names_some_of_the_users() {
         let users: Vec<String> = (1..=5).map(|number| format!("fio (process {number})")).collect();
         let failure = busy(Path::new("/srv/a"), &users).to_string();
-        assert!(failure.contains("used by fio (process 1), fio (process 2), fio (process 3) and 2 more"));
+        assert!(
+            failure
+                .contains("used by fio (process 1), fio (process 2), fio (process 3) and 2 more")
+        );
         assert!(busy(Path::new("/srv/a b"), &[]).to_string().contains("`fuser -v '/srv/a b'`"));
     }
 }

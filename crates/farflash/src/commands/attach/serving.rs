@@ -90,7 +90,9 @@ fn open(attach: &Attach) -> Result<Volume, Failure> {
     let volume = opened.map_err(|error| not_opened(name, &error))?;
     let metadata = volume.opened().metadata_size;
     if metadata > 0 {
-        let what = format!("the blocks of {name} have {metadata} bytes of metadata each, and a file has none");
+        let what = format!(
+            "the blocks of {name} have {metadata} bytes of metadata each, and a file has none"
+        );
         let remedy = "attach a volume that was made without --metadata; programs reach this one by the libraries";
         return Err(Failure::usage(what, remedy));
     }
@@ -124,10 +126,9 @@ fn not_opened(name: &str, error: &Error) -> Failure {
             what,
             "name the file with the API's certificate with --api-ca or FARFLASH_API_CA",
         ),
-        Kind::Unproven => Failure::runtime(
-            what,
-            "see that this is the server meant, or give no controller token",
-        ),
+        Kind::Unproven => {
+            Failure::runtime(what, "see that this is the server meant, or give no controller token")
+        }
         _ => Failure::runtime(what, "look at the server's log"),
     }
 }
@@ -167,7 +168,10 @@ fn take_place(state: &StateDirectory, id: &str, path: &Path) -> Result<Place, Fa
     let path = absolute(path).map_err(|error| {
         let what = format!("{} cannot be used: {error}", path.display());
         let parent = path.parent().unwrap_or(path);
-        Failure::usage(what, format!("make its directory first: `mkdir -p {}`", shell::path(parent)))
+        Failure::usage(
+            what,
+            format!("make its directory first: `mkdir -p {}`", shell::path(parent)),
+        )
     })?;
     for entry in state.entries() {
         let is_here = entry.record.path == path;
@@ -184,8 +188,15 @@ fn take_place(state: &StateDirectory, id: &str, path: &Path) -> Result<Place, Fa
         let what = format!("{} is mounted at {} already", mount.source, path.display());
         match mount.is_ours() {
             true if mounts::is_dead(&path) => unmount_lazily(&path)?,
-            true => return Err(Failure::runtime(what, format!("run `farflash detach {word}` first"))),
-            false => return Err(Failure::runtime(what, format!("name another file, or run `umount {word}` first"))),
+            true => {
+                return Err(Failure::runtime(what, format!("run `farflash detach {word}` first")));
+            }
+            false => {
+                return Err(Failure::runtime(
+                    what,
+                    format!("name another file, or run `umount {word}` first"),
+                ));
+            }
         }
     }
     file_at(&path).map(|is_made| Place { path, is_made })
@@ -203,7 +214,10 @@ fn clear_away(record: &Record) -> Result<(), Failure> {
         ));
     }
     for device in mounts::loop_devices_on(path) {
-        note(&format!("{device} still uses it, and every request fails: {}", mounts::let_go(&device)));
+        note(&format!(
+            "{device} still uses it, and every request fails: {}",
+            mounts::let_go(&device)
+        ));
     }
     record.remove_file();
     Ok(())
@@ -264,7 +278,8 @@ impl Serving {
             true => go_into_background(&path, &state.log_of(&self.record.id)),
             false => {
                 note(&format!("{} is attached at {}", self.record.volume, path.display()));
-                Ok(())
+                // Where no service manager listens this does nothing.
+                sd_notify::notify(&[sd_notify::NotifyState::Ready])
             }
         });
         if let Err(error) = told {
