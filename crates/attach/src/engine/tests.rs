@@ -145,7 +145,7 @@ fn parts_of_one_block_are_changed_one_after_the_other() {
 fn a_write_with_two_edges_is_one_write() {
     let volume = Volume::new();
     let engine = engine(&volume);
-    let outcome = written(&engine, 8, &[1; 40]);
+    let outcome = written(&engine, 8, &[1; 36]);
     assert_eq!(volume.waiting(), ["read 32+16"]);
     volume.carry_out(0);
     assert_eq!(volume.waiting(), ["read 0+16"]);
@@ -153,7 +153,7 @@ fn a_write_with_two_edges_is_one_write() {
     assert_eq!(volume.waiting(), ["write 0+48"]);
     assert!(outcome.try_recv().is_err(), "it is not done");
     volume.carry_out(0);
-    assert_eq!(outcome.try_recv().as_deref(), Ok("Ok(40)"));
+    assert_eq!(outcome.try_recv().as_deref(), Ok("Ok(36)"));
 }
 
 /// A failure of either request of a partial write is its outcome, and what waited for it goes on.
