@@ -394,7 +394,7 @@ fn a_killed_server_costs_waiting_and_no_errors() {
     world.detach("v");
 }
 
-/// What was synced before the process that serves the file was killed is there when the volume is attached again. The
+/// Data that was synced before the process that serves the file was killed is there when the volume is attached again. The
 /// dead mount is taken away without being asked for.
 #[test]
 fn a_killed_attach_loses_nothing_that_was_synced() {

@@ -409,7 +409,7 @@ impl Leaving {
     }
 }
 
-/// What was written could not be made durable, so the volume stays attached.
+/// The failure of a flush, after which the volume stays attached.
 pub(in crate::commands) fn not_durable(path: &Path, error: &str) -> Failure {
     let what = format!("what was written to {} cannot be made durable: {error}", path.display());
     Failure::runtime(what, "see that the server runs, and detach again; the volume stays attached")
