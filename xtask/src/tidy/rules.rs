@@ -114,6 +114,7 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "tools",
         crates: &[
+            "attach",
             "load",
             "report",
             "cost-model",
@@ -162,7 +163,11 @@ pub(super) const EXTERNALS: &[External] = &[
         only_in: &["control", "farflash"],
         why: "the API is the control crate's",
     },
-    External { name: "fuser", only_in: &["power-cut"], why: "nothing that ships mounts anything" },
+    External {
+        name: "fuser",
+        only_in: &["attach", "power-cut"],
+        why: "what ships mounts in one place",
+    },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },
     External {
         name: "rocksdb",

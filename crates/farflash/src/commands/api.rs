@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use control::{ApiClient, ApiError, ApiToken, ApiUrl, VolumeName};
+use farflash_client::ClusterOptions;
 
 use super::token_file;
 use crate::failure::Failure;
@@ -88,6 +89,16 @@ impl ApiArgs {
             ));
         })?;
         Ok(if token.is_empty() { client } else { client.with_token(token) })
+    }
+
+    /// The servers of these addresses, for the libraries.
+    pub(super) fn cluster(&self) -> Result<ClusterOptions, Failure> {
+        let token = self.token()?;
+        Ok(ClusterOptions {
+            urls: self.api.split(',').map(|url| url.trim().to_owned()).collect(),
+            api_token: (!token.is_empty()).then_some(token),
+            api_ca: self.api_ca.clone(),
+        })
     }
 
     fn token(&self) -> Result<String, Failure> {

@@ -1,12 +1,14 @@
 //! The command line: one file per subcommand.
 
 mod api;
+mod attach;
 mod auth_args;
 mod bench;
 mod calibrate;
 mod config_file;
 mod cost;
 mod datastore;
+mod detach;
 mod device;
 mod discover;
 mod format;
@@ -74,6 +76,12 @@ enum Command {
     /// Put load on a volume or a local device, and measure it
     #[command(after_help = bench::EXAMPLES)]
     Bench(Box<bench::Bench>),
+    /// Use a volume as a local file, without a kernel initiator
+    #[command(after_help = attach::EXAMPLES)]
+    Attach(Box<attach::Attach>),
+    /// Give up a volume that is attached as a file
+    #[command(after_help = detach::EXAMPLES)]
+    Detach(detach::Detach),
     /// List the volumes that a host's discovery service offers
     #[command(after_help = discover::EXAMPLES)]
     Discover(discover::Discover),
@@ -142,6 +150,8 @@ impl CommandLine {
             Command::Scrub(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Bench(command) => command.run(),
+            Command::Attach(command) => command.run(),
+            Command::Detach(command) => command.run(),
             Command::Discover(command) => command.run(),
             Command::Reproduce(command) => command.run(),
             Command::Cost(command) => command.run(),

@@ -7,6 +7,7 @@ mod etcd;
 mod support;
 
 mod absent;
+mod attach;
 mod awaited_answer;
 mod awaiting;
 mod belonging;

@@ -23,8 +23,17 @@ impl LoopDevice {
 
     /// Over a file that is there; `None` where none can be made.
     pub fn on(image: &Path) -> Option<Self> {
-        let made =
-            Command::new("losetup").args(["--find", "--show", "--partscan"]).arg(image).output();
+        Self::with(image, "--partscan")
+    }
+
+    /// Over a file that is there, past the page cache and with many requests at a time; `None` where none can be made.
+    #[allow(dead_code, reason = "not all tests need it")]
+    pub fn directly_on(image: &Path) -> Option<Self> {
+        Self::with(image, "--direct-io=on")
+    }
+
+    fn with(image: &Path, option: &str) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show", option]).arg(image).output();
         let made = made.ok().filter(|made| made.status.success())?;
         let path = String::from_utf8(made.stdout).unwrap().trim().to_owned();
         // The kernel keeps that a device was made read-only when its file goes.

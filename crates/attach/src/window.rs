@@ -1,0 +1,120 @@
+//! The bound of what is under way: requests, and bytes of memory for their data.
+//!
+//! Threads that read requests from the kernel wait here, and with them what is in the kernel. Requests leave the
+//! window in callbacks of the client, which never wait, so that a full window always empties.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The bounds of a file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Requests that are under way at a time.
+    pub requests: usize,
+    /// Bytes of their data. One request is let in whatever it takes, if it is alone.
+    pub bytes: usize,
+}
+
+/// Counts of requests, from which a caller with a clock sees that nothing is answered.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Progress {
+    /// Requests under way.
+    pub outstanding: usize,
+    /// Requests that have ended.
+    pub ended: u64,
+}
+
+#[derive(Default)]
+struct Used {
+    progress: Progress,
+    bytes: usize,
+}
+
+pub(crate) struct Window {
+    limits: Limits,
+    used: Mutex<Used>,
+    freed: Condvar,
+}
+
+impl Window {
+    pub(crate) fn new(limits: Limits) -> Arc<Self> {
+        Arc::new(Self { limits, used: Mutex::default(), freed: Condvar::new() })
+    }
+
+    /// Waits until a request with so many bytes of data may start.
+    pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Permit {
+        let is_full = |used: &mut Used| {
+            let is_alone = used.progress.outstanding == 0;
+            let exceeds = used.bytes.saturating_add(bytes) > self.limits.bytes;
+            used.progress.outstanding >= self.limits.requests.max(1) || (exceeds && !is_alone)
+        };
+        let used = self.freed.wait_while(self.lock(), is_full);
+        let mut used = used.unwrap_or_else(PoisonError::into_inner);
+        used.progress.outstanding += 1;
+        used.bytes += bytes;
+        Permit { window: self.clone(), bytes }
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        self.lock().progress
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Used> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a request in the window, which is given back when this is dropped.
+pub(crate) struct Permit {
+    window: Arc<Window>,
+    bytes: usize,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut used = self.window.lock();
+        used.progress.outstanding -= 1;
+        used.progress.ended += 1;
+        used.bytes -= self.bytes;
+        drop(used);
+        self.window.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Method: a thread that enters a full window reports when it is in; the main one lets a request go first.
+    fn waits_for(limits: Limits, held: usize, wanted: usize) {
+        let window = Window::new(limits);
+        let first = window.enter(held);
+        let (sender, entered) = mpsc::channel();
+        let own = window.clone();
+        let waiting = std::thread::spawn(move || {
+            let permit = own.enter(wanted);
+            sender.send(own.progress()).expect("it is listened to");
+            drop(permit);
+        });
+        assert_eq!(window.progress(), Progress { outstanding: 1, ended: 0 });
+        assert!(entered.try_recv().is_err());
+        drop(first);
+        assert_eq!(entered.recv(), Ok(Progress { outstanding: 1, ended: 1 }));
+        waiting.join().expect("no panic");
+        assert_eq!(window.progress(), Progress { outstanding: 0, ended: 2 });
+    }
+
+    #[test]
+    fn requests_beyond_either_bound_wait() {
+        waits_for(Limits { requests: 1, bytes: 100 }, 10, 10);
+        waits_for(Limits { requests: 9, bytes: 100 }, 60, 60);
+    }
+
+    #[test]
+    fn a_request_larger_than_the_memory_goes_alone() {
+        let window = Window::new(Limits { requests: 9, bytes: 100 });
+        drop(window.enter(1000));
+        assert_eq!(window.progress().ended, 1);
+    }
+}
