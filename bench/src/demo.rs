@@ -249,6 +249,7 @@ fn setup<T: Target>(
         now: move || clock.precise_now(),
         targets: vec![target.clone()],
         journal: Some(journal.clone()),
+        recorder: None,
         observer,
         stop: None,
     }

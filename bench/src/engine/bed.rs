@@ -166,6 +166,7 @@ pub(crate) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) ->
         now: move || precise.precise_now(),
         targets: vec![target.clone()],
         journal: None,
+        recorder: None,
         observer: None,
         stop: None,
     };

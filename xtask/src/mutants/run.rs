@@ -90,11 +90,7 @@ fn write_diff(root: &Path, work: &Path, base: &str) -> io::Result<PathBuf> {
 }
 
 /// Hashes what the verdicts of a crate depend on.
-fn contents(
-    root: &Path,
-    plan: &Plan,
-    mutants: &[Mutant],
-) -> io::Result<BTreeMap<String, Content>> {
+fn contents(root: &Path, plan: &Plan, mutants: &[Mutant]) -> io::Result<BTreeMap<String, Content>> {
     let mut files = Vec::new();
     for package in [plan.package].iter().chain(plan.tests_of) {
         rust_files(&root.join("crates").join(package), &mut files)?;

@@ -318,14 +318,17 @@ impl Serving {
     /// Serves until the file is unmounted.
     fn stay(&mut self, mounted: Mounted<Volume>) -> Result<(), Failure> {
         let handle = mounted.handle();
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(no_signals)?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| no_signals(&error))?;
         let (sender, mut ended) = tokio::sync::mpsc::channel(1);
         let waits = std::thread::Builder::new().name("attached".to_owned());
         let waiting = waits.spawn(move || {
             let _ = mounted.wait();
             let _ = sender.blocking_send(());
         });
-        waiting.map_err(no_signals)?;
+        waiting.map_err(|error| no_signals(&error))?;
         let stayed = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
@@ -344,7 +347,7 @@ impl Serving {
         });
         // A flush may still wait for a server.
         runtime.shutdown_background();
-        stayed.map_err(no_signals)
+        stayed.map_err(|error| no_signals(&error))
     }
 
     /// Follows the volume's size, and notes when the server does not answer.
@@ -379,7 +382,7 @@ impl Serving {
     }
 }
 
-fn no_signals(error: io::Error) -> Failure {
+fn no_signals(error: &io::Error) -> Failure {
     let what = format!("the file cannot be served: {error}");
     Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
 }
