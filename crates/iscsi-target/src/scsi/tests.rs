@@ -328,7 +328,7 @@ fn forms_of_reservations_that_there_are_not_are_refused() {
     }
 }
 
-/// A question about data counts as reading it; one about the unit does not.
+/// A command that tells of data counts as reading it, and one that tells of the unit does not.
 #[test]
 fn questions_about_data_conflict_as_reads_do() {
     let access = |action| access_of(&cdb(&[opcode::SERVICE_ACTION_IN_16, action]));
