@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
 SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/tune/run tests/profile/run \
+	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/datastore/redis-suite tests/datastore/lib.sh tests/datastore/ycsb/run tests/tune/run tests/profile/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -184,6 +184,21 @@ datastore-test: deps ## the key-value server on RocksDB, under clients of others
 	$$environment/bin/python -m pip install --quiet --disable-pip-version-check 'redis==5.2.1'
 	FARFLASH_DATASTORE=$(TARGET)/debug/farflash-datastore timeout --verbose --kill-after=10 300 \
 		$$environment/bin/python crates/datastore/tests/redis_py.py
+	timeout --verbose --kill-after=10 300 tests/datastore/redis-suite --short $(TARGET)/debug/farflash-datastore
+
+.PHONY: redis-suite
+redis-suite: deps ## all of Redis' own test suite that the key-value server is to pass, in clear and over TLS (minutes)
+	@.ci/install-missing librocksdb-dev libclang-dev
+	$(ROCKSDB)
+	cargo build $(DATASTORE)
+	timeout --verbose --kill-after=10 900 tests/datastore/redis-suite $(TARGET)/debug/farflash-datastore
+
+.PHONY: ycsb
+ycsb: deps ## YCSB's workloads against the key-value server, by go-ycsb (needs Go 1.21 or newer)
+	@.ci/install-missing librocksdb-dev libclang-dev
+	$(ROCKSDB)
+	cargo build $(DATASTORE)
+	timeout --verbose --kill-after=10 300 tests/datastore/ycsb/run $(TARGET)/debug/farflash-datastore
 
 .PHONY: fuzz-smoke
 fuzz-smoke: deps ## every fuzz target over its corpus and a bounded slice of mutations, on stable Rust
@@ -306,7 +321,7 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference nbd-interop ## `test`, Linux 6.1, the reference target, all NBD tests, twenty times the mutations
+test-long: test guest-bookworm guest-reference nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, all NBD tests, Redis' suite, YCSB, twenty times the mutations
 	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz

@@ -5,6 +5,7 @@
 //! an input that once failed becomes a file below `corpus/`.
 
 pub mod access;
+pub mod agent_messages;
 pub mod api_requests;
 pub mod auth;
 pub mod commands;
@@ -56,6 +57,7 @@ pub struct Target {
 /// All of them.
 pub const TARGETS: &[Target] = &[
     Target { name: "access", run: access::run, seeds: access::seeds },
+    Target { name: "agent_messages", run: agent_messages::run, seeds: agent_messages::seeds },
     Target { name: "api_requests", run: api_requests::run, seeds: api_requests::seeds },
     Target { name: "auth", run: auth::run, seeds: auth::seeds },
     Target { name: "etcd_answers", run: etcd_answers::run, seeds: etcd_answers::seeds },

@@ -118,7 +118,7 @@ macro_rules! smoke_tests {
     )*};
 }
 
-smoke_tests!(access api_requests auth request_trace resp_requests etcd_answers exchange_commands discovering discovery_log lying_target iscsi_stream nbd_stream pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
+smoke_tests!(access agent_messages api_requests auth request_trace resp_requests etcd_answers exchange_commands discovering discovery_log lying_target iscsi_stream nbd_stream pdu commands target_stream target_commands initiator_stream layout_decode damaged_image repaired_image);
 
 /// A target that is left out above would never run.
 #[test]

@@ -479,7 +479,7 @@ fn reason(error: &ureq::Error) -> String {
     if let Some(rustls::Error::InvalidMessage(_)) = of_tls(error) {
         return "what answers there does not speak TLS".to_owned();
     }
-    if let Some(trouble) = of_tls(error).and_then(directory::trouble_of_certificate) {
+    if let Some(trouble) = of_tls(error).and_then(tls_files::trouble_of_certificate) {
         return trouble;
     }
     match error {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use directory::{is_of_authority, trouble_of_certificate, utc};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
+use tls_files::{is_of_authority, trouble_of_certificate, utc};
 
 use crate::{ServerNotice, ServerNoticeKind};
 

@@ -68,7 +68,6 @@ pub use cluster::{
     VolumeState,
 };
 pub use deed::{Begun, Deed};
-pub use directory::utc;
 pub use documents::{
     ChangeVolume, Core, CreateVolume, CutOff, Device, DeviceHealth, DeviceList, DeviceNotice,
     Drive, GrownDevice, NoticeKind, Portal, ProtocolStats, Resizing, Server, Volume, VolumeList,
@@ -92,4 +91,6 @@ pub use sharing::{
     Sharing, Slo, Stats, VolumeStats, Window, WindowStats,
 };
 pub use shell::shell_word;
-pub use tls::{ApiTls, CERTIFICATE_FILE, KEY_FILE, TlsError};
+pub use tls::ApiTls;
+pub use tls_files::utc;
+pub use tls_files::{CERTIFICATE_FILE, KEY_FILE, TlsError};

@@ -9,6 +9,8 @@ use crate::glob::matches;
 
 /// The longest key. RocksDB reads whole keys at every step of a search, so they are to be short.
 pub const KEY_LEN_MAX: usize = 32 << 10;
+/// The longest name of a connection.
+const CLIENT_NAME_LEN_MAX: usize = 256;
 
 /// Keys that `SCAN` looks at if the client does not say, and at most.
 const SCAN_COUNT: usize = 10;
@@ -90,6 +92,11 @@ pub enum CommandError {
     /// A version of the protocol that the server does not speak.
     #[error("NOPROTO unsupported protocol version")]
     NoProtocol,
+    /// A connection's name with a blank or a special character, or too long.
+    #[error(
+        "ERR Client names cannot contain spaces, newlines or special characters, and have at most {CLIENT_NAME_LEN_MAX}"
+    )]
+    BadClientName,
     /// There is one database, with number 0.
     #[error("ERR DB index is out of range")]
     NoDatabase,
@@ -184,15 +191,19 @@ pub enum Session<'a> {
         protocol: Option<Protocol>,
         /// User and password.
         auth: Option<(&'a [u8], &'a [u8])>,
+        /// The connection's new name.
+        name: Option<&'a [u8]>,
     },
     /// User and password.
     Auth(&'a [u8], &'a [u8]),
     /// The connection's number.
     ClientId,
-    /// A setting of the connection that is taken and has no effect, such as its name.
+    /// A setting of the connection that is taken and has no effect, such as the version of its library.
     ClientSet,
-    /// The connection's name: there is none.
+    /// The connection's name.
     ClientName,
+    /// Gives the connection a name; an empty one takes it away.
+    ClientSetName(&'a [u8]),
     /// A list of commands, or of their documentation, which is empty: clients then do without.
     CommandList,
     /// The number of commands.
@@ -367,7 +378,7 @@ pub fn parse_session(request: &Request) -> Result<Session<'_>, CommandError> {
         ("hello", options) => parse_hello(options),
         ("auth", [password]) => Ok(Session::Auth(b"default", password)),
         ("auth", [user, password]) => Ok(Session::Auth(user, password)),
-        ("client", [subcommand, ..]) => parse_client(subcommand),
+        ("client", [subcommand, options @ ..]) => parse_client(subcommand, options),
         ("command", [subcommand, ..]) if is(subcommand, "count") => Ok(Session::CommandCount),
         ("command", _) => Ok(Session::CommandList),
         ("config", [subcommand, patterns @ ..])
@@ -397,23 +408,36 @@ fn parse_hello<'a>(options: &[&'a [u8]]) -> Result<Session<'a>, CommandError> {
             _ => return Err(CommandError::NoProtocol),
         },
     };
-    let mut auth = None;
+    let (mut auth, mut name) = (None, None);
     while !rest.is_empty() {
         rest = match rest {
             [option, user, password, rest @ ..] if is(option, "auth") => {
                 auth = Some((*user, *password));
                 rest
             }
-            [option, _, rest @ ..] if is(option, "setname") => rest,
+            [option, given, rest @ ..] if is(option, "setname") => {
+                name = Some(client_name(given)?);
+                rest
+            }
             _ => return Err(CommandError::Syntax),
         };
     }
-    Ok(Session::Hello { protocol, auth })
+    Ok(Session::Hello { protocol, auth, name })
 }
 
-fn parse_client<'a>(subcommand: &[u8]) -> Result<Session<'a>, CommandError> {
-    const SET: [&str; 4] = ["setname", "setinfo", "no-evict", "no-touch"];
+/// Checks a name: it stands in lists, where a blank ends it.
+fn client_name(name: &[u8]) -> Result<&[u8], CommandError> {
+    let fits = name.len() <= CLIENT_NAME_LEN_MAX && name.iter().all(u8::is_ascii_graphic);
+    if fits { Ok(name) } else { Err(CommandError::BadClientName) }
+}
+
+fn parse_client<'a>(subcommand: &[u8], options: &[&'a [u8]]) -> Result<Session<'a>, CommandError> {
+    const SET: [&str; 3] = ["setinfo", "no-evict", "no-touch"];
     match subcommand {
+        subcommand if is(subcommand, "setname") => match options {
+            [name] => Ok(Session::ClientSetName(client_name(name)?)),
+            _ => Err(CommandError::WrongNumber("client|setname".to_owned())),
+        },
         subcommand if is(subcommand, "id") => Ok(Session::ClientId),
         subcommand if is(subcommand, "getname") => Ok(Session::ClientName),
         subcommand if SET.iter().any(|name| is(subcommand, name)) => Ok(Session::ClientSet),
@@ -483,14 +507,22 @@ mod tests {
             Scan { cursor: 7, pattern: Some(b"a*"), count: SCAN_COUNT_MAX, strings: true };
         assert_eq!(parse_read(&scan), Ok(Read::Scan(expected)));
         let hello = request("hello 3 AUTH default pw SETNAME x");
-        let expected =
-            Session::Hello { protocol: Some(Protocol::Resp3), auth: Some((b"default", b"pw")) };
+        let expected = Session::Hello {
+            protocol: Some(Protocol::Resp3),
+            auth: Some((b"default", b"pw")),
+            name: Some(b"x"),
+        };
         assert_eq!(parse_session(&hello), Ok(expected));
     }
 
     #[test]
     fn each_mistake_has_its_reply() {
         let cases = [
+            (
+                "client setname a\u{e4}",
+                "ERR Client names cannot contain spaces, newlines or special characters, and have at most 256",
+            ),
+            ("client setname", "ERR wrong number of arguments for 'client|setname' command"),
             ("nonsense", "ERR unknown command 'nonsense'"),
             ("get", "ERR wrong number of arguments for 'get' command"),
             ("GET a b", "ERR wrong number of arguments for 'get' command"),

@@ -64,6 +64,10 @@ pub struct Serve {
     /// Address for Prometheus (`/metrics`) and health checks (`/healthz`)
     #[arg(long, value_name = "IP:PORT")]
     pub metrics: Option<SocketAddr>,
+    /// Encrypt both with certificate.pem and key.pem of this directory, which are made if neither exists; with clients.pem
+    /// there, clients have to show a certificate of one of its authorities
+    #[arg(long, value_name = "DIRECTORY")]
+    pub tls: Option<PathBuf>,
     /// File with the password that clients need, in its first line
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,

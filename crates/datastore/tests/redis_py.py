@@ -106,6 +106,25 @@ class Redis(unittest.TestCase):
         self.assertEqual(failures, [])
 
 
+class Tls(unittest.TestCase):
+    def test_values_over_tls(self) -> None:
+        with tempfile.TemporaryDirectory() as directory:
+            server = Server("--tls", directory)
+            trusted = os.path.join(directory, "certificate.pem")
+            try:
+                for protocol in (2, 3):
+                    client = redis.Redis(
+                        port=server.port, protocol=protocol, ssl=True, ssl_ca_certs=trusted, ssl_check_hostname=True
+                    )
+                    value = os.urandom(200_000)
+                    self.assertTrue(client.set("a", value))
+                    self.assertEqual(client.get("a"), value)
+                    with self.assertRaises(redis.ConnectionError):
+                        redis.Redis(port=server.port, protocol=protocol, ssl=True).ping()
+            finally:
+                server.stop()
+
+
 class Password(unittest.TestCase):
     def test_a_password_is_asked_for(self) -> None:
         with tempfile.NamedTemporaryFile("w") as file:

@@ -15,8 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use crate::certificate;
-
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Silence after which a peer is asked whether it is there, and between the times it is asked.
@@ -188,7 +186,7 @@ async fn wrapped<S>(
     let stream = wrap(connect(authority).await?).await;
     stream.map_err(|error| HttpError::Unreachable {
         authority: authority.to_owned(),
-        reason: certificate::reason(&error),
+        reason: tls_files::connection_trouble(&error),
     })
 }
 

@@ -85,12 +85,10 @@
 
 mod alone;
 mod boot_time;
-mod certificate;
 mod etcd;
 mod http;
 mod identity;
 mod sighting;
-mod utc;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -101,7 +99,6 @@ use uuid::Uuid;
 
 pub use alone::Alone;
 pub use boot_time::BootClock;
-pub use certificate::{is_of_authority, trouble_of_certificate};
 pub use cluster::{
     Admit, BootTime, Claim, ClaimRecord, Conflict, CoreRecord, DeviceRecord, DirectoryError, Event,
     GrantRecord, GrantsRecord, HostRecord, Mark, NbdRecord, Reach, Regrant, RestrictionsRecord,
@@ -115,7 +112,6 @@ pub use etcd::{
 pub use http::{HttpAnswer, HttpError, HttpRequest};
 pub use identity::Identity;
 pub use sighting::Seek;
-pub use utc::utc;
 
 /// The answer to a question to the directory, later.
 pub type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, DirectoryError>> + Send + 'a>>;

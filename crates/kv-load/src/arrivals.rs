@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use random::Rng;
+use serde::{Deserialize, Serialize};
 
 /// The distances between requests.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Arrivals {
     /// Random, as requests of many independent users come.
     Poisson,

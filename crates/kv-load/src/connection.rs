@@ -2,13 +2,19 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
+
+use random::mix;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+use tls_files::TlsError;
 
 use resp::{Answer, AnswerDecoder, AnswerError, AnswerKind, encode_request};
 
 use crate::keys::write_key;
+use crate::tls::handshake;
 use crate::workload::{Kind, VALUE_LEN_MAX, Workload, WriteCommand};
-use random::mix;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Values begin at different places of the same random bytes.
@@ -55,6 +61,23 @@ pub enum RunError {
         address: SocketAddr,
         /// Its reply.
         reply: String,
+    },
+    /// TLS cannot be had on this side.
+    #[error("TLS cannot be used: {0}")]
+    NoTls(TlsError),
+    /// A name that no certificate has.
+    #[error("`{name}` is no name that a certificate can have")]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The handshake failed.
+    #[error("no TLS with {address}: {trouble}")]
+    Handshake {
+        /// The server.
+        address: SocketAddr,
+        /// The cause.
+        trouble: String,
     },
     /// A thread cannot be started, or the clock of readiness fails.
     #[error("the operating system refuses: {0}")]
@@ -103,6 +126,7 @@ impl Encoder {
 pub(crate) struct Connection {
     address: SocketAddr,
     pub(crate) stream: TcpStream,
+    tls: Option<Box<ClientConnection>>,
     decoder: AnswerDecoder,
     pub(crate) out: Vec<u8>,
     sent: usize,
@@ -110,16 +134,25 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Connects, shows the password if there is one, and leaves the socket without blocking.
-    pub(crate) fn open(address: SocketAddr, password: Option<&str>) -> Result<Self, RunError> {
+    pub(crate) fn open(
+        address: SocketAddr,
+        tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+        password: Option<&str>,
+    ) -> Result<Self, RunError> {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
             stream.set_nodelay(true)?;
             stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
             Ok(stream)
         };
-        let stream = connect().map_err(|error| RunError::Connect { address, error })?;
-        let mut connection =
-            Self { address, stream, decoder: AnswerDecoder::default(), out: Vec::new(), sent: 0 };
+        let mut stream = connect().map_err(|error| RunError::Connect { address, error })?;
+        let failed = |error| {
+            let trouble = tls_files::connection_trouble(&error);
+            RunError::Handshake { address, trouble }
+        };
+        let tls = tls.map(|tls| handshake(tls, &mut stream)).transpose().map_err(failed)?;
+        let (decoder, out) = (AnswerDecoder::default(), Vec::new());
+        let mut connection = Self { address, stream, tls, decoder, out, sent: 0 };
         match password {
             Some(password) => connection.ask(&[b"AUTH", password.as_bytes()])?,
             None => connection.ask(&[b"PING"])?,
@@ -132,12 +165,11 @@ impl Connection {
     fn ask(&mut self, arguments: &[&[u8]]) -> Result<Answer, RunError> {
         let address = self.address;
         let broken = |error| RunError::Broken { address, error };
-        let mut request = Vec::new();
-        encode_request(&mut request, arguments);
-        self.stream.write_all(&request).map_err(broken)?;
+        encode_request(&mut self.out, arguments);
+        self.send()?;
         let mut buffer = [0; 512];
         loop {
-            let len = self.stream.read(&mut buffer).map_err(broken)?;
+            let len = self.read(&mut buffer).map_err(broken)?;
             if len == 0 {
                 return Err(RunError::Closed { address });
             }
@@ -164,13 +196,37 @@ impl Connection {
 
     /// True if bytes wait that the socket did not take.
     pub(crate) fn wants_to_send(&self) -> bool {
-        self.sent < self.out.len()
+        let tls_wants = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        self.sent < self.out.len() || tls_wants
+    }
+
+    /// Reads what the socket has, decrypted.
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.stream.read(buffer) };
+        loop {
+            match tls.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            if tls.read_tls(&mut self.stream)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(std::io::Error::other)?;
+        }
+    }
+
+    /// Hands what is to be sent to TLS, and the socket what that made of it.
+    fn write(&mut self) -> std::io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return self.stream.write(&self.out[self.sent..]) };
+        tls.writer().write_all(&self.out[self.sent..])?;
+        self.sent = self.out.len();
+        tls.write_tls(&mut self.stream).map(|_| 0)
     }
 
     /// Sends as much as the socket takes.
     pub(crate) fn send(&mut self) -> Result<(), RunError> {
         while self.wants_to_send() {
-            match self.stream.write(&self.out[self.sent..]) {
+            match self.write() {
                 Ok(len) => self.sent += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -189,7 +245,7 @@ impl Connection {
     ) -> Result<(), RunError> {
         let mut buffer = [0; RECEIVE_LEN];
         loop {
-            let len = match self.stream.read(&mut buffer) {
+            let len = match self.read(&mut buffer) {
                 Ok(0) => return Err(RunError::Closed { address: self.address }),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -205,7 +261,8 @@ impl Connection {
                     );
                 }
             }
-            if len < RECEIVE_LEN {
+            // TLS may hold more than it gave.
+            if len < RECEIVE_LEN && self.tls.is_none() {
                 return Ok(());
             }
         }

@@ -1,6 +1,7 @@
 //! A thread of the load: its connections, moved by the engine and the clock.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use resp::{Answer, AnswerKind};
@@ -13,6 +14,8 @@ use crate::engine::{Engine, Record, Reply};
 
 /// A thread looks at its sockets again after this many requests that it sent.
 const BURST_MAX: usize = 256;
+/// A thread looks this often at least if it is to stop.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The measurements of a thread.
 pub(crate) struct Driven {
@@ -44,13 +47,13 @@ pub(crate) fn reply_of(answer: &Answer) -> Reply {
     }
 }
 
-/// Drives `engine` from `start` until all is answered, or `give_up`.
+/// Drives `engine` from `start` until all is answered, or `give_up`, or `stop`.
 pub(crate) fn drive(
     mut engine: Engine,
     connections: &mut [Connection],
     encoder: &mut Encoder,
-    start: Instant,
-    give_up: Duration,
+    (start, give_up): (Instant, Duration),
+    stop: &AtomicBool,
 ) -> Result<Driven, RunError> {
     wake_in_time();
     let cpu = CpuTime::now();
@@ -61,9 +64,15 @@ pub(crate) fn drive(
         if engine.is_finished(now) || engine.is_overloaded() || now >= give_up {
             break;
         }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
         let until = engine.next_timeout().unwrap_or(give_up).min(give_up);
-        let wait =
-            if sent == BURST_MAX { Duration::ZERO } else { until.saturating_sub(start.elapsed()) };
+        let wait = if sent == BURST_MAX {
+            Duration::ZERO
+        } else {
+            until.saturating_sub(start.elapsed()).min(WAIT_MAX)
+        };
         for index in readable(connections, wait)? {
             connections[index].receive(|answer| {
                 if answer.kind == AnswerKind::Error && first_error.is_none() {

@@ -20,7 +20,10 @@ use crate::workload::{Drawer, Kind};
 /// Requests that a thread holds back at most. A server that far behind does not catch up.
 const BACKLOG_MAX: usize = 1 << 20;
 /// Intervals of a time series at most.
-const INTERVALS_MAX: u32 = 600;
+pub(crate) const INTERVALS_MAX: u32 = 600;
+
+/// A picture over time needs no more digits, and there are many intervals.
+pub(crate) const INTERVAL_DIGITS: u8 = 2;
 
 /// The pace of requests.
 #[derive(Clone, Debug)]
@@ -108,10 +111,10 @@ impl Record {
         }
     }
 
-    fn interval(&mut self, index: usize) -> &mut Interval {
+    pub(crate) fn interval(&mut self, index: usize) -> &mut Interval {
         while self.intervals.len() <= index {
-            // Two digits: a picture over time needs no more, and there are many.
-            self.intervals.push(Interval { done: 0, errors: 0, latencies: Latencies::new(2) });
+            let latencies = Latencies::new(INTERVAL_DIGITS);
+            self.intervals.push(Interval { done: 0, errors: 0, latencies });
         }
         &mut self.intervals[index]
     }

@@ -1,9 +1,11 @@
 //! Keys: their names, and how often each is asked for.
 
+use std::fmt;
 use std::str::FromStr;
 
 use crate::sizes::Sizes;
 use random::{Rng, mix};
+use serde::{Deserialize, Serialize};
 
 /// The shortest key. Eleven characters of 64 have room for each number of 64 bits.
 pub const KEY_LEN_MIN: u32 = 11;
@@ -11,7 +13,8 @@ pub const KEY_LEN_MIN: u32 = 11;
 const ALPHABET: &[u8; 64] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-";
 
 /// Popularity of keys. As text: `uniform`, or `zipf:EXPONENT`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Popularity {
     /// All keys alike.
     Uniform,
@@ -37,6 +40,29 @@ impl FromStr for Popularity {
             text.strip_prefix("zipf:").and_then(|number| number.parse().ok());
         let exponent = exponent.filter(|exponent| (0.01..=10.0).contains(exponent));
         exponent.map(Self::Zipf).ok_or_else(|| ParsePopularityError(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Popularity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(exponent) => write!(f, "zipf:{exponent}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Popularity {
+    type Error = ParsePopularityError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Popularity> for String {
+    fn from(popularity: Popularity) -> Self {
+        popularity.to_string()
     }
 }
 

@@ -8,7 +8,9 @@ use serde::Serialize;
 /// The longest latency that is told apart from longer ones.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Digits that are kept: values are off by less than 0.1 %.
-const DIGITS: u8 = 3;
+pub(crate) const DIGITS: u8 = 3;
+/// Latencies at most: more than any run has, and few enough for sums.
+const COUNT_MAX: u64 = 1 << 48;
 
 /// Latencies in nanoseconds.
 #[derive(Clone, Debug)]
@@ -35,6 +37,26 @@ impl Latencies {
     /// Adds the latencies of `other`: the result is as if all had been recorded here.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("all have the same bounds");
+    }
+
+    /// The counts of which these consist, each with a latency that it is the count of: from these, [`Self::from_counts`] makes
+    /// the same latencies.
+    pub(crate) fn counts(&self) -> Vec<(u64, u64)> {
+        self.0
+            .iter_recorded()
+            .map(|step| (step.value_iterated_to(), step.count_since_last_iteration()))
+            .collect()
+    }
+
+    /// Makes latencies of counts; `None`: they are none of ours.
+    pub(crate) fn from_counts(digits: u8, counts: &[(u64, u64)]) -> Option<Self> {
+        let mut latencies = Self::new(digits);
+        let mut sum = 0u64;
+        for (latency, count) in counts {
+            sum = sum.checked_add(*count).filter(|sum| *sum <= COUNT_MAX)?;
+            latencies.0.record_n(*latency, *count).ok()?;
+        }
+        Some(latencies)
     }
 
     /// Number of latencies.

@@ -7,13 +7,18 @@
 //! - `sizes.rs`, `keys.rs`, `arrivals.rs`, `workload.rs`, `profile.rs`: distributions, as functions of a seed.
 //! - `engine.rs`: one thread's requests in time. It reads no clock and has no socket.
 //! - `latency.rs`, `peak.rs`, `cpu.rs`: histograms; the search for the highest rate; the generator's own limit.
-//! - `drive.rs`, `probe.rs`, `run.rs`: threads, sockets and clocks around them.
+//! - `drive.rs`, `probe.rs`, `run.rs`: threads, sockets and clocks around them; `tls.rs`: TLS to the server.
+//! - `agent/`: load from many machines.
 
+mod agent;
 mod arrivals;
 mod connection;
 mod cpu;
 mod drive;
 mod engine;
+mod exact;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod keys;
 mod latency;
 mod outcome;
@@ -22,15 +27,21 @@ mod probe;
 mod profile;
 mod run;
 mod sizes;
+mod tls;
 mod workload;
 
+pub use agent::{
+    Agent, AgentAddress, AgentError, AgentEvent, Agents, Cause, ChannelError, FrameError,
+    MessageError, ParseAgentError,
+};
 pub use arrivals::Arrivals;
 pub use connection::RunError;
 pub use keys::{KEY_LEN_MIN, ParsePopularityError, Popularity};
 pub use latency::{Latencies, Summary};
-pub use outcome::{Outcome, Point};
+pub use outcome::{AgentPart, Outcome, Point};
 pub use peak::PeakSearch;
 pub use profile::Profile;
-pub use run::{Loop, Setup, fill, run};
+pub use run::{CONNECTIONS_MAX, Loop, Setup, SetupError, THREADS_MAX, fill, run};
 pub use sizes::{ParseSizesError, Sizes};
+pub use tls::TargetTls;
 pub use workload::{VALUE_LEN_MAX, Workload, WorkloadError, WriteCommand};

@@ -1,35 +1,44 @@
-//! Runs: threads, started together, whose measurements are merged.
+//! Runs: threads of this process, started together, whose measurements are merged.
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::arrivals::{Arrivals, Schedule};
 use crate::connection::{Connection, Encoder, RunError};
-use crate::cpu::limiting_share;
 use crate::drive::{Driven, drive};
-use crate::engine::{Engine, Pace, Record, interval_len};
-use crate::latency::Latencies;
-use crate::outcome::{Outcome, Point};
-use crate::probe::probe;
-use crate::workload::{Drawer, Workload};
+use crate::engine::{Engine, Pace, Record};
+use crate::outcome::{Outcome, summarise};
+use crate::probe::Probe;
+use crate::tls::{Dialler, TargetTls};
+use crate::workload::{Drawer, Workload, WorkloadError};
 
 /// Threads start this long after the last connection is there.
 const START_DELAY: Duration = Duration::from_millis(50);
-/// Stream of chance for the probe: no thread has it.
-const PROBE_STREAM: u64 = u64::MAX;
 /// Requests outstanding on each connection while filling.
 const FILL_DEPTH: usize = 64;
 /// A fill has no time limit of its own.
 const FILL_TIME: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Threads of a process at most.
+pub const THREADS_MAX: usize = 256;
+/// Connections of a process at most, and requests outstanding on each.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// The longest run.
+const RUN_TIME_MAX: Duration = Duration::from_secs(15 * 24 * 3600);
+const RATES: std::ops::RangeInclusive<f64> = 1e-3..=1e9;
 
 /// The loop that requests follow.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Loop {
     /// So many requests a second, at their intended times.
     Open {
         /// Requests a second.
+        #[serde(with = "crate::exact")]
         rate: f64,
         /// Their distances.
         arrivals: Arrivals,
@@ -38,11 +47,14 @@ pub enum Loop {
     Closed,
 }
 
-/// The settings of a run.
-#[derive(Clone, Debug)]
+/// The settings of a run. With agents, threads and connections are those of each, and the rate is that of all together.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Setup {
     /// The server.
     pub address: SocketAddr,
+    /// TLS to the server; absent: none.
+    pub tls: Option<TargetTls>,
     /// Its password.
     pub password: Option<String>,
     /// Threads.
@@ -59,29 +71,176 @@ pub struct Setup {
     pub duration: Duration,
     /// Time for the last answers.
     pub drain: Duration,
-    /// Reads a second of the probe; 0: none.
+    /// Reads a second of the probe; 0: none. The probe is never an agent's.
+    #[serde(skip)]
     pub probe_rate: f64,
     /// The requests.
     pub workload: Workload,
 }
 
+/// Settings that make no run.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SetupError {
+    /// The load cannot be made.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// A number is out of its range.
+    #[error("{0} is out of range")]
+    OutOfRange(&'static str),
+}
+
 impl Setup {
-    fn window(&self) -> Range<Duration> {
+    /// Checks what single fields do not say.
+    ///
+    /// # Errors
+    ///
+    /// The settings make no run.
+    pub fn check(&self) -> Result<(), SetupError> {
+        self.workload.check()?;
+        let rate = match self.pace {
+            Loop::Open { rate, .. } => rate,
+            Loop::Closed => 1.0,
+        };
+        let times = [self.warm_up, self.duration, self.drain];
+        let ranges = [
+            ("the number of threads", (1..=THREADS_MAX).contains(&self.threads)),
+            ("the number of connections", (1..=CONNECTIONS_MAX).contains(&self.connections)),
+            ("the depth of a connection", (1..=CONNECTIONS_MAX).contains(&self.depth)),
+            ("the rate", RATES.contains(&rate)),
+            ("a time", times.iter().all(|time| *time <= RUN_TIME_MAX)),
+            ("the measured time", !self.duration.is_zero()),
+        ];
+        match ranges.iter().find(|(_, fits)| !fits) {
+            Some((name, _)) => Err(SetupError::OutOfRange(name)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn window(&self) -> Range<Duration> {
         self.warm_up..self.warm_up + self.duration
     }
 
-    fn connect(&self) -> Result<Connection, RunError> {
-        Connection::open(self.address, self.password.as_deref())
+    /// Threads that have a connection.
+    fn threads(&self) -> usize {
+        self.threads.clamp(1, self.connections.max(1))
     }
 
-    /// The connections of each thread. No thread is without one.
     fn connect_all(&self) -> Result<Vec<Vec<Connection>>, RunError> {
-        let threads = self.threads.clamp(1, self.connections.max(1));
+        let dialler = Dialler::new(self)?;
+        let threads = self.threads();
         let mut all: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
         for index in 0..self.connections.max(1) {
-            all[index % threads].push(self.connect()?);
+            all[index % threads].push(dialler.connect()?);
         }
         Ok(all)
+    }
+}
+
+/// The work that a setup describes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+pub(crate) enum Job {
+    /// The load.
+    Run,
+    /// Each key is written once.
+    Fill,
+}
+
+/// The part of the load that one process makes, among `of` that share it: with equal settings, `of` processes with one thread
+/// each send the requests of one process with `of` threads.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
+}
+
+impl Part {
+    pub(crate) const WHOLE: Self = Self { index: 0, of: 1 };
+}
+
+/// Measurements of one process.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) record: Record,
+    pub(crate) first_error: Option<String>,
+    /// The server was so far behind that the run was ended.
+    pub(crate) overloaded: bool,
+    /// The largest share of the time in which a thread wanted the CPU.
+    pub(crate) busiest: f64,
+    /// The end, since the start.
+    pub(crate) end: Duration,
+}
+
+/// The connections of a process, ready to start.
+pub(crate) struct Ready<'a> {
+    setup: &'a Setup,
+    job: Job,
+    part: Part,
+    connections: Vec<Vec<Connection>>,
+}
+
+impl<'a> Ready<'a> {
+    pub(crate) fn connect(setup: &'a Setup, job: Job, part: Part) -> Result<Self, RunError> {
+        Ok(Self { setup, job, part, connections: setup.connect_all()? })
+    }
+
+    /// Puts load on the server from `start` on, until it is done or `stop`.
+    pub(crate) fn go(mut self, start: Instant, stop: &AtomicBool) -> Result<Measured, RunError> {
+        let connections = std::mem::take(&mut self.connections);
+        let give_up = match self.job {
+            Job::Run => self.setup.window().end + self.setup.drain,
+            Job::Fill => FILL_TIME,
+        };
+        thread::scope(|scope| {
+            let mut handles = Vec::new();
+            for (index, mut own) in connections.into_iter().enumerate() {
+                let engine = self.engine(index, own.len());
+                let mut encoder = Encoder::new(&self.setup.workload);
+                handles.push(spawn(scope, stop, move || {
+                    thread::sleep(start.saturating_duration_since(Instant::now()));
+                    drive(engine, &mut own, &mut encoder, (start, give_up), stop)
+                })?);
+            }
+            let driven = handles.into_iter().map(joined).collect::<Result<Vec<_>, _>>()?;
+            Ok(Measured::of(driven))
+        })
+    }
+
+    fn engine(&self, index: usize, lanes: usize) -> Engine {
+        let Self { setup, part, .. } = self;
+        let threads = setup.threads();
+        let (index, threads) = (part.index * threads + index, part.of * threads);
+        let workload = &setup.workload;
+        if self.job == Job::Fill {
+            let bound =
+                |index: usize| (u128::from(workload.keys) * index as u128 / threads as u128) as u64;
+            let drawer = Drawer::filling(workload, index as u64, bound(index)..bound(index + 1));
+            let window = Duration::ZERO..FILL_TIME;
+            return Engine::new(Pace::Closed, drawer, lanes, FILL_DEPTH, window);
+        }
+        let mut drawer = Drawer::new(workload, index as u64);
+        let pace = match setup.pace {
+            Loop::Closed => Pace::Closed,
+            Loop::Open { rate, arrivals } => {
+                Pace::Open(Schedule::new(arrivals, rate, index, threads, drawer.rng()))
+            }
+        };
+        Engine::new(pace, drawer, lanes, setup.depth, setup.window())
+    }
+}
+
+impl Measured {
+    fn of(driven: Vec<Driven>) -> Self {
+        let mut record = Record::new();
+        driven.iter().for_each(|driven| record.merge(&driven.record));
+        Self {
+            record,
+            overloaded: driven.iter().any(|driven| driven.overloaded),
+            busiest: driven.iter().map(|driven| driven.busy).fold(0.0, f64::max),
+            end: driven.iter().map(|driven| driven.end).max().unwrap_or_default(),
+            first_error: driven.into_iter().find_map(|driven| driven.first_error),
+        }
     }
 }
 
@@ -91,32 +250,15 @@ impl Setup {
 ///
 /// A connection cannot be made, or breaks.
 pub fn run(setup: &Setup) -> Result<Outcome, RunError> {
-    let mut connections = setup.connect_all()?;
-    let mut probing = if setup.probe_rate > 0.0 { Some(setup.connect()?) } else { None };
-    let threads = connections.len();
-    let start = Instant::now() + START_DELAY;
-    let (window, give_up) = (setup.window(), setup.window().end + setup.drain);
+    let ready = Ready::connect(setup, Job::Run, Part::WHOLE)?;
+    let probe = Probe::connect(setup)?;
+    let (start, stop) = (Instant::now() + START_DELAY, AtomicBool::new(false));
     thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (index, own) in connections.iter_mut().enumerate() {
-            let mut drawer = Drawer::new(&setup.workload, index as u64);
-            let pace = match setup.pace {
-                Loop::Closed => Pace::Closed,
-                Loop::Open { rate, arrivals } => {
-                    Pace::Open(Schedule::new(arrivals, rate, index, threads, drawer.rng()))
-                }
-            };
-            let engine = Engine::new(pace, drawer, own.len(), setup.depth, window.clone());
-            handles.push(spawn(scope, move || {
-                drive_from(engine, own, &setup.workload, start, give_up)
-            })?);
-        }
-        let probe_handle = probing
-            .as_mut()
-            .map(|connection| spawn(scope, || probe_from(setup, connection, start)));
-        let driven = handles.into_iter().map(joined).collect::<Result<Vec<_>, _>>()?;
-        let probed = probe_handle.transpose()?.map(joined).transpose()?;
-        Ok(summarise(setup, &driven, probed.as_ref()))
+        let probing = probe.map(|probe| spawn(scope, &stop, || probe.go(start, &stop)));
+        let probing = probing.transpose()?;
+        let measured = ready.go(start, &stop)?;
+        let probed = probing.map(joined).transpose()?;
+        Ok(summarise(setup, &[measured], probed.as_ref()))
     })
 }
 
@@ -126,107 +268,36 @@ pub fn run(setup: &Setup) -> Result<Outcome, RunError> {
 ///
 /// A connection cannot be made, or breaks.
 pub fn fill(setup: &Setup) -> Result<Outcome, RunError> {
-    let setup =
-        Setup { pace: Loop::Closed, warm_up: Duration::ZERO, probe_rate: 0.0, ..setup.clone() };
-    let mut connections = setup.connect_all()?;
-    let (threads, keys) = (connections.len() as u64, setup.workload.keys);
-    let start = Instant::now();
-    let driven = thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (index, own) in connections.iter_mut().enumerate() {
-            let bound =
-                |index: u64| (u128::from(keys) * u128::from(index) / u128::from(threads)) as u64;
-            let range = bound(index as u64)..bound(index as u64 + 1);
-            let drawer = Drawer::filling(&setup.workload, index as u64, range);
-            let engine =
-                Engine::new(Pace::Closed, drawer, own.len(), FILL_DEPTH, Duration::ZERO..FILL_TIME);
-            let workload = &setup.workload;
-            handles
-                .push(spawn(scope, move || drive_from(engine, own, workload, start, FILL_TIME))?);
-        }
-        handles.into_iter().map(joined).collect::<Result<Vec<_>, _>>()
-    })?;
-    let took = driven.iter().map(|driven| driven.end).max().unwrap_or_default();
-    Ok(summarise(&Setup { duration: took, ..setup }, &driven, None))
+    let ready = Ready::connect(setup, Job::Fill, Part::WHOLE)?;
+    let measured = ready.go(Instant::now(), &AtomicBool::new(false))?;
+    Ok(summarise(&filled(setup, measured.end), &[measured], None))
 }
 
-fn drive_from(
-    engine: Engine,
-    connections: &mut [Connection],
-    workload: &Workload,
-    start: Instant,
-    give_up: Duration,
-) -> Result<Driven, RunError> {
-    let mut encoder = Encoder::new(workload);
-    thread::sleep(start.saturating_duration_since(Instant::now()));
-    drive(engine, connections, &mut encoder, start, give_up)
+/// The settings that a fill had, by which its result is described.
+pub(crate) fn filled(setup: &Setup, took: Duration) -> Setup {
+    Setup { pace: Loop::Closed, warm_up: Duration::ZERO, duration: took, ..setup.clone() }
 }
 
-fn probe_from(
-    setup: &Setup,
-    connection: &mut Connection,
-    start: Instant,
-) -> Result<Latencies, RunError> {
-    let mut encoder = Encoder::new(&setup.workload);
-    let drawer = Drawer::new(&setup.workload, PROBE_STREAM);
-    thread::sleep(start.saturating_duration_since(Instant::now()));
-    let period = Duration::from_secs_f64(1.0 / setup.probe_rate);
-    probe(connection, &mut encoder, drawer, start, period, &setup.window())
-}
-
-fn spawn<'scope, T: Send + 'scope>(
+/// Starts a thread that, if it fails, ends the others.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
+    stop: &'scope AtomicBool,
     work: impl FnOnce() -> Result<T, RunError> + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, Result<T, RunError>>, RunError> {
-    thread::Builder::new()
-        .name("kv-load".to_owned())
-        .spawn_scoped(scope, work)
-        .map_err(RunError::System)
-}
-
-fn joined<T>(handle: ScopedJoinHandle<'_, Result<T, RunError>>) -> Result<T, RunError> {
-    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-fn summarise(setup: &Setup, driven: &[Driven], probed: Option<&Latencies>) -> Outcome {
-    let mut record = Record::new();
-    driven.iter().for_each(|driven| record.merge(&driven.record));
-    let shares: Vec<f64> = driven.iter().map(|driven| driven.busy).collect();
-    let seconds = setup.duration.as_secs_f64();
-    let answered = record.reads.count() + record.writes.count() - record.unanswered;
-    Outcome {
-        target_qps: match setup.pace {
-            Loop::Open { rate, .. } => Some(rate),
-            Loop::Closed => None,
-        },
-        qps: answered as f64 / seconds,
-        seconds,
-        reads: record.reads.summary(),
-        writes: record.writes.summary(),
-        probe: probed.map(Latencies::summary),
-        lateness: record.lateness.summary(),
-        missing: record.missing,
-        errors: record.errors,
-        first_error: driven.iter().find_map(|driven| driven.first_error.clone()),
-        unanswered: record.unanswered,
-        overloaded: driven.iter().any(|driven| driven.overloaded),
-        busiest_thread: shares.iter().copied().fold(0.0, f64::max),
-        limited_by_generator: limiting_share(&shares).is_some(),
-        series: series(&record, &setup.window()),
-        read_latencies: record.reads,
-        write_latencies: record.writes,
-    }
-}
-
-fn series(record: &Record, window: &Range<Duration>) -> Vec<Point> {
-    let len = interval_len(window).as_secs_f64();
-    let whole = (window.end - window.start).as_secs_f64();
-    let point = |(index, interval): (usize, &crate::engine::Interval)| {
-        let second = index as f64 * len;
-        let nanos = |percent| interval.latencies.percentile(percent).as_nanos() as u64;
-        // The last interval may be shorter.
-        let qps = interval.done as f64 / len.min((whole - second).max(1e-9));
-        Point { second, qps, errors: interval.errors, p50_ns: nanos(50.0), p99_ns: nanos(99.0) }
+    let work = move || {
+        let done = work();
+        if done.is_err() {
+            stop.store(true, Ordering::Relaxed);
+        }
+        done
     };
-    record.intervals.iter().enumerate().map(point).collect()
+    let spawned = thread::Builder::new().name("kv-load".to_owned()).spawn_scoped(scope, work);
+    spawned.map_err(|error| {
+        stop.store(true, Ordering::Relaxed);
+        RunError::System(error)
+    })
+}
+
+pub(crate) fn joined<T>(handle: ScopedJoinHandle<'_, Result<T, RunError>>) -> Result<T, RunError> {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

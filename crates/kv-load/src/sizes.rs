@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use random::Rng;
+use serde::{Deserialize, Serialize};
 
 /// A distribution of sizes in bytes.
 ///
 /// As text: `100` or `fixed:100`, `uniform:17,21`, `normal:MEAN,DEVIATION`, `pareto:LOCATION,SCALE,SHAPE`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Sizes {
     /// Always this size.
     Fixed(u32),
@@ -97,6 +99,20 @@ impl FromStr for Sizes {
             }
             _ => Err(wrong()),
         }
+    }
+}
+
+impl TryFrom<String> for Sizes {
+    type Error = ParseSizesError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Sizes> for String {
+    fn from(sizes: Sizes) -> Self {
+        sizes.to_string()
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::keys::{Chooser, KEY_LEN_MIN, Popularity};
 use crate::sizes::Sizes;
 use random::Rng;
+use serde::{Deserialize, Serialize};
 
 /// Values longer than this would make the generator the bottleneck.
 pub const VALUE_LEN_MAX: u32 = 1 << 20;
@@ -10,7 +11,8 @@ pub const VALUE_LEN_MAX: u32 = 1 << 20;
 const KEY_LEN_MAX: u32 = 32 << 10;
 
 /// The command of a write.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum WriteCommand {
     /// `SET`. A datastore with `--set append` appends.
     Set,
@@ -19,7 +21,8 @@ pub enum WriteCommand {
 }
 
 /// A description of requests.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Number of keys.
     pub keys: u64,
@@ -30,6 +33,7 @@ pub struct Workload {
     /// Popularity of keys.
     pub popularity: Popularity,
     /// Share of reads, from 0 to 1.
+    #[serde(with = "crate::exact")]
     pub read_share: f64,
     /// The command of writes.
     pub write: WriteCommand,

@@ -26,11 +26,13 @@ pub struct RequestLimits {
 /// A request that breaks the protocol or a limit. The stream cannot be followed any further.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// The number behind `*` is none, or negative beyond -1.
+    /// The number behind `*` is none.
     #[error("Protocol error: invalid multibulk length")]
     BadArgumentCount,
     /// More arguments than the server takes.
-    #[error("Protocol error: a request has {count} arguments, the limit is {limit}")]
+    #[error(
+        "Protocol error: invalid multibulk length: a request has {count} arguments, the limit is {limit}"
+    )]
     TooManyArguments {
         /// Arguments announced.
         count: u64,
@@ -44,7 +46,9 @@ pub enum RequestError {
     #[error("Protocol error: invalid bulk length")]
     BadArgumentLen,
     /// An argument, or all of them together, are longer than the server takes.
-    #[error("Protocol error: a request needs {len} bytes, the limit is {limit}")]
+    #[error(
+        "Protocol error: invalid bulk length: a request needs {len} bytes, the limit is {limit}"
+    )]
     TooLong {
         /// Bytes needed at least.
         len: u64,
@@ -214,8 +218,8 @@ impl RequestDecoder {
             return Err(RequestError::TooManyArguments { count: count.unsigned_abs(), limit });
         }
         self.missing = match count {
-            // Redis passes over both.
-            -1 | 0 => 0,
+            // Redis passes over requests without arguments, and over negative numbers of them.
+            ..=0 => 0,
             _ => usize::try_from(count).map_err(|_| RequestError::BadArgumentCount)?,
         };
         self.state = if self.missing == 0 { State::Start } else { State::Len };
@@ -425,7 +429,7 @@ mod tests {
 
     #[test]
     fn requests_are_the_same_in_whatever_pieces_they_come() {
-        let input = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*0\r\n*-1\r\n\r\nPING\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$4\r\n\r\n\r\n\r\n\
+        let input = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n*0\r\n*-10\r\n\r\nPING\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$4\r\n\r\n\r\n\r\n\
             set \"a\\x41\\n\\\"\" 'it\\'s'  b\n";
         let word = |text: &str| text.as_bytes().to_vec();
         let expected = vec![
@@ -441,20 +445,28 @@ mod tests {
 
     #[test]
     fn each_mistake_has_its_error() {
-        let cases: [(&[u8], &str); 13] = [
+        let cases: [(&[u8], &str); 12] = [
             (b"*x\r\n", "Protocol error: invalid multibulk length"),
             (b"*\r\n", "Protocol error: invalid multibulk length"),
             (b"*+1\r\n", "Protocol error: invalid multibulk length"),
-            (b"*-2\r\n", "Protocol error: invalid multibulk length"),
-            (b"*9\r\n", "Protocol error: a request has 9 arguments, the limit is 8"),
+            (
+                b"*9\r\n",
+                "Protocol error: invalid multibulk length: a request has 9 arguments, the limit is 8",
+            ),
             (b"*99999999999999999999\r\n", "Protocol error: invalid multibulk length"),
             (b"*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"),
             (b"*1\r\n$-1\r\n", "Protocol error: invalid bulk length"),
-            (b"*1\r\n$101\r\n", "Protocol error: a request needs 101 bytes, the limit is 100"),
+            (
+                b"*1\r\n$101\r\n",
+                "Protocol error: invalid bulk length: a request needs 101 bytes, the limit is 100",
+            ),
             (b"*1\r\n$1\r\nabc", "Protocol error: an argument is longer than its length says"),
             (b"get \"a\r\n", "Protocol error: unbalanced quotes in request"),
             (b"get 'a'b\r\n", "Protocol error: unbalanced quotes in request"),
-            (b"a b c d e f g h i\r\n", "Protocol error: a request has 9 arguments, the limit is 8"),
+            (
+                b"a b c d e f g h i\r\n",
+                "Protocol error: invalid multibulk length: a request has 9 arguments, the limit is 8",
+            ),
         ];
         for (input, message) in cases {
             for piece in [1, input.len()] {

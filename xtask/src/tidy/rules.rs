@@ -103,7 +103,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "control",
-        crates: &["directory", "control", "client"],
+        crates: &["tls-files", "directory", "control", "client"],
         must_not_use: &["dataplane", "nvme-frontend", "volume", "layout", "nvme-target", "uring"],
     },
     Layer {
@@ -192,6 +192,7 @@ pub(super) const EXTERNALS: &[External] = &[
             "uring",
             "host-tune",
             "reactor",
+            "tls-files",
             "directory",
             "control",
             "farflash",

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use datastore::{Class, Reserved, classify};
 use resp::{Reply, Request, RequestDecoder};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -27,6 +26,8 @@ const PIPELINE_MAX: usize = 1024;
 const OUT_LEN: usize = 64 << 10;
 /// A client has this long to go on with a request that it began, and to take replies.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The end of a connection waits this long at most for a client that takes nothing.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// A connection's end that is no error of the server.
 pub(crate) enum End {
@@ -42,9 +43,10 @@ impl From<io::Error> for End {
     }
 }
 
-pub(crate) struct Connection {
+/// A connection over a socket, or over TLS.
+pub(crate) struct Connection<S> {
     server: Arc<Server>,
-    stream: TcpStream,
+    stream: S,
     pub(super) identity: Identity,
     decoder: RequestDecoder,
     waiting: VecDeque<Request>,
@@ -54,8 +56,8 @@ pub(crate) struct Connection {
     share: Option<Reserved>,
 }
 
-impl Connection {
-    pub(crate) fn new(server: Arc<Server>, stream: TcpStream, id: u64) -> Self {
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub(crate) fn new(server: Arc<Server>, stream: S, id: u64) -> Self {
         let identity = Identity::new(id, server.password.is_none());
         let decoder = RequestDecoder::new(limits(&server.serve, identity.authenticated));
         let share = Some(server.budget.share());
@@ -73,6 +75,13 @@ impl Connection {
 
     /// Serves the client until it leaves or the server stops.
     pub(crate) async fn run(mut self, mut stopping: watch::Receiver<bool>) -> End {
+        let end = self.serve(&mut stopping).await;
+        // TLS tells a client that the end is meant, and no attack.
+        let _ = timeout(CLOSE_TIME, self.stream.shutdown()).await;
+        end
+    }
+
+    async fn serve(&mut self, stopping: &mut watch::Receiver<bool>) -> End {
         let mut buffer = vec![0; BUFFER_LEN];
         loop {
             let received = tokio::select! {
@@ -203,7 +212,11 @@ impl Connection {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = timeout(PATIENCE, self.stream.write_all(&self.out)).await;
+        let sent = timeout(PATIENCE, async {
+            self.stream.write_all(&self.out).await?;
+            self.stream.flush().await
+        });
+        let sent = sent.await;
         sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         self.server.stats.bytes_out.add(self.out.len() as u64);
         self.out.clear();
@@ -215,7 +228,11 @@ impl Connection {
 }
 
 /// Receives bytes. A client that began a long request must go on with it.
-async fn receive(stream: &mut TcpStream, buffer: &mut [u8], hurry: bool) -> io::Result<usize> {
+async fn receive(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut [u8],
+    hurry: bool,
+) -> io::Result<usize> {
     if !hurry {
         return stream.read(buffer).await;
     }

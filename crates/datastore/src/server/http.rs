@@ -11,6 +11,7 @@ use hyper::header::CONTENT_TYPE;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -44,19 +45,31 @@ pub(crate) async fn serve(
         let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
         let (server, mut stopping) = (Arc::clone(&server), stopping.clone());
         tokio::spawn(async move {
-            let service = service_fn(|request| answer(&server, request));
-            let mut builder = hyper::server::conn::http1::Builder::new();
-            builder
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEADER_TIMEOUT)
-                .max_buf_size(HEAD_LEN_MAX);
+            let serving = async {
+                match &server.tls {
+                    None => serve_reader(&server, stream).await,
+                    // One that fails is closed.
+                    Some(tls) => match tls.accept_metrics(stream).await {
+                        Ok(stream) => serve_reader(&server, stream).await,
+                        Err(error) => tracing::debug!("metrics: {error}"),
+                    },
+                }
+            };
             tokio::select! {
-                _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+                () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}
             }
             drop(permit);
         });
     }
+}
+
+async fn serve_reader(server: &Server, stream: impl AsyncRead + AsyncWrite + Unpin) {
+    let service = service_fn(|request| answer(server, request));
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD_LEN_MAX);
+    // An error of the reader's is the reader's matter.
+    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 
 #[expect(clippy::unused_async, reason = "hyper wants a future")]

@@ -19,6 +19,7 @@ use super::pool::Pool;
 use super::session::settings;
 use super::stats::Stats;
 use super::store::Store;
+use super::tls::Tls;
 use super::{http, threads, version};
 
 /// Connections have this long to end with the requests that are being served.
@@ -37,6 +38,7 @@ pub(crate) struct Server {
     pub(crate) stats: Arc<Stats>,
     pub(crate) budget: Budget,
     pub(crate) password: Option<Vec<u8>>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) settings: Vec<(&'static str, String)>,
     pub(crate) library: String,
     pub(crate) started: Instant,
@@ -53,6 +55,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         Failure::runtime(&error, "install the package librocksdb7.8 of Debian 12, or build for the version that is there")
     })?;
     let password = serve.password_file.as_deref().map(read_password).transpose()?;
+    let tls = Tls::open(&serve)?;
     check_space(&serve.data)?;
     threads::check(&serve)?;
     let store = Store::open(&serve, plan).map_err(|error| {
@@ -76,6 +79,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         started: Instant::now(),
         next_id: AtomicU64::new(1),
         password,
+        tls,
         library,
         store,
         stats,
@@ -137,6 +141,7 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
     }
     let address = listener.local_addr().map_or(server.serve.listen, |address| address);
     announce(&server, address);
+    tokio::spawn(reload_on_sighup(Arc::clone(&server), stopping.clone()));
     let observer = tokio::spawn(observe::watch(Arc::clone(&server), stopping.clone()));
     let signals = async {
         let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
@@ -159,6 +164,18 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
     Ok(server)
 }
 
+/// Reads certificates again at SIGHUP, which without TLS ends the process as it ends any.
+async fn reload_on_sighup(server: Arc<Server>, mut stopping: watch::Receiver<bool>) {
+    let Some(tls) = &server.tls else { return };
+    let mut hangup = signal(SignalKind::hangup()).expect("signals can be waited for");
+    loop {
+        tokio::select! {
+            _ = stopping.wait_for(|stopping| *stopping) => return,
+            _ = hangup.recv() => tls.reload(),
+        }
+    }
+}
+
 fn announce(server: &Server, address: std::net::SocketAddr) {
     let plan = server.store.plan();
     tracing::info!(
@@ -171,8 +188,15 @@ fn announce(server: &Server, address: std::net::SocketAddr) {
         plan.memtables,
         plan.memtable,
     );
-    if !address.ip().is_loopback() && server.password.is_none() {
-        tracing::warn!("{address} is open to the network without a password; see --password-file");
+    let tls = server.tls.as_ref();
+    let is_open = server.password.is_none() && !tls.is_some_and(Tls::asks_clients);
+    if !address.ip().is_loopback() && is_open {
+        tracing::warn!(
+            "{address} is open to the network without a password; see --password-file, and clients.pem of --tls"
+        );
+    }
+    if !address.ip().is_loopback() && tls.is_none() {
+        tracing::warn!("{address} is not encrypted; see --tls");
     }
 }
 
@@ -183,7 +207,7 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, stopping: &watch::
                 server.stats.accepted.add(1);
                 if server.stats.connected.get() >= u64::from(server.serve.connections) {
                     server.stats.refused.add(1);
-                    refuse(stream);
+                    refuse(server, stream);
                     continue;
                 }
                 server.stats.connected.add(1);
@@ -198,7 +222,11 @@ async fn accept(listener: &TcpListener, server: &Arc<Server>, stopping: &watch::
 }
 
 /// Tells a client why it is refused, if that takes no waiting.
-fn refuse(mut stream: TcpStream) {
+fn refuse(server: &Server, mut stream: TcpStream) {
+    // In TLS that would take a handshake.
+    if server.tls.is_some() {
+        return;
+    }
     const REFUSAL: &[u8] = b"-ERR max number of clients reached (--connections)\r\n";
     tokio::spawn(async move {
         let _ = timeout(Duration::from_secs(1), stream.write_all(REFUSAL)).await;
@@ -210,7 +238,14 @@ async fn serve_client(server: Arc<Server>, stream: TcpStream, stopping: watch::R
     let _ = stream.set_nodelay(true);
     let id = server.next_id.fetch_add(1, Ordering::Relaxed);
     let stats = Arc::clone(&server.stats);
-    if let End::Io(error) = Connection::new(server, stream, id).run(stopping).await {
+    let ended = match &server.tls {
+        None => Connection::new(Arc::clone(&server), stream, id).run(stopping).await,
+        Some(tls) => match tls.accept(stream).await {
+            Ok(stream) => Connection::new(Arc::clone(&server), stream, id).run(stopping).await,
+            Err(error) => End::Io(error),
+        },
+    };
+    if let End::Io(error) = ended {
         tracing::debug!("connection {id}: {error}");
     }
     stats.connected.sub(1);

@@ -8,6 +8,7 @@
 //! - `connection.rs`, `session.rs`: a client's requests, in order, one group at a time.
 //! - `pool.rs`: reader and writer threads with a queue each.
 //! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB. `version.rs` refuses another library than the one built for.
+//! - `tls.rs`: certificates, and the handshake.
 //! - `threads.rs`: all threads are made at the start, where they have a limit.
 //! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
 
@@ -21,6 +22,7 @@ mod session;
 mod stats;
 mod store;
 mod threads;
+mod tls;
 mod version;
 mod writes;
 

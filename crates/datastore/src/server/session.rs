@@ -36,6 +36,9 @@ pub(crate) fn limits(serve: &Serve, authenticated: bool) -> RequestLimits {
     }
 }
 
+/// The version of the protocol, user and password, and name, as far as a HELLO gives them.
+type HelloOptions<'a> = (Option<Protocol>, Option<(&'a [u8], &'a [u8])>, Option<&'a [u8]>);
+
 /// The state that a connection's own commands change.
 #[derive(Debug)]
 pub(crate) struct Identity {
@@ -43,13 +46,22 @@ pub(crate) struct Identity {
     pub(super) protocol: Protocol,
     pub(super) authenticated: bool,
     pub(super) quits: bool,
+    /// Empty: it has none.
+    name: Vec<u8>,
     /// The time to wait after a wrong password.
     pub(super) penalty: Option<Duration>,
 }
 
 impl Identity {
     pub(super) fn new(id: u64, authenticated: bool) -> Self {
-        Self { id, protocol: Protocol::default(), authenticated, quits: false, penalty: None }
+        Self {
+            id,
+            protocol: Protocol::default(),
+            authenticated,
+            quits: false,
+            name: Vec::new(),
+            penalty: None,
+        }
     }
 
     /// Appends the reply to a request. Before the password, all but a few are refused.
@@ -77,9 +89,12 @@ impl Identity {
             return Err("NOAUTH Authentication required.".to_owned());
         }
         match session {
-            Session::Hello { protocol, auth } => return self.hello(server, *protocol, *auth, out),
+            Session::Hello { protocol, auth, name } => {
+                return self.hello(server, (*protocol, *auth, *name), out);
+            }
             Session::Auth(user, password) => self.authenticate(server, user, password)?,
             Session::Quit => self.quits = true,
+            Session::ClientSetName(name) => self.name = name.to_vec(),
             _ => {}
         }
         let mut reply = Reply::new(out, self.protocol);
@@ -87,7 +102,8 @@ impl Identity {
             Session::Ping(None) => reply.status("PONG"),
             Session::Ping(Some(message)) | Session::Echo(message) => reply.bulk(message),
             Session::ClientId => reply.integer(self.id as i64),
-            Session::ClientName => reply.null(),
+            Session::ClientName if self.name.is_empty() => reply.null(),
+            Session::ClientName => reply.bulk(&self.name),
             Session::CommandList => reply.array(0),
             Session::CommandCount => reply.integer(command_count() as i64),
             Session::ConfigGet(patterns) => {
@@ -107,8 +123,7 @@ impl Identity {
     fn hello(
         &mut self,
         server: &Server,
-        protocol: Option<Protocol>,
-        auth: Option<(&[u8], &[u8])>,
+        (protocol, auth, name): HelloOptions<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
         if let Some((user, password)) = auth {
@@ -121,6 +136,9 @@ impl Identity {
             );
         }
         self.protocol = protocol.unwrap_or(self.protocol);
+        if let Some(name) = name {
+            self.name = name.to_vec();
+        }
         let version = if self.protocol == Protocol::Resp3 { 3 } else { 2 };
         let mut reply = Reply::new(out, self.protocol);
         let texts = [

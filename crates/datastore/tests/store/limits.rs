@@ -11,10 +11,13 @@ fn bad_requests_are_told_and_harm_no_other_client() {
     let mut other = server.client();
     let cases: [(&[u8], &str); 5] = [
         (b"*1\r\n:1\r\n", "-ERR Protocol error: expected '$', got ':'"),
-        (b"*100000\r\n", "-ERR Protocol error: a request has 100000 arguments, the limit is 65536"),
+        (
+            b"*100000\r\n",
+            "-ERR Protocol error: invalid multibulk length: a request has 100000 arguments, the limit is 65536",
+        ),
         (
             b"*1\r\n$2000000\r\n",
-            "-ERR Protocol error: a request needs 2000000 bytes, the limit is 1048576",
+            "-ERR Protocol error: invalid bulk length: a request needs 2000000 bytes, the limit is 1048576",
         ),
         (b"*x\r\n", "-ERR Protocol error: invalid multibulk length"),
         (b"get \"\r\n", "-ERR Protocol error: unbalanced quotes in request"),
@@ -120,7 +123,10 @@ fn the_password_comes_first() {
     let mut client = server.client();
     client.send(b"*2\r\n$4\r\nAUTH\r\n$100000\r\n").expect("sent");
     let reply = client.reply().map(|reply| super::support::text(&reply)).unwrap_or_default();
-    assert_eq!(reply, "-ERR Protocol error: a request needs 100000 bytes, the limit is 1024");
+    assert_eq!(
+        reply,
+        "-ERR Protocol error: invalid bulk length: a request needs 100000 bytes, the limit is 1024"
+    );
     assert!(server.client().text("HELLO 2 AUTH default secret").starts_with("[server redis"));
 }
 

@@ -7,4 +7,5 @@ mod limits;
 mod model;
 mod support;
 mod threads;
+mod tls;
 mod tools;

@@ -67,6 +67,13 @@ impl Server {
         Client::connect(self.address)
     }
 
+    /// Sends a signal, by its name.
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
     /// SIGKILL.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
@@ -75,8 +82,7 @@ impl Server {
 
     /// SIGTERM.
     pub(crate) fn stop(mut self) -> ExitStatus {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").arg(pid).status().expect("kill runs").success());
+        self.signal("TERM");
         self.child.wait().expect("it ends")
     }
 }

@@ -1,16 +1,19 @@
 //! `farflash kv-load`: puts load on a key-value server and measures it.
 
+mod agents;
 mod arguments;
 mod show;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
-use kv_load::{Arrivals, Latencies, Loop, Outcome, PeakSearch, Popularity, Setup, Sizes, Workload};
+use clap::{Args, Subcommand};
+use kv_load::{
+    Arrivals, Latencies, Loop, Outcome, PeakSearch, Popularity, Setup, Sizes, TargetTls, Workload,
+};
 
-use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, WriteArg};
+use self::agents::{AgentArgs, CoordinatorArgs, Maker};
+use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, Target, WriteArg};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -29,16 +32,40 @@ Examples:
   As fast as the server answers, as redis-benchmark does:
     farflash kv-load --keys 100000 --closed --connections 50
 
+  From two other machines, on which `farflash kv-load agent` runs:
+    farflash kv-load --agent load-1:7430 --agent load-2:7430 --agent-ca agents.pem --agent-token-file agents-token \
+      --target 192.0.2.10:6379 --keys 2000000 --find-peak 1.5ms
+
 A run whose figures are those of the generator's own CPU is refused with exit code 1.";
 
 /// A search ends when the highest rate that keeps the target is known to this share.
 const PEAK_TOLERANCE: f64 = 0.03;
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum KvLoadCommand {
+    /// Make load for a coordinator, which is `farflash kv-load --agent`
+    #[command(after_help = agents::EXAMPLES)]
+    Agent(AgentArgs),
+}
+
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct KvLoad {
+    #[command(subcommand)]
+    command: Option<KvLoadCommand>,
     /// Server
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:6379")]
-    target: SocketAddr,
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:6379")]
+    target: Target,
+    /// Speak TLS with the server
+    #[arg(long)]
+    tls: bool,
+    /// Certificates by which the server is believed, in PEM: its own, or an authority's
+    /// [default: those that this machine trusts]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    tls_ca: Option<PathBuf>,
+    /// Directory of certificate.pem and key.pem, which the server is shown
+    #[arg(long, value_name = "DIRECTORY", requires = "tls", conflicts_with = "agent")]
+    tls_identity: Option<PathBuf>,
     /// File with the server's password in its first line
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -88,10 +115,10 @@ pub(crate) struct KvLoad {
     /// Command of writes
     #[arg(long, value_enum, default_value_t)]
     write: WriteArg,
-    /// Threads of the generator
+    /// Threads of the generator; of each agent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Connections
+    /// Connections; of each agent
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     connections: u16,
     /// Requests outstanding on a connection at most; 1 with --closed, else 64
@@ -112,13 +139,18 @@ pub(crate) struct KvLoad {
     /// Print each run as a line of JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    coordinator: CoordinatorArgs,
 }
 
 impl KvLoad {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(super) fn run(mut self) -> Result<(), Failure> {
+        if let Some(KvLoadCommand::Agent(agent)) = self.command.take() {
+            return agent.run();
+        }
         let setup = self.setup()?;
+        let maker = self.coordinator.maker()?;
         setup
-            .workload
             .check()
             .map_err(|error| Failure::usage(error.to_string(), "see `farflash kv-load --help`"))?;
         if self.fill {
@@ -128,7 +160,7 @@ impl KvLoad {
                 workload: Workload { value_sizes, ..setup.workload.clone() },
                 ..setup.clone()
             };
-            let filled = measured(kv_load::fill(&filling))?;
+            let filled = maker.fill(&filling)?;
             if let Some(error) = &filled.first_error {
                 let what =
                     format!("{} of {} writes of --fill failed: {error}", filled.errors, self.keys);
@@ -137,8 +169,8 @@ impl KvLoad {
             show::filled(&filled);
         }
         match &self.find_peak {
-            Some(target) => self.find_peak(&setup, target.0),
-            None => self.runs(&setup),
+            Some(target) => self.find_peak(&maker, &setup, target.0),
+            None => self.runs(&maker, &setup),
         }
     }
 
@@ -155,7 +187,8 @@ impl KvLoad {
             password.transpose()?.map(|text| text.lines().next().unwrap_or_default().to_owned());
         let depth = self.depth.map_or(if self.closed { 1 } else { 64 }, usize::from);
         Ok(Setup {
-            address: self.target,
+            address: self.target.address,
+            tls: self.tls()?,
             password,
             threads: usize::from(self.threads),
             connections: usize::from(self.connections),
@@ -188,12 +221,29 @@ impl KvLoad {
         }
     }
 
+    fn tls(&self) -> Result<Option<TargetTls>, Failure> {
+        if !self.tls {
+            return Ok(None);
+        }
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|error| {
+                let what = format!("{}: {error}", path.display());
+                Failure::usage(what, "name a file of certificates in PEM with --tls-ca")
+            })
+        };
+        Ok(Some(TargetTls {
+            name: self.target.host.clone(),
+            authorities: self.tls_ca.as_ref().map(read).transpose()?,
+            identity: self.tls_identity.clone(),
+        }))
+    }
+
     fn at(&self, setup: &Setup, rate: f64) -> Setup {
         let arrivals: Arrivals = self.arrivals.into();
         Setup { pace: Loop::Open { rate, arrivals }, ..setup.clone() }
     }
 
-    fn runs(&self, setup: &Setup) -> Result<(), Failure> {
+    fn runs(&self, maker: &Maker, setup: &Setup) -> Result<(), Failure> {
         let setups: Vec<Setup> = match () {
             () if self.closed => vec![setup.clone()],
             () if self.qps.is_empty() && !self.fill => {
@@ -202,18 +252,18 @@ impl KvLoad {
             () => self.qps.iter().flatten().map(|rate| self.at(setup, *rate)).collect(),
         };
         for setup in &setups {
-            let outcome = measured(kv_load::run(setup))?;
+            let outcome = maker.run(setup)?;
             refuse_if_limited(&outcome)?;
             show::outcome(&outcome, self.json)?;
         }
         Ok(())
     }
 
-    fn find_peak(&self, setup: &Setup, target: Duration) -> Result<(), Failure> {
+    fn find_peak(&self, maker: &Maker, setup: &Setup, target: Duration) -> Result<(), Failure> {
         let latency = |latencies: &Latencies| self.judge.of(latencies);
         let mut search = PeakSearch::new(f64::from(self.first_qps), PEAK_TOLERANCE);
         while let Some(rate) = search.next() {
-            let outcome = measured(kv_load::run(&self.at(setup, rate)))?;
+            let outcome = maker.run(&self.at(setup, rate))?;
             let keeps = outcome.keeps(target, latency);
             // A target that is kept in spite of a busy generator is kept; one that is missed may be its fault.
             if !keeps {
@@ -226,24 +276,24 @@ impl KvLoad {
     }
 }
 
-fn measured(outcome: Result<Outcome, kv_load::RunError>) -> Result<Outcome, Failure> {
-    outcome.map_err(|error| {
-        Failure::runtime(error.to_string(), "look at the server's log, and at --target")
-    })
-}
-
 /// The figures of such a run would be the generator's, not the server's.
 fn refuse_if_limited(outcome: &Outcome) -> Result<(), Failure> {
     if !outcome.limited_by_generator {
         return Ok(());
     }
     let share = report::percent(outcome.busiest_thread);
-    let what = format!(
-        "the generator's own CPU limited this run: one of its threads wanted it for {share} of the time"
-    );
+    let limit = match outcome.busiest_agent() {
+        Some(part) => format!("the own CPU of agent {}", part.agent),
+        None => "the generator's own CPU".to_owned(),
+    };
+    let what =
+        format!("{limit} limited this run: one of its threads wanted it for {share} of the time");
     note(&format!(
         "measured all the same, and not to be used: {} requests a second",
         report::rate(outcome.qps)
     ));
-    Err(Failure::runtime(what, "use more --threads on idle CPUs, another machine, or a lower rate"))
+    Err(Failure::runtime(
+        what,
+        "use more --threads on idle CPUs, more machines (--agent), or a lower rate",
+    ))
 }

@@ -1,5 +1,6 @@
 //! Arguments that have a form of their own.
 
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -14,6 +15,29 @@ pub(super) fn rate(text: &str) -> Result<Option<f64>, String> {
     let rate: Option<f64> = text.parse().ok().filter(|rate| (1e-3..=1e9).contains(rate));
     rate.map(Some)
         .ok_or_else(|| format!("`{text}` is no rate; write requests a second, such as 5000"))
+}
+
+/// The server: `HOST:PORT`, looked up once.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Target {
+    /// The name or address that its certificate has to be for.
+    pub(super) host: String,
+    pub(super) address: SocketAddr,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, _) = text
+            .rsplit_once(':')
+            .ok_or_else(|| format!("`{text}` has no port; write HOST:PORT, such as kv-1:6379"))?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let addresses = text.to_socket_addrs();
+        let first = addresses.map_err(|error| error.to_string())?.next();
+        let address = first.ok_or_else(|| format!("{host} has no address"))?;
+        Ok(Self { host: host.to_owned(), address })
+    }
 }
 
 /// A length of time: `200us`, `1.5ms`, `10s`, `2m`.
@@ -155,6 +179,10 @@ mod tests {
         for text in ["", "5", "0s", "-1s", "nans", "infs", "1h", "1e99s"] {
             assert!(micros(text).is_err(), "{text}");
         }
+        let target = |text: &str| text.parse::<Target>().map(|target| target.host);
+        assert_eq!(target("127.0.0.1:6379"), Ok("127.0.0.1".to_owned()));
+        assert_eq!(target("[::1]:6379"), Ok("::1".to_owned()));
+        assert!(["", "6379", "127.0.0.1:99999", "::1"].iter().all(|text| target(text).is_err()));
         assert_eq!("9:1".parse(), Ok(Share(0.9)));
         assert_eq!("0:1".parse(), Ok(Share(0.0)));
         for text in ["", "1", "0:0", "-1:2", "a:b", "nan:1"] {

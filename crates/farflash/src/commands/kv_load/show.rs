@@ -76,6 +76,15 @@ fn text(outcome: &Outcome) -> String {
     if let Some(error) = &outcome.first_error {
         text += &format!("first error: {error}\n");
     }
+    for part in &outcome.agents {
+        text += &format!(
+            "agent {}: {} requests, busy {}, started within {}\n",
+            part.agent,
+            part.requests,
+            percent(part.busiest_thread),
+            duration_ns(part.start_error_ns as f64),
+        );
+    }
     if outcome.overloaded {
         text += "ended early: the server fell too far behind\n";
     }

@@ -14,7 +14,8 @@ pub fn trouble_of_certificate(error: &Error) -> Option<String> {
 }
 
 /// The same of a connection that was not made.
-pub(crate) fn reason(error: &io::Error) -> String {
+#[must_use]
+pub fn connection_trouble(error: &io::Error) -> String {
     let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     match of_tls.and_then(trouble_of_certificate) {
         Some(trouble) => format!("its certificate is not trusted: {trouble}"),
@@ -109,9 +110,9 @@ mod tests {
         assert_eq!(trouble_of_certificate(&Error::DecryptError), None);
         let wrapped = io::Error::other(Error::InvalidCertificate(CertificateError::BadSignature));
         assert_eq!(
-            reason(&wrapped),
+            connection_trouble(&wrapped),
             "its certificate is not trusted: it does not fit those that are trusted: a signature is wrong"
         );
-        assert_eq!(reason(&io::Error::other("gone")), "gone");
+        assert_eq!(connection_trouble(&io::Error::other("gone")), "gone");
     }
 }

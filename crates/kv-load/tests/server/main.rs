@@ -1,88 +1,22 @@
 //! Runs against servers that do on purpose what real ones do by chance.
 //!
-//! Nothing here asserts that something was fast: a busy machine only makes latencies longer. Counts are exact,
-//! and a latency is at least what the server's schedule makes it.
+//! Nothing but `percentiles.rs` asserts that something was fast: a busy machine only makes latencies longer. Counts are
+//! exact, and a latency is at least what the server's schedule makes it.
+
+mod agents;
+mod percentiles;
+mod support;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kv_load::{
-    Arrivals, Loop, Popularity, RunError, Setup, Sizes, Workload, WriteCommand, fill, run,
-};
-use resp::{Request, RequestDecoder, RequestLimits};
+use kv_load::{RunError, fill, run};
 
-const LIMITS: RequestLimits =
-    RequestLimits { arguments: 8, argument_len: 1 << 16, request_len: 1 << 17 };
-
-/// Starts a server that replies to request `n`, counted over all connections without their greetings, by
-/// `reply(n, request)`. An empty reply ends the connection.
-fn serve(reply: impl Fn(usize, &Request) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its address");
-    let (reply, count) = (Arc::new(reply), Arc::new(AtomicUsize::new(0)));
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let (reply, count) = (Arc::clone(&reply), Arc::clone(&count));
-            thread::spawn(move || serve_client(stream, &*reply, &count));
-        }
-    });
-    address
-}
-
-fn serve_client(
-    mut stream: TcpStream,
-    reply: &impl Fn(usize, &Request) -> Vec<u8>,
-    count: &AtomicUsize,
-) {
-    let (mut decoder, mut buffer) = (RequestDecoder::new(LIMITS), [0; 4096]);
-    loop {
-        let len = stream.read(&mut buffer).unwrap_or(0);
-        if len == 0 {
-            return;
-        }
-        let mut input = &buffer[..len];
-        while let Some(request) = decoder.decode(&mut input).expect("requests are well-formed") {
-            let is_greeting = request.get(0) == Some(b"PING");
-            let bytes = if is_greeting {
-                b"+PONG\r\n".to_vec()
-            } else {
-                reply(count.fetch_add(1, Ordering::SeqCst), &request)
-            };
-            if bytes.is_empty() || stream.write_all(&bytes).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn setup(address: SocketAddr, rate: f64, seconds: u64) -> Setup {
-    Setup {
-        address,
-        password: None,
-        threads: 2,
-        connections: 4,
-        depth: 64,
-        pace: Loop::Open { rate, arrivals: Arrivals::Uniform },
-        warm_up: Duration::ZERO,
-        duration: Duration::from_secs(seconds),
-        drain: Duration::from_secs(60),
-        probe_rate: 0.0,
-        workload: Workload {
-            keys: 100,
-            key_sizes: Sizes::Uniform(17, 21),
-            value_sizes: Sizes::Fixed(50),
-            popularity: Popularity::Uniform,
-            read_share: 1.0,
-            write: WriteCommand::Set,
-            seed: 1,
-        },
-    }
-}
+use support::{serve, setup};
 
 /// Waits on a lock-step: all connections of a server stand still until a time.
 #[derive(Default)]

@@ -1,0 +1,17 @@
+//! TLS by files: the certificate and key that a server shows, the authorities by which a peer is believed, and the faults of a
+//! certificate in words.
+//!
+//! - K1: a key that is made here can be read by its owner only, from its first byte on.
+//! - K2: what lies in the directory is never replaced; one of two files without the other is an error.
+
+mod config;
+mod identity;
+mod trouble;
+mod utc;
+
+pub use config::{
+    certificates, certificates_in, client_config, provider, roots, roots_that_fit, trusted,
+};
+pub use identity::{CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, TlsError, own_names};
+pub use trouble::{connection_trouble, is_of_authority, trouble_of_certificate};
+pub use utc::utc;
