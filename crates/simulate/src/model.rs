@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use access::Access;
 use auth::Secret;
-use units::{LbaRange, MetadataSize, SectorSize, Slo};
+use units::{Lba, LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::history::{Fate, History, Moment};
@@ -80,6 +80,13 @@ impl VolumeModel {
     #[must_use]
     pub(crate) fn uuid(&self) -> Uuid {
         Uuid::from_u128(0xF1A5_0000_0000_0000_0000_0000_0000_0000 | u128::from(self.id))
+    }
+
+    /// The logical blocks of all blocks that the range lies in: the disk loses blocks of 4096 bytes.
+    #[must_use]
+    pub(crate) fn around(&self, range: LbaRange) -> LbaRange {
+        let (blocks, per_block) = (self.sector.blocks_around(range), self.sector.per_block());
+        LbaRange::new(Lba(blocks.start.0 * per_block), blocks.blocks * per_block)
     }
 
     /// Returns true if requests may go to it.

@@ -467,7 +467,7 @@ impl Run {
             Failure::Corrupt(place) => {
                 let may_be_map = place.is_none() && self.is_map_harmed(volume, None);
                 let reached = may_be_map || self.goes_back(volume.shard);
-                reached || self.is_lost(volume, range, from, place)
+                reached || self.is_lost(volume, volume.around(range), from, place)
             }
             Failure::CorruptMap(pba) => {
                 self.goes_back(volume.shard) || self.is_map_harmed(volume, Some(pba))
