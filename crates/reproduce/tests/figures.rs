@@ -89,11 +89,7 @@ fn eurosys_4a() {
 
 #[test]
 fn eurosys_4b() {
-    check_but(
-        "eurosys-4b",
-        0.25,
-        &["queries/s at a 95th percentile of 2 ms, iSCSI below local"],
-    );
+    check_but("eurosys-4b", 0.25, &["queries/s at a 95th percentile of 2 ms, iSCSI below local"]);
 }
 
 #[test]

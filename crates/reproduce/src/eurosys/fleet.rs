@@ -139,7 +139,8 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
             .collect(),
     });
     let panel = Panel::Line(LineChart {
-        caption: "highest use of each day, relative to that of half a year; a generated fleet".into(),
+        caption: "highest use of each day, relative to that of half a year; a generated fleet"
+            .into(),
         x_label: "day".into(),
         y_label: "%".into(),
         series: series.collect(),

@@ -76,7 +76,9 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
     let panel = Panel::Bars(BarChart {
         caption: format!("thousand reads of 4 kB a second; {:.0} from the drive", local / 1e3),
         y_label: "thousand/s".into(),
-        groups: ["1 tenant", "3 tenants", "6 tenants", "8 tenants", "", ""].map(String::from).into(),
+        groups: ["1 tenant", "3 tenants", "6 tenants", "8 tenants", "", ""]
+            .map(String::from)
+            .into(),
         series: series.collect(),
         y_format: |value| format!("{value:.0}"),
     });
