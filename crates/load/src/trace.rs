@@ -208,7 +208,8 @@ fn request(text: &str) -> Result<Planned, TraceProblem> {
     let number = |text: &str| digits(text).ok_or_else(|| TraceProblem::Bytes(text.to_owned()));
     let (offset, bytes) = (number(offset)?, number(bytes)?);
     let block = BLOCK_SIZE as u64;
-    let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64);
+    // Widened to whole blocks, too, it ends below that.
+    let end = offset.checked_add(bytes).filter(|end| *end <= i64::MAX as u64 / block * block);
     let (first, end) = (offset / block, end.ok_or(TraceProblem::Offset(offset))?.div_ceil(block));
     if bytes == 0 || end - first > BLOCKS_MAX {
         return Err(TraceProblem::Length { offset, bytes });
@@ -290,6 +291,7 @@ mod tests {
             ("0 w 0 268435457", "not 268435457 bytes at byte 0"),
             ("0 w 1 268435456", "not 268435456 bytes at byte 1"),
             ("0 w 9223372036854775807 4096", "beyond 2^63"),
+            ("0 r 9223372036854775800 1", "beyond 2^63"),
         ];
         for (body, said) in cases {
             let error = parse(&format!("0 r 0 1\n{body}\n")).expect_err(body);

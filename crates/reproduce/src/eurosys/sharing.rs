@@ -158,8 +158,18 @@ pub(crate) fn tenants_per_core(
         markers: Vec::new(),
         y_format: |value| format!("{value:.1}"),
     });
+    Outcome::new(
+        "EuroSys'16, section 4.2: datastores on a core",
+        &[panel],
+        table,
+        findings_per_core(&all),
+    )
+}
+
+/// `all` are iSCSI on one and on two cores, and farflash.
+fn findings_per_core(all: &[Supported]) -> Vec<Finding> {
     let [one, two, farflash] = [0, 1, 2].map(|way| all[way].tenants());
-    let findings = vec![
+    vec![
         Finding {
             what: "datastores at peak load that one core of an iSCSI server supports".into(),
             paper: "3".into(),
@@ -185,6 +195,5 @@ pub(crate) fn tenants_per_core(
             },
             agrees: farflash >= 3,
         },
-    ];
-    Outcome::new("EuroSys'16, section 4.2: datastores on a core", &[panel], table, findings)
+    ]
 }
