@@ -379,6 +379,7 @@ impl Serving {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` passes it")]
 fn no_signals(error: io::Error) -> Failure {
     let what = format!("the file cannot be served: {error}");
     Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
