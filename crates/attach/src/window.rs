@@ -14,6 +14,15 @@ pub struct Limits {
     pub bytes: usize,
 }
 
+impl Limits {
+    /// Returns true if a request with so many bytes of data has to wait.
+    fn are_reached(self, used: &Used, bytes: usize) -> bool {
+        let outstanding = used.progress.outstanding;
+        let exceeds = used.bytes.saturating_add(bytes) > self.bytes;
+        outstanding >= self.requests.max(1) || (exceeds && outstanding > 0)
+    }
+}
+
 /// Counts of requests, from which a caller with a clock sees that nothing is answered.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Progress {
@@ -42,12 +51,7 @@ impl Window {
 
     /// Waits until a request with so many bytes of data may start.
     pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Permit {
-        let is_full = |used: &mut Used| {
-            let is_alone = used.progress.outstanding == 0;
-            let exceeds = used.bytes.saturating_add(bytes) > self.limits.bytes;
-            used.progress.outstanding >= self.limits.requests.max(1) || (exceeds && !is_alone)
-        };
-        let used = self.freed.wait_while(self.lock(), is_full);
+        let used = self.freed.wait_while(self.lock(), |used| self.limits.are_reached(used, bytes));
         let mut used = used.unwrap_or_else(PoisonError::into_inner);
         used.progress.outstanding += 1;
         used.bytes += bytes;
@@ -109,6 +113,17 @@ mod tests {
     fn requests_beyond_either_bound_wait() {
         waits_for(Limits { requests: 1, bytes: 100 }, 10, 10);
         waits_for(Limits { requests: 9, bytes: 100 }, 60, 60);
+    }
+
+    #[test]
+    fn either_bound_is_kept_to_the_byte() {
+        let limits = Limits { requests: 3, bytes: 100 };
+        let reached = |outstanding: usize, held: usize, bytes: usize| {
+            let progress = Progress { outstanding, ended: 0 };
+            limits.are_reached(&Used { progress, bytes: held }, bytes)
+        };
+        assert_eq!([reached(2, 0, 0), reached(3, 0, 0)], [false, true]);
+        assert_eq!([reached(1, 60, 40), reached(1, 60, 41)], [false, true]);
     }
 
     #[test]

@@ -284,7 +284,7 @@ fn the_file_follows_the_size_of_the_volume() {
     }
     let world = World::new();
     let path = world.attach(&[]);
-    world.server().volume_json(&["resize", "v", "128MiB"]);
+    world.server().volume_json(&["resize", "v", "--size", "128MiB"]);
     until("the file grows", || fs::metadata(&path).unwrap().len() == 128 * MIB);
     let file = open(&path);
     file.write_all_at(&[5; 100], 100 * MIB + 7).unwrap();
@@ -507,7 +507,7 @@ fn signals_end_it_in_the_foreground() {
         let child = command.env("NOTIFY_SOCKET", &socket).stderr(Stdio::null()).spawn().unwrap();
         let mut told = [0; 100];
         let len = manager.recv(&mut told).unwrap();
-        assert_eq!(&told[..len], b"READY=1");
+        assert_eq!(told[..len].trim_ascii_end(), b"READY=1");
         assert_eq!(world.state(), "attached");
         child
     };
