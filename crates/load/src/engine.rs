@@ -78,7 +78,7 @@ struct Drawn {
     next_arrival: Instant,
 }
 
-/// Where requests come from.
+/// The source of requests.
 enum Source {
     Drawn(Box<Drawn>),
     Planned(Box<dyn Iterator<Item = Planned>>),

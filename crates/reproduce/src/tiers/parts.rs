@@ -1,4 +1,4 @@
-//! What requests wait for: CPUs, and pools of threads.
+//! CPUs and pools of threads, for which requests wait.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
