@@ -46,7 +46,7 @@ impl ApiTls {
     /// # Errors
     /// See [`TlsError`].
     pub fn open_or_make(directory: &Path, names: &[String]) -> Result<Self, TlsError> {
-        Self::of(Identity::open_or_make(directory, names, "farflash API")?)
+        Self::of(&Identity::open_or_make(directory, names, "farflash API")?)
     }
 
     /// With the certificate and key that are in `directory`.
@@ -54,10 +54,10 @@ impl ApiTls {
     /// # Errors
     /// See [`TlsError`].
     pub fn open(directory: &Path) -> Result<Self, TlsError> {
-        Self::of(Identity::open(directory)?)
+        Self::of(&Identity::open(directory)?)
     }
 
-    fn of(identity: Identity) -> Result<Self, TlsError> {
+    fn of(identity: &Identity) -> Result<Self, TlsError> {
         let chain = identity.chain().to_vec();
         let mut config = identity.server_config(None)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -110,6 +110,16 @@ pub struct Agents {
     pub tls: Arc<ClientConfig>,
 }
 
+/// The results of a job.
+struct Worked {
+    /// By thread of each agent.
+    measured: Vec<Measured>,
+    /// By agent.
+    parts: Vec<AgentPart>,
+    /// Of the probe, if there is one.
+    probed: Option<Latencies>,
+}
+
 impl Agents {
     /// Has the agents put load on the server, measured as by one process. The probe is this process's.
     ///
@@ -117,7 +127,7 @@ impl Agents {
     ///
     /// An agent fails or is lost, or the probe's connection breaks.
     pub fn run(&self, setup: &Setup) -> Result<Outcome, AgentError> {
-        let (measured, parts, probed) = self.work(setup, Job::Run)?;
+        let Worked { measured, parts, probed } = self.work(setup, Job::Run)?;
         let outcome = summarise(setup, &measured, probed.as_ref());
         Ok(Outcome { agents: parts, ..outcome })
     }
@@ -129,17 +139,13 @@ impl Agents {
     /// See [`Self::run`].
     pub fn fill(&self, setup: &Setup) -> Result<Outcome, AgentError> {
         let setup = Setup { probe_rate: 0.0, ..setup.clone() };
-        let (measured, parts, _) = self.work(&setup, Job::Fill)?;
+        let Worked { measured, parts, .. } = self.work(&setup, Job::Fill)?;
         let took = measured.iter().map(|measured| measured.end).max().unwrap_or_default();
         let outcome = summarise(&filled(&setup, took), &measured, None);
         Ok(Outcome { agents: parts, ..outcome })
     }
 
-    fn work(
-        &self,
-        setup: &Setup,
-        job: Job,
-    ) -> Result<(Vec<Measured>, Vec<AgentPart>, Option<Latencies>), AgentError> {
+    fn work(&self, setup: &Setup, job: Job) -> Result<Worked, AgentError> {
         let of = self.addresses.len();
         if of > AGENTS_MAX {
             return Err(AgentError::TooMany(of));
@@ -166,7 +172,7 @@ impl Agents {
             Ok::<_, AgentError>((measured?, probed))
         })?;
         let (measured, parts) = measured.into_iter().unzip();
-        Ok((measured, parts, probed))
+        Ok(Worked { measured, parts, probed })
     }
 }
 
