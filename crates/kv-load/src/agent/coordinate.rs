@@ -112,11 +112,11 @@ pub struct Agents {
 
 /// The results of a job.
 struct Worked {
-    /// By thread of each agent.
+    /// Measurements by thread of each agent.
     measured: Vec<Measured>,
-    /// By agent.
+    /// Parts by agent.
     parts: Vec<AgentPart>,
-    /// Of the probe, if there is one.
+    /// Latencies of the probe, if there is one.
     probed: Option<Latencies>,
 }
 
