@@ -1,6 +1,6 @@
 //! Random numbers as a function of a seed, for loads and models. Nothing here is for secrets.
 
-/// xorshift64* (Vigna): a few cycles a draw, which is what the path of a request can spend.
+/// xorshift64*: a few cycles a draw, which is what the path of a request can spend.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
