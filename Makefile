@@ -79,6 +79,8 @@ ALONE := (package(farflash) & binary(server) & test(/^(idle|full|hostile_tenant|
 test: deps ## everything that proves the code, in about 25 minutes after the build on 2 CPUs
 	@$(NEXTEST) $(TESTED) --no-run
 	$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
+	# Built before: while one cargo builds, the others wait for it.
+	$(NEXTEST) --package simulate --locked --no-run
 	# The simulator needs nothing but the CPU, and all else waits most of its time.
 	$(MAKE) --no-print-directory --jobs 2 test-but-simulator test-simulator
 
@@ -110,9 +112,7 @@ test-crates: deps ## the tests of all crates but the simulator
 
 .PHONY: test-simulator
 test-simulator: deps ## the tests of the simulator, with what CPU time no other program wants
-	@# The other tests are to begin first: while one cargo builds, another one waits.
-	sleep 10
-	chrt --idle 0 $(NEXTEST) --package simulate --locked
+	@chrt --idle 0 $(NEXTEST) --package simulate --locked
 
 .PHONY: test-young-clocks
 test-young-clocks: deps ## the tests that read the machine's clocks, as on a machine that was started seconds ago
