@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::identity::{Identity, KEY_FILE, TlsError, content, read};
+use crate::identity::{CERTIFICATE_FILE, Identity, KEY_FILE, TlsError, content, read};
 
 /// Returns the cryptography that all of TLS uses here.
 #[must_use]
@@ -42,7 +42,7 @@ impl Identity {
         let (chain, key) = self.parts();
         builder
             .with_single_cert(chain, key)
-            .map_err(|error| content(&key_file, format!("no key of the certificate ({error})")))
+            .map_err(|error| content(&key_file, format!("no key of {CERTIFICATE_FILE} ({error})")))
     }
 }
 
@@ -63,7 +63,7 @@ pub fn client_config(
     let (chain, key) = identity.parts();
     builder
         .with_client_auth_cert(chain, key)
-        .map_err(|error| content(&key_file, format!("no key of the certificate ({error})")))
+        .map_err(|error| content(&key_file, format!("no key of {CERTIFICATE_FILE} ({error})")))
 }
 
 /// Reads the certificates of the authorities to believe: those in the file, or else those of this machine.

@@ -25,8 +25,8 @@ Examples:
     farflash kv-load --agent load-1:7430 --agent load-2:7430 --agent-ca agents.pem \\
       --agent-token-file agents-token --target 192.0.2.10:6379 --qps 200000
 
-An agent does what a coordinator with the token says: it connects to any server, and puts load on it. It serves one coordinator
-at a time, until it is ended.";
+An agent does what a coordinator with the token says: it connects to any server, and puts load on it.
+It serves one coordinator at a time, until it is ended.";
 
 /// The least length of a token: one that can be guessed lets others aim the agents.
 const TOKEN_LEN_MIN: usize = 16;
