@@ -209,7 +209,7 @@ demo-smoke: deps ## the demo in small: some seconds of load, one kill, everythin
 	@$(BUILD_FARFLASH) --bin bench
 	out=$(TARGET)/demo-smoke
 	rm -rf $$out
-	timeout --verbose --kill-after=10 300 $(TARGET)/debug/bench demo --farflash $(TARGET)/debug/farflash --out $$out \
+	timeout --verbose --kill-after=10 600 $(TARGET)/debug/bench demo --farflash $(TARGET)/debug/farflash --out $$out \
 		--range 16MiB --local-seconds 1 --seconds 7 --kill-after 2
 	# A line for the local file and one for each volume, and a picture that is whole.
 	[ "$$(wc -l <$$out/demo.jsonl)" = 3 ]
@@ -226,7 +226,7 @@ power-test: deps ## power cuts below the real server: 50, and a disk that lies a
 	$(BUILD_FARFLASH) --bin farflash-power-cut
 	timeout --verbose --kill-after=10 600 $(POWER_CUT) --cuts 50
 	log=$(TARGET)/power-cut-skip-flush.log
-	timeout --verbose --kill-after=10 300 $(POWER_CUT) --cuts 50 --lie skip-flush >$$log || { cat $$log; exit 1; }
+	timeout --verbose --kill-after=10 600 $(POWER_CUT) --cuts 50 --lie skip-flush >$$log || { cat $$log; exit 1; }
 	tail -n 1 $$log
 
 .PHONY: deb
@@ -244,7 +244,7 @@ api-test: deps ## hold the API's description against the live server
 .PHONY: iscsi-test
 iscsi-test: deps ## hold the iSCSI target against libiscsi and QEMU, and kill it under load
 	@$(BUILD_FARFLASH)
-	timeout --verbose --kill-after=10 300 tests/iscsi/run --farflash $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 600 tests/iscsi/run --farflash $(TARGET)/debug/farflash
 
 .PHONY: package-test
 package-test: deps ## install, start, upgrade and purge the Debian packages in a clean root
@@ -257,14 +257,14 @@ package-test: deps ## install, start, upgrade and purge the Debian packages in a
 container-test: deps ## serve as in a container: a root, a user, a seccomp profile and limits of its own; takes root
 	@.ci/install-missing python3 linux-libc-dev
 	$(BUILD_FARFLASH)
-	timeout --verbose --kill-after=10 300 tests/container/run $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 600 tests/container/run $(TARGET)/debug/farflash
 
 .PHONY: nbd-test
 nbd-test: deps ## the NBD server under clients of others: nbdinfo, nbdcopy, qemu, nbd-tester-client; kill -9
 	@.ci/install-missing libnbd-bin qemu-utils openssl
 	$(BUILD_FARFLASH)
-	timeout --verbose --kill-after=10 180 tests/nbd/run $(TARGET)/debug/farflash
-	timeout --verbose --kill-after=10 180 tests/nbd/interop --short $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 400 tests/nbd/run $(TARGET)/debug/farflash
+	timeout --verbose --kill-after=10 400 tests/nbd/interop --short $(TARGET)/debug/farflash
 
 .PHONY: nbd-interop
 nbd-interop: deps ## all of the tests of other NBD projects, with nbdfuse, large requests, and each in TLS (minutes)
@@ -276,7 +276,7 @@ tune-test: deps ## tune trees of real machines and a network of its own; every w
 	@.ci/install-missing ethtool iproute2 iputils-ping procps bzip2 xz-utils
 	$(BUILD_FARFLASH)
 	cargo build $(TESTED) --example real_trees
-	timeout --verbose --kill-after=10 300 tests/tune/run $(TARGET)/debug/farflash $(TARGET)/debug/examples/real_trees
+	timeout --verbose --kill-after=10 600 tests/tune/run $(TARGET)/debug/farflash $(TARGET)/debug/examples/real_trees
 
 # Figures depend on the machine and on what else it does, so these two are no part of `make test`.
 PROFILE_FILE ?= $(TARGET)/profile.img
