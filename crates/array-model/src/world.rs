@@ -323,7 +323,7 @@ impl World {
             return 0;
         }
         let (mean_us, most_us) = self.params.section_us;
-        let us = -mean_us * self.rng.positive_unit().ln();
+        let us = mean_us * self.rng.exponential();
         (us.min(most_us) * 1e3) as u64
     }
 
@@ -428,7 +428,7 @@ impl World {
     }
 
     fn await_burst(&mut self, kind: usize, now: u64) {
-        let seconds = -self.rng.positive_unit().ln() / self.params.bursts[kind].per_second;
+        let seconds = self.rng.exponential() / self.params.bursts[kind].per_second;
         let at = now + Duration::from_secs_f64(seconds).as_nanos() as u64;
         self.calendar.set(self.threads.len() + CPUS + kind, at.max(now + 1));
     }
@@ -437,7 +437,7 @@ impl World {
     /// their drives is.
     fn on_burst(&mut self, kind: usize, now: u64) {
         self.await_burst(kind, now);
-        let us = -self.params.bursts[kind].mean_us * self.rng.positive_unit().ln();
+        let us = self.params.bursts[kind].mean_us * self.rng.exponential();
         let ns = (us * 1e3) as u64 + 1;
         let is_allowed = |cpu: &CpuIndex| !self.tuning.isolated || cpu.is_systems();
         let allowed: Vec<CpuIndex> = CpuIndex::all().filter(is_allowed).collect();

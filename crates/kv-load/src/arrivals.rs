@@ -53,7 +53,7 @@ impl Schedule {
     pub(crate) fn advance(&mut self, rng: &mut Rng) {
         self.next_ns += match self.arrivals {
             Arrivals::Uniform => self.mean_ns,
-            Arrivals::Poisson => -self.mean_ns * rng.positive_unit().ln(),
+            Arrivals::Poisson => self.mean_ns * rng.exponential(),
         };
     }
 }

@@ -1,9 +1,9 @@
 //! Issues requests and takes their results.
 //!
 //! Each of `connections` × `depth` tasks is a plain loop: take a request, issue it, wait, record.
-//! What they share is in a cell that no task holds across a wait. Requests are drawn as a [`Workload`]
-//! says, or they are planned: then each has its time, and one that is larger than the target takes at
-//! once is issued in pieces together.
+//! Their common state is in a cell that no task holds across a wait. Requests are drawn as a
+//! [`Workload`] describes, or they are planned: then each has its time, and one that is larger than the
+//! target takes at once is issued in pieces together.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -321,7 +321,7 @@ impl Drawn {
         let mean_ns = 1e9 / rate.per_second;
         let gap_ns = match rate.arrivals {
             Arrivals::Fixed => mean_ns,
-            Arrivals::Poisson => -(1.0 - self.rng.unit()).ln() * mean_ns,
+            Arrivals::Poisson => self.rng.exponential() * mean_ns,
         };
         self.next_arrival = arrival + Duration::from_nanos(gap_ns as u64);
         arrival

@@ -203,7 +203,7 @@ impl Lane {
     fn advance(&mut self) {
         loop {
             let (rate, until_s) = self.rate.at(self.next_s, &mut self.rng);
-            let gap_s = -self.rng.positive_unit().ln() / rate;
+            let gap_s = self.rng.exponential() / rate;
             if self.next_s + gap_s < until_s {
                 self.next_s += gap_s;
                 return;

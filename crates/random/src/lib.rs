@@ -49,9 +49,16 @@ impl Rng {
         1.0 - self.unit()
     }
 
+    /// Returns a number of the exponential distribution with mean 1: a time until the next of events that know nothing of each
+    /// other.
+    #[inline]
+    pub fn exponential(&mut self) -> f64 {
+        -self.positive_unit().ln()
+    }
+
     /// Returns a number of the standard normal distribution (Box and Muller).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * self.positive_unit().ln()).sqrt();
+        let radius = (2.0 * self.exponential()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
     }
 }

@@ -288,7 +288,7 @@ impl World {
 
     /// A time after `mean_ns`, of events that know nothing of each other.
     fn gap(&mut self, per_second: f64) -> u64 {
-        (-self.rng.positive_unit().ln() / per_second * 1e9) as u64
+        (self.rng.exponential() / per_second * 1e9) as u64
     }
 
     /// From one host to another.
