@@ -70,11 +70,6 @@ reproduce: build ## run all figures of the papers in simulated time; rewrites do
 BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
 	tune-test nbd-test container-test
 
-# The tests that measure how much of a CPU, or how soon, they are served (.config/nextest.toml): nothing else of any weight runs
-# beside them.
-ALONE := (package(farflash) & binary(server) & test(/^(idle|full|hostile_tenant|worst_hosts)::/)) \
-	| (package(bench) & test(null::visited))
-
 .PHONY: test
 test: deps ## everything that proves the code, in about 25 minutes after the build on 2 CPUs
 	@$(NEXTEST) $(TESTED) --no-run
@@ -91,13 +86,14 @@ test-but-simulator: deps
 	export FARFLASH_SKIPPED=$(abspath $(TARGET))/skipped
 	mkdir -p $(TARGET) && : >$$FARFLASH_SKIPPED
 	trap 'cat $$FARFLASH_SKIPPED >&2' EXIT
-	$(NEXTEST) $(TESTED) --filterset '$(ALONE)'
+	# Nothing else of any weight runs beside the tests that measure the CPU.
+	$(NEXTEST) $(TESTED) --filterset 'group(alone)'
 	echo "make: beside the tests of the crates: $(BESIDE)"
 	$(MAKE) --no-print-directory --jobs 2 test-most-crates test-beside
 
 .PHONY: test-most-crates
 test-most-crates: deps
-	@$(NEXTEST) $(TESTED) --filterset 'not ($(ALONE))'
+	@$(NEXTEST) $(TESTED) --filterset 'not group(alone)'
 	cargo test $(TESTED) --doc
 
 .PHONY: test-beside
