@@ -10,7 +10,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use sha2::{Digest, Sha256};
-use tls_files::{Identity, TlsError, provider, trusted};
+use tls_files::{Clients, Identity, TlsError, provider, trusted};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -59,7 +59,7 @@ impl ApiTls {
 
     fn of(identity: &Identity) -> Result<Self, TlsError> {
         let chain = identity.chain().to_vec();
-        let mut config = identity.server_config(None)?;
+        let mut config = identity.server_config(Clients::Unasked)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let shown = Shown { acceptor: TlsAcceptor::from(Arc::new(config)), chain };
         Ok(Self(Arc::new(RwLock::new(shown))))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use serde::{Deserialize, Serialize};
-use tls_files::{Identity, TlsError, certificates_in, client_config, roots, trusted};
+use tls_files::{Identity, TlsError, certificates_in, client_config, roots, trusted_roots};
 
 use crate::connection::{Connection, RunError};
 use crate::run::Setup;
@@ -31,14 +31,9 @@ pub struct TargetTls {
 impl TargetTls {
     fn client_config(&self) -> Result<ClientConfig, TlsError> {
         let path = Path::new(AUTHORITIES);
-        let believed = match &self.authorities {
-            Some(pem) => certificates_in(path, pem.as_bytes())?,
-            None => trusted(None)?,
-        };
-        // Of a machine's authorities some may be of a kind that is not known here.
-        let roots = match self.authorities {
-            Some(_) => roots(path, believed)?,
-            None => tls_files::roots_that_fit(believed),
+        let roots = match &self.authorities {
+            Some(pem) => roots(path, certificates_in(path, pem.as_bytes())?)?,
+            None => trusted_roots(None)?,
         };
         let identity = self.identity.as_deref().map(Identity::open).transpose()?;
         client_config(roots, identity.as_ref())

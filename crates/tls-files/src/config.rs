@@ -7,10 +7,21 @@ use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ClientCertVerifierBuilder, WebPkiClientVerifier};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::identity::{CERTIFICATE_FILE, Identity, KEY_FILE, TlsError, content, read};
+use crate::identity::{Identity, TlsError, content, read};
+
+/// The certificates that a server wants of its clients.
+#[derive(Debug)]
+pub enum Clients {
+    /// None.
+    Unasked,
+    /// One that these vouch for, of clients that have one.
+    Asked(RootCertStore),
+    /// One that these vouch for.
+    Required(RootCertStore),
+}
 
 /// Returns the cryptography that all of TLS uses here.
 #[must_use]
@@ -19,30 +30,31 @@ pub fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Identity {
-    /// Configures a server that shows this certificate. With `clients`, a client has to show one that these vouch for.
+    /// Configures a server that shows this certificate.
     ///
     /// # Errors
-    /// The key is not that of the certificate, or `clients` is empty.
-    pub fn server_config(&self, clients: Option<RootCertStore>) -> Result<ServerConfig, TlsError> {
-        let key_file = self.directory().join(KEY_FILE);
+    /// The key is not that of the certificate, or nothing vouches for clients.
+    pub fn server_config(&self, clients: Clients) -> Result<ServerConfig, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("the provider has the default versions");
-        let builder = match clients {
-            None => builder.with_no_client_auth(),
-            Some(roots) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
-                let verifier = verifier.build().map_err(|error| {
-                    content(self.directory(), format!("no authorities of clients ({error})"))
-                })?;
-                builder.with_client_cert_verifier(verifier)
+        let verifier =
+            |roots| WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = match clients {
+            Clients::Unasked => None,
+            Clients::Asked(roots) => Some(verifier(roots).allow_unauthenticated()),
+            Clients::Required(roots) => Some(verifier(roots)),
+        };
+        let builder = match verifier.map(ClientCertVerifierBuilder::build).transpose() {
+            Ok(None) => builder.with_no_client_auth(),
+            Ok(Some(verifier)) => builder.with_client_cert_verifier(verifier),
+            Err(error) => {
+                let why = format!("no authorities of clients ({error})");
+                return Err(content(&self.clients_file(), why));
             }
         };
         let (chain, key) = self.parts();
-        builder
-            .with_single_cert(chain, key)
-            .map_err(|error| content(&key_file, format!("no key of {CERTIFICATE_FILE} ({error})")))
+        builder.with_single_cert(chain, key).map_err(|error| self.mismatch(&error))
     }
 }
 
@@ -59,11 +71,8 @@ pub fn client_config(
         .expect("the provider has the default versions")
         .with_root_certificates(roots);
     let Some(identity) = identity else { return Ok(builder.with_no_client_auth()) };
-    let key_file = identity.directory().join(KEY_FILE);
     let (chain, key) = identity.parts();
-    builder
-        .with_client_auth_cert(chain, key)
-        .map_err(|error| content(&key_file, format!("no key of {CERTIFICATE_FILE} ({error})")))
+    builder.with_client_auth_cert(chain, key).map_err(|error| identity.mismatch(&error))
 }
 
 /// Reads the certificates of the authorities to believe: those in the file, or else those of this machine.
@@ -76,6 +85,21 @@ pub fn trusted(authorities: Option<&Path>) -> Result<Vec<CertificateDer<'static>
         // Where this machine trusts nothing, no server is believed, and says so.
         None => Ok(rustls_native_certs::load_native_certs().certs),
     }
+}
+
+/// Collects the certificates of the authorities to believe: all in the file, or else those of this machine that can be believed
+/// here.
+///
+/// # Errors
+/// The file cannot be read, or holds something else than certificates.
+pub fn trusted_roots(authorities: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let certificates = trusted(authorities)?;
+    if let Some(path) = authorities {
+        return roots(path, certificates);
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates);
+    Ok(roots)
 }
 
 /// Collects certificates to believe, each as one of an authority.
@@ -98,7 +122,7 @@ pub fn roots(
 ///
 /// # Errors
 /// The file cannot be read, or holds no certificate.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     certificates_in(path, &read(path)?)
 }
 
@@ -113,12 +137,4 @@ pub fn certificates_in(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'st
         return Err(content(path, "no certificate in PEM".to_owned()));
     }
     Ok(chain)
-}
-
-/// Collects the certificates of `all` that can be believed here.
-#[must_use]
-pub fn roots_that_fit(all: Vec<CertificateDer<'static>>) -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(all);
-    roots
 }

@@ -54,7 +54,8 @@ pub enum TlsError {
 
 /// A certificate and its key.
 pub struct Identity {
-    directory: PathBuf,
+    certificate_file: PathBuf,
+    key_file: PathBuf,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
 }
@@ -86,10 +87,18 @@ impl Identity {
     /// # Errors
     /// See [`TlsError`].
     pub fn open(directory: &Path) -> Result<Self, TlsError> {
-        let key = directory.join(KEY_FILE);
-        let chain = certificates(&directory.join(CERTIFICATE_FILE))?;
-        let key = private_key(&key, &read(&key)?)?;
-        Ok(Self { directory: directory.to_owned(), chain, key })
+        Self::of_files(&directory.join(CERTIFICATE_FILE), &directory.join(KEY_FILE))
+    }
+
+    /// Reads a certificate and its key.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn of_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let chain = certificates(certificate)?;
+        let private = private_key(key, &read(key)?)?;
+        let (certificate_file, key_file) = (certificate.to_owned(), key.to_owned());
+        Ok(Self { certificate_file, key_file, chain, key: private })
     }
 
     /// The certificate, and those that vouch for it: at least one.
@@ -98,8 +107,15 @@ impl Identity {
         &self.chain
     }
 
-    pub(crate) fn directory(&self) -> &Path {
-        &self.directory
+    /// The error of a key that is not that of the certificate.
+    pub(crate) fn mismatch(&self, error: &rustls::Error) -> TlsError {
+        let certificate = self.certificate_file.file_name().unwrap_or_default().display();
+        content(&self.key_file, format!("no key of {certificate} ({error})"))
+    }
+
+    /// The file of the authorities of clients, beside the certificate.
+    pub(crate) fn clients_file(&self) -> PathBuf {
+        self.certificate_file.with_file_name(CLIENTS_FILE)
     }
 
     pub(crate) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
@@ -173,10 +189,15 @@ pub(crate) fn content(path: &Path, why: String) -> TlsError {
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::Read::take(File::open(path)?, PEM_BYTES_MAX), &mut bytes)?;
+        let limit = PEM_BYTES_MAX + 1;
+        io::Read::read_to_end(&mut io::Read::take(File::open(path)?, limit), &mut bytes)?;
         Ok(bytes)
     };
-    read().map_err(|error| TlsError::File { path: path.to_owned(), error })
+    let bytes = read().map_err(|error| TlsError::File { path: path.to_owned(), error })?;
+    if bytes.len() as u64 > PEM_BYTES_MAX {
+        return Err(content(path, "too much for a certificate or key".to_owned()));
+    }
+    Ok(bytes)
 }
 
 fn write_new(path: &Path, mode: u32, bytes: &[u8]) -> Result<(), TlsError> {

@@ -10,7 +10,7 @@ mod trouble;
 mod utc;
 
 pub use config::{
-    certificates, certificates_in, client_config, provider, roots, roots_that_fit, trusted,
+    Clients, certificates_in, client_config, provider, roots, trusted, trusted_roots,
 };
 pub use identity::{CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, TlsError, own_names};
 pub use trouble::{connection_trouble, is_of_authority, trouble_of_certificate};

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use datastore::Serve;
-use tls_files::{CLIENTS_FILE, Identity, TlsError, certificates, own_names, roots};
+use tls_files::{CLIENTS_FILE, Clients, Identity, TlsError, own_names, trusted_roots};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -90,14 +90,14 @@ impl Shown {
     fn read(directory: &std::path::Path, names: &[String]) -> Result<Self, TlsError> {
         let identity = Identity::open_or_make(directory, names, "farflash datastore")?;
         let clients = directory.join(CLIENTS_FILE);
-        let authorities = match clients.exists() {
-            true => Some(roots(&clients, certificates(&clients)?)?),
-            false => None,
+        let asked = match clients.exists() {
+            true => Clients::Required(trusted_roots(Some(&clients))?),
+            false => Clients::Unasked,
         };
         let acceptor = |config| TlsAcceptor::from(Arc::new(config));
         Ok(Self {
-            clients: acceptor(identity.server_config(authorities)?),
-            metrics: acceptor(identity.server_config(None)?),
+            clients: acceptor(identity.server_config(asked)?),
+            metrics: acceptor(identity.server_config(Clients::Unasked)?),
         })
     }
 }

@@ -13,8 +13,7 @@ use kv_load::{
 };
 use rustls::{ClientConnection, StreamOwned};
 use tls_files::{
-    CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, certificates, client_config, own_names,
-    roots,
+    CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, client_config, own_names, trusted_roots,
 };
 
 use super::support::{PATIENCE, Server, skipped};
@@ -173,7 +172,7 @@ fn the_load_generator_speaks_tls() {
 
 /// Answers of the metrics' address, to a client that believes `certificate`.
 fn http(address: SocketAddr, certificate: &Path, path: &str) -> std::io::Result<String> {
-    let trusted = roots(certificate, certificates(certificate).expect("one")).expect("it is one");
+    let trusted = trusted_roots(Some(certificate)).expect("one");
     let config = client_config(trusted, None).expect("no identity");
     let name = "localhost".try_into().expect("a name");
     let tls = ClientConnection::new(Arc::new(config), name).expect("a client");

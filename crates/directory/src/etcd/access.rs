@@ -6,20 +6,16 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
+use tls_files::{Identity, TlsError, client_config, trusted_roots};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::EtcdAddress;
-
-/// Largest file that is taken for a certificate or key.
-const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// The credentials for etcd, as configured.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -45,22 +41,9 @@ impl fmt::Debug for EtcdCredentials {
 /// Why etcd cannot be asked with these credentials.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdAccessError {
-    /// A file cannot be read.
-    #[error("{}: {error}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A file does not hold what it should.
-    #[error("{} holds {what}", .path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// A description of what the file holds instead.
-        what: String,
-    },
+    /// A file of certificates or a key is of no use.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Certificates are of no use without TLS.
     #[error("the directory's certificates are given, but {address} is not encrypted")]
     Plain {
@@ -109,33 +92,10 @@ impl EtcdCredentials {
             }
             return Ok(Access { tls: None, user });
         }
-        let mut roots = RootCertStore::empty();
-        match &self.authorities {
-            Some(path) => {
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(|error| content(path, error.to_string()))?;
-                }
-            }
-            // Where there is nothing, no server is believed, and says so.
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider has the default versions")
-            .with_root_certificates(roots);
-        let mut config = match &self.certificate {
-            None => config.with_no_client_auth(),
-            Some((certificate, key)) => {
-                let chain = certificates(certificate)?;
-                let private = PrivateKeyDer::from_pem_slice(&read(key)?)
-                    .map_err(|error| content(key, format!("no private key in PEM ({error})")))?;
-                let with = config.with_client_auth_cert(chain, private);
-                with.map_err(|error| content(key, format!("no key of the certificate ({error})")))?
-            }
-        };
+        let roots = trusted_roots(self.authorities.as_deref())?;
+        let shown = self.certificate.as_ref();
+        let shown = shown.map(|(certificate, key)| Identity::of_files(certificate, key));
+        let mut config = client_config(roots, shown.transpose()?.as_ref())?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Access { tls: Some(TlsConnector::from(Arc::new(config))), user })
     }
@@ -159,28 +119,6 @@ impl Access {
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
         Ok(Box::new(connector.connect(name, stream).await?))
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EtcdAccessError> {
-    let pem = read(path)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match all {
-        Ok(all) if !all.is_empty() => Ok(all),
-        Ok(_) => Err(content(path, "no certificate in PEM".to_owned())),
-        Err(error) => Err(content(path, format!("no certificate in PEM ({error})"))),
-    }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, EtcdAccessError> {
-    let file = |error| EtcdAccessError::File { path: path.to_owned(), error };
-    if std::fs::metadata(path).map_err(file)?.len() > PEM_BYTES_MAX {
-        return Err(content(path, "too much for a certificate or key".to_owned()));
-    }
-    std::fs::read(path).map_err(file)
-}
-
-fn content(path: &Path, what: String) -> EtcdAccessError {
-    EtcdAccessError::Content { path: path.to_owned(), what }
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ impl Detach {
             mounts::mount_at(path).is_some_and(|mount| mount.is_ours()) && mounts::is_dead(path)
         };
         match path.filter(is_ours) {
-            Some(path) => take_away(&path),
+            Some(path) => mounts::clear_dead(&path),
             None => Err(Failure::usage(
                 format!("nothing is attached as {}", self.given),
                 "see `farflash attach --list`, with the --state-dir that it was attached with",
@@ -98,10 +98,11 @@ fn give_up(entry: &Entry) -> String {
 fn flush(entry: &Entry) -> Result<(), Failure> {
     let path = entry.record.path.clone();
     let (sender, outcome) = mpsc::channel();
-    std::thread::spawn(move || {
+    let syncing = std::thread::Builder::new().spawn(move || {
         let synced = std::fs::File::open(&path).and_then(|file| file.sync_all());
         let _ = sender.send(synced);
     });
+    syncing.map_err(|error| not_durable(&entry.record.path, &error.to_string()))?;
     let synced = outcome.recv_timeout(PATIENCE).or_else(|_| {
         note(&format!("waiting for the server; {}", give_up(entry)));
         outcome.recv()
@@ -112,29 +113,7 @@ fn flush(entry: &Entry) -> Result<(), Failure> {
 
 /// Clears away what is left of a volume whose process was killed.
 fn forget(entry: &Entry) -> Result<(), Failure> {
-    let path = &entry.record.path;
-    if mounts::mount_at(path).is_some_and(|mount| mount.is_ours()) {
-        take_away(path)?;
-    }
+    mounts::clear_dead(&entry.record.path)?;
     entry.forget();
-    Ok(())
-}
-
-fn take_away(path: &Path) -> Result<(), Failure> {
-    let devices = mounts::loop_devices_on(path);
-    mounts::unmount(path, true).map_err(|error| {
-        let what = format!("the dead mount at {} cannot be taken away: {error}", path.display());
-        Failure::runtime(what, format!("as root, run `umount -l {}`", shell::path(path)))
-    })?;
-    note(&format!(
-        "the process that served {} was killed; its mount is taken away",
-        path.display()
-    ));
-    for device in devices {
-        note(&format!(
-            "{device} still uses it, and every request fails: {}",
-            mounts::let_go(&device)
-        ));
-    }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use control::{ApiTls, Guard, Tenant, TlsError, Users};
+use tls_files::own_names;
 use units::BLOCK_SIZE;
 
 use super::ServeConfig;
@@ -71,19 +72,6 @@ pub(super) fn same_tls(error: &TlsError) -> Failure {
 
 /// The names of the API, for a certificate that is made here.
 pub(super) fn names(config: &ServeConfig) -> Vec<String> {
-    let mut names = vec!["localhost".to_owned()];
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // Other names could not stand in a certificate.
-    let is_name =
-        |name: &str| name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-.".contains(&b));
-    if !host.is_empty() && host != "localhost" && is_name(&host) {
-        names.push(host);
-    }
     let told = config.advertise.iter().flat_map(Advertised::iter);
-    let known = told.chain([config.api.ip()]).filter(|address| !address.is_unspecified());
-    names.extend(known.map(|address| address.to_string()));
-    names.extend(["127.0.0.1".to_owned(), "::1".to_owned()]);
-    names.sort();
-    names.dedup();
-    names
+    own_names(&told.chain([config.api.ip()]).collect::<Vec<_>>())
 }

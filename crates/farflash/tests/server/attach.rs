@@ -22,13 +22,17 @@ const MIB: u64 = 1 << 20;
 const SIZE: u64 = 64 * MIB;
 const BLOCK: usize = 4096;
 
-/// Why nothing can be attached here.
-fn why_not() -> Option<&'static str> {
+/// Returns whether something can be attached here; else the test is skipped, with the reason.
+fn can_attach() -> bool {
     if !rustix::process::geteuid().is_root() {
-        return Some("to mount and to make loop devices takes root");
+        skipped("to mount and to make loop devices takes root");
+        return false;
     }
     let fuse = File::options().read(true).write(true).open("/dev/fuse");
-    fuse.is_err().then_some("there is no FUSE: /dev/fuse cannot be opened")
+    if fuse.is_err() {
+        skipped("there is no FUSE: /dev/fuse cannot be opened");
+    }
+    fuse.is_ok()
 }
 
 /// A server with the volume `v`, and a list of what is attached of its own.
@@ -41,12 +45,15 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new() -> Option<Self> {
         Self::with(&[])
     }
 
-    /// The volume is made with these options.
-    fn with(options: &[&str]) -> Self {
+    /// The volume is made with these options. `None`: nothing can be attached here, and the test is skipped.
+    fn with(options: &[&str]) -> Option<Self> {
+        if !can_attach() {
+            return None;
+        }
         let files = Files::new();
         let device = files.device("image");
         succeed(&["format", "--device", &format!("{device},size=512MiB")]);
@@ -55,7 +62,7 @@ impl World {
         let token = made["token"].as_str().unwrap().to_owned();
         fs::write(files.path("token"), &token).unwrap();
         let api = api(&server);
-        Self { files, device, server: Some(server), api, token }
+        Some(Self { files, device, server: Some(server), api, token })
     }
 
     fn server(&self) -> &Server {
@@ -173,10 +180,7 @@ fn any_bytes_are_written_and_read_back_in_blocks_of_512() {
 
 fn any_bytes(options: &[&str]) {
     const REACH: usize = 5 << 20;
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::with(options);
+    let Some(world) = World::with(options) else { return };
     let path = world.attach(&["--path", &world.path("it's v.img")]);
     assert_eq!(path, world.files.path("it's v.img"));
     assert_eq!(fs::metadata(&path).unwrap().len(), SIZE);
@@ -251,10 +255,7 @@ fn ends_and_lengths(path: &Path) {
 fn writers_of_one_block_do_not_disturb_each_other() {
     const THREADS: usize = 8;
     const PART: usize = 150;
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     let path = world.attach(&["--outstanding", "6", "--memory", "1MiB"]);
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -279,10 +280,7 @@ fn writers_of_one_block_do_not_disturb_each_other() {
 
 #[test]
 fn the_file_follows_the_size_of_the_volume() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     let path = world.attach(&[]);
     world.server().volume_json(&["resize", "v", "--size", "128MiB"]);
     until("the file grows", || fs::metadata(&path).unwrap().len() == 128 * MIB);
@@ -296,10 +294,7 @@ fn the_file_follows_the_size_of_the_volume() {
 /// Each refusal says what to do; nothing stays behind.
 #[test]
 fn refusals_say_what_to_do() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     let state = world.path("state");
     world.server().volume_json(&["create", "m", "--size", "1MiB", "--metadata", "8"]);
     fs::write(world.files.path("full"), "data").unwrap();
@@ -326,20 +321,14 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn a_volume_with_metadata_is_no_file() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::with(&["--metadata", "8"]);
+    let Some(world) = World::with(&["--metadata", "8"]) else { return };
     refused(&world.try_attach(&[]), 2, "8 bytes of metadata", "without --metadata");
 }
 
 /// A volume is attached once. A file that is open, and one below a loop device, is not detached.
 #[test]
 fn what_is_attached_and_in_use_stays_attached() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     let path = world.attach(&[]);
     let shown = path.to_str().unwrap();
     let again = world.try_attach(&["--path", &world.path("b")]);
@@ -372,10 +361,7 @@ fn what_is_attached_and_in_use_stays_attached() {
 /// elsewhere. No request fails, and what was written is there.
 #[test]
 fn a_killed_server_costs_waiting_and_no_errors() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let mut world = World::new();
+    let Some(mut world) = World::new() else { return };
     let path = world.attach(&["--path", &world.path("v.img")]);
     let writers = Writers::start(&path, true);
     for round in 0..3 {
@@ -398,10 +384,7 @@ fn a_killed_server_costs_waiting_and_no_errors() {
 /// dead mount is taken away without being asked for.
 #[test]
 fn a_killed_attach_loses_nothing_that_was_synced() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     for round in 0..3 {
         let path = world.attach(&["--path", &world.path("v.img")]);
         let writers = Writers::start(&path, false);
@@ -427,10 +410,7 @@ fn a_killed_attach_loses_nothing_that_was_synced() {
 /// synced is there, and the file system is sound.
 #[test]
 fn a_file_system_on_a_loop_device_outlives_its_server() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let mut world = World::new();
+    let Some(mut world) = World::new() else { return };
     let path = world.attach(&["--path", &world.path("v.img")]);
     let Some(device) = LoopDevice::directly_on(&path) else {
         world.detach("v");
@@ -492,10 +472,7 @@ fn a_file_system_on_a_loop_device_outlives_its_server() {
 /// a second one ends it all the same.
 #[test]
 fn signals_end_it_in_the_foreground() {
-    if let Some(why) = why_not() {
-        return skipped(why);
-    }
-    let world = World::new();
+    let Some(world) = World::new() else { return };
     let start = || {
         let words = world.words(&["--foreground"]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

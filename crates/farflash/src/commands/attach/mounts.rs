@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::failure::Failure;
+use crate::output::note;
 use crate::shell;
 
 /// Source of mounts of ours, before the volume's name.
@@ -78,6 +79,22 @@ pub(crate) fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
         Err(Errno::PERM) => unmount_as_user(path, lazily),
         outcome => Ok(outcome?),
     }
+}
+
+/// Clears away what a killed process left at `path`: the mount, if it is there. Loop devices that still use it are named.
+pub(crate) fn clear_dead(path: &Path) -> Result<(), Failure> {
+    let (shown, devices) = (path.display(), loop_devices_on(path));
+    if mount_at(path).is_some_and(|mount| mount.is_ours()) {
+        unmount(path, true).map_err(|error| {
+            let what = format!("the dead mount at {shown} cannot be taken away: {error}");
+            Failure::runtime(what, format!("as root, run `umount -l {}`", shell::path(path)))
+        })?;
+        note(&format!("the process that served {shown} was killed; its mount is taken away"));
+    }
+    for device in devices {
+        note(&format!("{device} still uses it, and every request fails: {}", let_go(&device)));
+    }
+    Ok(())
 }
 
 fn unmount_as_user(path: &Path, lazily: bool) -> io::Result<()> {
@@ -153,7 +170,7 @@ fn refuse_if_in_loop(path: &Path) -> Result<(), Failure> {
 }
 
 /// The commands by which a loop device is let go of.
-pub(crate) fn let_go(device: &str) -> String {
+fn let_go(device: &str) -> String {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = points_of(&table, device);
     let unmounts: String =

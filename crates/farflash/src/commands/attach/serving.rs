@@ -180,14 +180,15 @@ fn take_place(state: &StateDirectory, id: &str, path: &Path) -> Result<Place, Fa
         }
         // This volume's record is held by this process, so its lock says nothing.
         if entry.record.id == id || (is_here && !entry.is_alive) {
-            clear_away(&entry.record)?;
+            mounts::clear_dead(&entry.record.path)?;
+            entry.record.remove_file();
         }
     }
     if let Some(mount) = mounts::mount_at(&path) {
         let word = shell::path(&path);
         let what = format!("{} is mounted at {} already", mount.source, path.display());
         match mount.is_ours() {
-            true if mounts::is_dead(&path) => unmount_lazily(&path)?,
+            true if mounts::is_dead(&path) => mounts::clear_dead(&path)?,
             true => {
                 return Err(Failure::runtime(what, format!("run `farflash detach {word}` first")));
             }
@@ -200,34 +201,6 @@ fn take_place(state: &StateDirectory, id: &str, path: &Path) -> Result<Place, Fa
         }
     }
     file_at(&path).map(|is_made| Place { path, is_made })
-}
-
-/// Takes away the mount that a killed process left.
-fn clear_away(record: &Record) -> Result<(), Failure> {
-    let path = &record.path;
-    if mounts::mount_at(path).is_some_and(|mount| mount.is_ours()) {
-        unmount_lazily(path)?;
-        note(&format!(
-            "the process that served {} at {} was killed; its mount is taken away",
-            record.volume,
-            path.display()
-        ));
-    }
-    for device in mounts::loop_devices_on(path) {
-        note(&format!(
-            "{device} still uses it, and every request fails: {}",
-            mounts::let_go(&device)
-        ));
-    }
-    record.remove_file();
-    Ok(())
-}
-
-fn unmount_lazily(path: &Path) -> Result<(), Failure> {
-    mounts::unmount(path, true).map_err(|error| {
-        let what = format!("the dead mount at {} cannot be taken away: {error}", path.display());
-        Failure::runtime(what, format!("as root, run `umount -l {}`", shell::path(path)))
-    })
 }
 
 /// Finds an empty file, or makes one; true if it made it.

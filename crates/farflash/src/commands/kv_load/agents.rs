@@ -8,7 +8,9 @@ use clap::Args;
 use kv_load::{
     Agent, AgentAddress, AgentError, AgentEvent, Agents, Cause, Outcome, RunError, Setup,
 };
-use tls_files::{CERTIFICATE_FILE, Identity, TlsError, certificates, client_config, own_names};
+use tls_files::{
+    CERTIFICATE_FILE, Clients, Identity, TlsError, client_config, own_names, trusted_roots,
+};
 
 use crate::commands::token_file;
 use crate::failure::Failure;
@@ -55,7 +57,7 @@ impl AgentArgs {
         let names = own_names(&[self.listen.ip()]);
         let identity =
             Identity::open_or_make(&self.tls, &names, "farflash kv-load agent").map_err(no_tls)?;
-        let config = identity.server_config(None).map_err(no_tls)?;
+        let config = identity.server_config(Clients::Unasked).map_err(no_tls)?;
         let listener = TcpListener::bind(self.listen).map_err(|error| {
             let what = format!("{} cannot be listened on: {error}", self.listen);
             Failure::runtime(what, "choose another address with --listen")
@@ -118,8 +120,7 @@ impl CoordinatorArgs {
         let (Some(authorities), Some(token_file)) = (&self.agent_ca, &self.agent_token_file) else {
             return Ok(Maker::Here);
         };
-        let config = certificates(authorities)
-            .and_then(|all| tls_files::roots(authorities, all))
+        let config = trusted_roots(Some(authorities))
             .and_then(|roots| client_config(roots, None))
             .map_err(|error| {
                 Failure::usage(error.to_string(), "name the agents' certificates with --agent-ca")
