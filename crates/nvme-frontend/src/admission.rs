@@ -7,8 +7,8 @@
 //!   that it knows a token, is not cut: its exchange fails (T7 of `authentication.rs`), as for a volume which
 //!   does not exist (T4).
 //! - T8: while a volume that is absent may still appear, each refused host is told to retry: a host that is told Do Not Retry,
-//!   or that its token is wrong, never does. So is one that connected at such a time and fails to authenticate later. For the sake of T4 all hosts are told so, and no refusal counts as a guess (T2 of
-//!   `authentication.rs`).
+//!   or that its token is wrong, never does. So is a host that fails to authenticate, if that was so at any time since its
+//!   Connect. For the sake of T4 all hosts are told so, and no refusal counts as a guess (T2 of `authentication.rs`).
 
 use std::rc::Rc;
 

@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 use access::{Access, TOKENS_MAX, Token};
 use auth::{Computed, Controller, Hash, KEY_LEN_MAX, Key, Outcome, Parties, Secret};
-use dataplane::{Export, footprint};
+use dataplane::{Export, Since, footprint};
 use io_traits::{Device, World};
 use local_sync::first_of;
 use nvme_target::{ConnectRequest, SlotId};
@@ -62,8 +62,8 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     served_since: Cell<Option<Instant>>,
     /// Jobs so far.
     jobs: Cell<u8>,
-    /// When the host connected, a volume that was absent could still appear (T8 of `admission.rs`).
-    began_without_all: bool,
+    /// The Connect, for T8 of `admission.rs`.
+    begun: Since,
     /// The host was told to come again (T8 of `admission.rs`).
     put_off: Cell<bool>,
     /// Its source was put off when its Reply was judged (T2).
@@ -92,7 +92,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
             waiting: Cell::new(None),
             served_since: Cell::new(None),
             jobs: Cell::new(0),
-            began_without_all: core.awaits_volumes(),
+            begun: core.since_now(),
             put_off: Cell::new(false),
             was_late: Cell::new(false),
         }))
@@ -123,10 +123,13 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         }
     }
 
-    /// Returns true if a failure says nothing of the host: its volume was, or is, possibly absent (T8 of `admission.rs`). One
-    /// that appears during the exchange was not found at its beginning.
+    /// Returns true if a failure says nothing of the host: its volume may have been absent (T8 of `admission.rs`). One that
+    /// appears during the exchange was not found at its beginning.
     fn may_lack_its_volume(&self, core: &NvmeCore<W, D>) -> bool {
-        (self.began_without_all && !self.has_passed()) || core.awaits_volumes()
+        match self.has_passed() {
+            true => core.awaits_volumes(),
+            false => core.awaited_volumes_since(self.begun),
+        }
     }
 
     /// Returns true if the host has shown that it knows a token, even if the exchange goes on.
