@@ -11,11 +11,14 @@ use nvme_wire::fabrics::{
 };
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::Digests;
-use nvme_wire::property::{Cc, offset};
+use nvme_wire::property::{Cc, Csts, offset};
 use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, Sqe, Status};
 use sim::{Rng, SimStream, SimWorld};
 use units::Duration;
 use zerocopy::IntoBytes;
+
+/// Interval at which an enabled controller is asked whether it is ready.
+const POLL_READY: Duration = Duration::from_millis(1);
 
 /// Configuration of the queues: both halves are under way together, and commands carry little data; the server asks
 /// for the rest (R2T).
@@ -125,6 +128,10 @@ impl FusedHost {
         let cc = Cc::enabled(Cc::CSS_NVM).0.into();
         let enable = Property::set(offset::CC, PropertySize::Four, cc);
         admin.command(&enable.into(), &[]).await?;
+        // It gets ready when what a connection that was cut has left behind is over.
+        while !admin.is_ready().await? {
+            self.world.sleep_until(self.world.now() + POLL_READY).await;
+        }
         let mut io = self.greet().await?;
         io.connect((1, accepted.cntlid()), &self.id, &self.subsystem).await?;
         Ok(Queue { io, _admin: admin })
@@ -234,6 +241,13 @@ impl Wire {
             Event::Completed { cqe, .. } if cqe.status().is_success() => Ok(cqe),
             _ => Err(Gone),
         }
+    }
+
+    /// Reads whether the controller is ready.
+    async fn is_ready(&mut self) -> Result<bool, Gone> {
+        let status = Property::get(offset::CSTS, PropertySize::Four);
+        let cqe = self.command(&status.into(), &[]).await?;
+        Ok(Csts(cqe.result.get() as u32).rdy())
     }
 
     async fn connect(

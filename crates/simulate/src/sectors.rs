@@ -16,10 +16,6 @@ use crate::fused::{FusedHost, Gone, Queue};
 
 /// Logical blocks of the largest read or write.
 pub(crate) const TRANSFER_MAX: u64 = 256;
-/// Attempts to connect. A core with too many queues that were cut under requests refuses further ones until these have ended.
-const CONNECT_TRIES: u32 = 8;
-/// Pause between them.
-const RETRY: Duration = Duration::from_millis(50);
 /// Interval at which it is looked whether a connection is free.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -43,15 +39,7 @@ impl SectorHost {
         host: FusedHost,
         sector: SectorSize,
     ) -> Result<Self, Gone> {
-        let mut connected = host.connect().await;
-        for _ in 1..CONNECT_TRIES {
-            if connected.is_ok() {
-                break;
-            }
-            world.sleep_until(world.now() + RETRY).await;
-            connected = host.connect().await;
-        }
-        let idle = RefCell::new(vec![connected?]);
+        let idle = RefCell::new(vec![host.connect().await?]);
         Ok(Self { world: world.clone(), host, sector, idle, is_lost: Cell::new(false) })
     }
 
