@@ -6,7 +6,7 @@
 //! - H2: each search is bounded, and the next large one goes on where the last one stopped.
 //! - H3: a request without a matching run takes the blocks in pieces: as long as blocks are free,
 //!   it gets them.
-//! - H4, small requests take what was freed lately before they go on: in `recent.rs`. H5, what is
+//! - H4 and H6, requests take what was freed lately before they go on: in `recent.rs`. H5, what is
 //!   overwritten stays near its neighbours: in `near.rs`.
 
 use layout::BITMAP_SLOTS;
@@ -94,9 +94,12 @@ impl Pool {
         runs
     }
 
-    /// Hands out `count` blocks in one run apart from where small requests fill the holes (H1), if a
-    /// bounded search finds one.
+    /// Hands out `count` blocks in one run: one freed lately (H6), or else apart from where small requests fill the
+    /// holes (H1), if a bounded search finds one.
     pub(crate) fn alloc_large(&mut self, count: u32) -> Option<PbaRange> {
+        if let Some(run) = self.alloc_recent_large(count) {
+            return Some(run);
+        }
         let mut attempts = LARGE_RUN_ATTEMPTS;
         for _ in 0..LARGE_EXTENT_ATTEMPTS.min(self.owned.len() + 1) {
             let Cursor { place, bit } = self.large_cursor;
@@ -258,6 +261,7 @@ mod tests {
                 pool.release(PbaRange::new(Pba(pba), 1));
             }
         }
+        pool.recent.clear();
         let searches = (0..100).position(|_| pool.alloc_large(32).is_some());
         let searches = searches.expect("there is a run");
         assert!((1..40).contains(&searches), "{searches} searches in vain");

@@ -1,10 +1,13 @@
-//! Blocks freed lately, which small requests and checkpoints take first.
+//! Blocks freed lately, which requests and checkpoints take first.
 //!
 //! - H4: blocks freed lately go before those that the cursors come to: what is overwritten again
 //!   and again stays on blocks that the device has already, and is not all over it. But a block
 //!   goes only if it is free still, not ahead of where large requests go on (H1), and not of an
 //!   extent of which most is free: that one is left to become empty, unless small requests are
 //!   filling it anyway.
+//! - H6: a large request takes a run freed lately that has room for all of it, under the same rule: what is
+//!   overwritten in large pieces stays on blocks that the device has, too. Runs freed in order are taken from their
+//!   start, so that what is overwritten in order still lies in order.
 //!
 //! The remembered blocks are a hint: the bitmaps say which blocks are free, and the cursors find
 //! forgotten ones.
@@ -57,6 +60,16 @@ impl Recent {
         }
     }
 
+    /// The newest long run. It may be the one that grows still.
+    fn pop_long(&mut self) -> Option<PbaRange> {
+        let is_long = |run: &PbaRange| run.blocks >= u64::from(LARGE_BLOCKS);
+        if self.short.back().is_some_and(is_long) {
+            self.short.pop_back()
+        } else {
+            self.long.pop_back()
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.short.clear();
         self.long.clear();
@@ -80,7 +93,24 @@ impl Pool {
             let Some(run) = recent.short.pop_back().or_else(|| recent.long.pop_back()) else {
                 break;
             };
-            let Some(free) = self.still_free(run) else { continue };
+            let Some(free) = self.still_free(run, Self::is_for_small) else { continue };
+            if free.blocks >= u64::from(count) {
+                found = Some(self.take_recent(run, PbaRange::new(free.start, u64::from(count))));
+                break;
+            }
+            too_short.push(run);
+        }
+        too_short.into_iter().rev().for_each(|run| self.recent.push_run(run));
+        found
+    }
+
+    /// Hands out `count` blocks of one long run freed lately to a large request, if a bounded search finds one (H6).
+    pub(super) fn alloc_recent_large(&mut self, count: u32) -> Option<PbaRange> {
+        let mut too_short = Runs::new();
+        let mut found = None;
+        for _ in 0..ATTEMPTS {
+            let Some(run) = self.recent.pop_long() else { break };
+            let Some(free) = self.still_free(run, Self::is_for_large) else { continue };
             if free.blocks >= u64::from(count) {
                 found = Some(self.take_recent(run, PbaRange::new(free.start, u64::from(count))));
                 break;
@@ -96,7 +126,7 @@ impl Pool {
         let (mut runs, mut rest) = (Runs::new(), u64::from(count));
         while rest > 0 {
             let Some(run) = self.recent.long.pop_back() else { break };
-            let Some(free) = self.still_free(run) else { continue };
+            let Some(free) = self.still_free(run, Self::is_for_small) else { continue };
             let taken = PbaRange::new(free.start, free.blocks.min(rest));
             // Either this is all that is missing, or what is behind a hole in the run comes next.
             rest -= taken.blocks;
@@ -108,12 +138,12 @@ impl Pool {
         runs
     }
 
-    /// The first blocks of the run that are free still, if it may be used (H4).
-    fn still_free(&self, run: PbaRange) -> Option<PbaRange> {
+    /// The first blocks of the run that are free still, if `may_use` its extent up to its end.
+    fn still_free(&self, run: PbaRange, may_use: fn(&Self, u32, u32) -> bool) -> Option<PbaRange> {
         let (index, first) = self.superblock.locate(run.start)?;
         let extent = self.extents[index as usize].as_deref()?;
         let end = first + u32::try_from(run.blocks).expect("within an extent");
-        if !self.is_for_small(index, end) {
+        if !may_use(self, index, end) {
             return None;
         }
         let start = extent.busy.next(false, first, end);
@@ -130,6 +160,12 @@ impl Pool {
             return end <= self.large_cursor.bit;
         }
         !self.extent(index).is_emptying() || is_at(self.cursor.place)
+    }
+
+    /// Returns whether large requests may take blocks of the extent that were freed (H6).
+    fn is_for_large(&self, index: u32, _end: u32) -> bool {
+        let is_at = |place: usize| self.owned.get(place) == Some(&index);
+        !self.extent(index).is_emptying() || is_at(self.large_cursor.place)
     }
 
     /// Takes `taken` out of a run remembered; what is behind it stays remembered.
@@ -211,6 +247,22 @@ mod tests {
         release(&mut pool, 2, 100..140);
         assert_eq!(pool.alloc(1)[0].start, block(&pool, 3, BITMAP_SLOTS));
         assert_eq!(pool.alloc_large(40), Some(PbaRange::new(block(&pool, 2, 100), 40)));
+    }
+
+    /// H6.
+    #[test]
+    fn a_large_request_takes_runs_freed_lately_in_their_order() {
+        let mut pool = pool(5);
+        release(&mut pool, 0, 500..520);
+        release(&mut pool, 1, 100..164);
+        let at = |pool: &Pool, extent, bit| Some(PbaRange::new(block(pool, extent, bit), 32));
+        assert_eq!(pool.alloc_large(32), at(&pool, 1, 100));
+        assert_eq!(pool.alloc_large(32), at(&pool, 1, 132));
+        assert_eq!(pool.alloc_large(32), at(&pool, 4, BITMAP_SLOTS), "none has room for all of it");
+        assert_eq!(pool.alloc_large(20), Some(PbaRange::new(block(&pool, 0, 500), 20)));
+        // Most of an extent is freed: it is left to become empty.
+        release(&mut pool, 2, 2..1000);
+        assert_eq!(pool.alloc_large(32), at(&pool, 4, BITMAP_SLOTS + 32));
     }
 
     /// A volume was deleted, and others are overwritten.
