@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use clap::Args;
+use local_devices::contents::{self, Contents, Look};
+use local_devices::device_spec::{DeviceSpec, FileSpec};
+use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
-
-use crate::contents::{self, Contents, Look};
-use crate::device_spec::{DeviceSpec, FileSpec};
-use crate::failure::Failure;
-use crate::output::{self, Voice};
-use crate::shell;
-use crate::storage;
+use user_messages::Failure;
+use user_messages::output::{self, Voice};
+use user_messages::shell;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
