@@ -1,14 +1,13 @@
-//! Initiators that send what they owe in drops, or not at all.
+//! Initiators that send what they owe slowly, or not at all.
 
-use dataplane::CoreOptions;
-use io_traits::{Clock, Spawn};
+use io_traits::Clock;
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
-use sim::{SimDevice, SimWorld};
+use sim::SimWorld;
 use units::Duration;
 
 use crate::strict::Initiator;
-use crate::{DEVICE_BLOCKS, VOLUME, good, pattern, serve, serve_with, session, simulate};
+use crate::{VOLUME, pattern, serve, session, simulate};
 
 /// Blocks of 1 MiB.
 const MIB_BLOCKS: u32 = 256;
@@ -17,47 +16,11 @@ async fn sleep(world: &SimWorld, duration: Duration) {
     world.sleep_until(world.now() + duration).await;
 }
 
-fn write(blocks: u32) -> Cdb {
-    Cdb::with_blocks(scsi::WRITE_10, 0, blocks)
-}
-
 /// Begins a write, and returns the tag by which its data is asked for.
 async fn begin(initiator: &mut Initiator, blocks: u32) -> (u32, u32) {
     let data = pattern(blocks as usize, 1);
-    let itt = initiator.begin(write(blocks), &data, 0).await;
+    let itt = initiator.begin(Cdb::with_blocks(scsi::WRITE_10, 0, blocks), &data, 0).await;
     (itt, initiator.asked().await)
-}
-
-/// Data that was asked for comes in drops, forever moving: its memory is taken back where others are in need of it.
-#[test]
-fn a_trickle_does_not_keep_memory() {
-    simulate(async |world| {
-        let options = CoreOptions { memory_bytes: 24 << 20, ..CoreOptions::default() };
-        let device = SimDevice::new(&world, DEVICE_BLOCKS);
-        let _core = serve_with(&world, device, false, options).await;
-        for port in 1..32 {
-            let name = iscsi_frontend::target_name_of(VOLUME);
-            let mut initiator =
-                Initiator::open_from_port(&world, crate::portal(), &name, port).await;
-            initiator.command(Cdb([0; 16]), &[], 0).await;
-            let w = world.clone();
-            world.spawn(async move {
-                let tags = begin(&mut initiator, MIB_BLOCKS).await;
-                for sn in 0..400 {
-                    initiator.drop_of(tags, sn, 16_384 + 4 * sn, &[7; 4]).await;
-                    sleep(&w, Duration::from_millis(500)).await;
-                }
-            });
-        }
-        sleep(&world, Duration::from_secs(1)).await;
-        let mut initiator = session(&world, VOLUME).await;
-        let started = world.now();
-        let data = pattern(MIB_BLOCKS as usize, 2);
-        assert_eq!(initiator.command(write(MIB_BLOCKS), &data, 0).await, good(0));
-        let took = world.now().since(started);
-        let bounds = Duration::from_secs(1)..Duration::from_secs(30);
-        assert!(bounds.contains(&took), "held up for {took:?}");
-    });
 }
 
 /// Data that was asked for is awaited no longer for it that the initiator says other things meanwhile.
