@@ -31,13 +31,10 @@ pub enum Contents {
     Other(String),
 }
 
-/// Advice for the use of a device that holds something.
-pub fn or_lose(path: &Path) -> String {
-    let device = shell::device(path);
-    format!(
-        "name another --device, or lose what is there with `farflash format --device {device} --force`"
-    )
-}
+/// Advice for the use of a device that holds something. The way to destroy that is not said in passing: a device that looks
+/// unknown, or like another format, may have been one of ours.
+pub const GIVE_UP: &str =
+    "name another --device. How to give up what is there is in `farflash format --help`";
 
 /// For a format whose start other software has overwritten: the contents of the device, and advice.
 fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, String) {
@@ -50,6 +47,14 @@ fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, Strin
     (what, remedy)
 }
 
+fn see_what_is_left(path: &Path) -> String {
+    format!(
+        "see what `farflash fsck --device {}` finds of it; restore it from a copy if that is nothing, or name another \
+         --device",
+        shell::device(path)
+    )
+}
+
 /// Refuses a device whose start other software has overwritten. An operator that knows better uses --force.
 pub fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
@@ -59,14 +64,23 @@ pub fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failu
 }
 
 /// Looks for the last superblock of a device whose first one is damaged, and which has grown: `mends`, the first one is
-/// rebuilt from it.
-pub fn find_superblock(path: &Path, device: &OwnedDevice, mends: bool) -> Result<(), Failure> {
+/// rebuilt from it. A start that looks like another format is only written over if that `is_forced`.
+pub fn find_superblock(
+    path: &Path,
+    device: &OwnedDevice,
+    mends: bool,
+    is_forced: bool,
+) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
-    let Ok(Probe::Damaged(_)) = probed else { return Ok(()) };
+    let by = match probed {
+        Ok(Probe::Damaged(_)) => None,
+        Ok(Probe::Traces { by }) => Some(by),
+        _ => return Ok(()),
+    };
     let passed = output::progress(&format!("looking for a superblock on {}", path.display()));
     let found = on_device(device, move |device| async move {
         let found = volume::find_superblock(&device, passed).await?;
-        if let Some(superblock) = found.filter(|_| mends) {
+        if let Some(superblock) = found.filter(|_| mends && (by.is_none() || is_forced)) {
             volume::restore_superblock(&device, &superblock).await?;
         }
         Ok(found)
@@ -78,6 +92,10 @@ pub fn find_superblock(path: &Path, device: &OwnedDevice, mends: bool) -> Result
         )
     };
     let Some(superblock) = found.map_err(failed)? else { return Ok(()) };
+    if let Some(by) = by.filter(|_| !is_forced) {
+        let (what, remedy) = overwritten(path, by, &superblock);
+        return Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy));
+    }
     let (at, device) =
         (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, shell::device(path));
     let path = path.display();
@@ -143,16 +161,16 @@ pub fn look_at(
         },
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),
-            remedy: format!(
-                "see what `farflash fsck --device {}` finds of it; restore it from a copy if that is nothing, or name \
-                 another --device",
-                shell::device(path)
-            ),
+            remedy: see_what_is_left(path),
         },
         Probe::Overwritten { by, superblock } => {
             let (what, remedy) = overwritten(path, by, &superblock);
             Contents::NotServed { what, remedy }
         }
+        Probe::Traces { by } => Contents::NotServed {
+            what: format!("a damaged farflash format, whose start is something else ({by})"),
+            remedy: see_what_is_left(path),
+        },
         Probe::Foreign(what) => Contents::Other(format!("something else ({what})")),
     })
 }

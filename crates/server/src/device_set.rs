@@ -422,7 +422,7 @@ fn look_at(
             Err(Failure::runtime(format!("{path} holds {what}"), remedy))
         }
         Contents::Other(occupant) => {
-            Err(Failure::runtime(format!("{path} holds {occupant}"), contents::or_lose(&spec.path)))
+            Err(Failure::runtime(format!("{path} holds {occupant}"), contents::GIVE_UP))
         }
     }
 }

@@ -326,10 +326,7 @@ async fn serve(
     scrub_plan::start(&volumes, config);
     reload::start(volumes.state(), config, (guard.clone(), reading), hangup);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let service = Arc::new(volumes.clone());
-    let api = tokio::spawn(control::serve(api, service, guard, Limits::default(), async {
-        drop(stopped.await);
-    }));
+    let api = tokio::spawn(serve_api(api, volumes.clone(), guard, stopped));
     let lost = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "draining; a second signal ends at once");
@@ -369,6 +366,19 @@ async fn serve(
         }
     }
     if lost { Err(core_ended()) } else { Ok(()) }
+}
+
+/// Serves the API until `stopped`. The log tells of an end by a fault: there is no status then.
+async fn serve_api(
+    listener: tokio::net::TcpListener,
+    volumes: Volumes,
+    guard: Guard,
+    stopped: tokio::sync::oneshot::Receiver<()>,
+) {
+    let tasks = volumes.state().tasks.clone();
+    let stopped = async { drop(stopped.await) };
+    let serving = control::serve(listener, Arc::new(volumes), guard, Limits::default(), stopped);
+    tasks.run("API", true, serving).await;
 }
 
 /// Warns of risks, and says where `volumes` are served, to people and to the service manager.

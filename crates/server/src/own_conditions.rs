@@ -1,4 +1,4 @@
-//! Conditions of the server itself, looked at every second: descriptors, mapped memory, the API's certificate.
+//! Conditions of the server itself, looked at every second: descriptors, mapped memory, CPU time, the API's certificate.
 //!
 //! - N3: a condition is told in the log when it begins and when it ends, in the status of the server while it holds, and
 //!   by a metric.
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use control::{ApiTls, ServerNotice, ServerNoticeKind};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::state::State;
 use super::{ServeConfig, guard};
@@ -56,8 +56,9 @@ impl Looks {
         let notice = |kind| move |text| ServerNotice { kind, text };
         let limits = open_files().map(notice(ServerNoticeKind::OpenFiles));
         let maps = self.maps.clone().map(notice(ServerNoticeKind::MemoryMaps));
+        let cpu_time = cpu_time().map(notice(ServerNoticeKind::CpuTime));
         let certificate = self.tls.iter().flat_map(|tls| tls.doubts(&self.names));
-        limits.into_iter().chain(maps).chain(certificate).collect()
+        limits.into_iter().chain(maps).chain(cpu_time).chain(certificate).collect()
     }
 }
 
@@ -83,27 +84,49 @@ fn open_files() -> Option<String> {
     }
 }
 
+/// Says that this process is ended when it has used some CPU time, if that is so. A limit that it may lift itself is lifted: the
+/// kernel ends a process at the lower of both with a signal, and not a word.
+fn cpu_time() -> Option<String> {
+    let limit = getrlimit(Resource::Cpu);
+    limit.current?;
+    let _ = setrlimit(Resource::Cpu, Rlimit { current: limit.maximum, ..limit });
+    let seconds = getrlimit(Resource::Cpu).current?;
+    Some(format!(
+        "this process is ended when it has used {seconds} s of CPU time: lift the limit (`prlimit --cpu=unlimited --pid {}`; \
+         ulimit -t, a unit's LimitCPU=, a container's --ulimit cpu=)",
+        std::process::id()
+    ))
+}
+
 /// Memory that this process has mapped, and what bounds it.
+#[derive(Clone, Copy)]
 struct Memory {
     maps: Option<u64>,
     maps_max: Option<u64>,
     bytes: Option<u64>,
     bytes_max: Option<u64>,
+    /// Bytes of them that are its own and that it may write.
+    data: Option<u64>,
+    data_max: Option<u64>,
 }
 
 impl Memory {
     fn now() -> Self {
         let number = |text: &str| text.trim().parse::<u64>().ok();
         let status = read_to_string("/proc/self/status").unwrap_or_default();
-        let size = status.lines().find_map(|line| line.strip_prefix("VmSize:"));
-        let kib = size.and_then(|size| number(size.trim().strip_suffix("kB")?));
+        let bytes = |name: &str| {
+            let size = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(number(size.trim().strip_suffix("kB")?)? << 10)
+        };
         Self {
             maps: read_to_string("/proc/self/maps").ok().map(|maps| maps.lines().count() as u64),
             maps_max: read_to_string("/proc/sys/vm/max_map_count")
                 .ok()
                 .and_then(|max| number(&max)),
-            bytes: kib.map(|kib| kib << 10),
+            bytes: bytes("VmSize:"),
             bytes_max: getrlimit(Resource::As).current,
+            data: bytes("VmData:"),
+            data_max: getrlimit(Resource::Data).current,
         }
     }
 
@@ -113,11 +136,21 @@ impl Memory {
             used.zip(max).is_some_and(|(used, max)| used >= max - max / LEFT_PART)
         };
         const ENDS: &str = "and a server that can map no more memory ends";
-        if is_close(self.bytes, self.bytes_max) {
-            return Some(format!(
-                "this process has mapped nearly all the memory that it may, {ENDS}: raise the limit (ulimit -v, a unit's \
-                 LimitAS=), or lower --core-memory and --map-memory"
-            ));
+        let bounds = [
+            (self.bytes, self.bytes_max, "ulimit -v, a unit's LimitAS="),
+            (
+                self.data,
+                self.data_max,
+                "ulimit -d, a unit's LimitDATA=, a container's --ulimit data=",
+            ),
+        ];
+        for (used, max, names) in bounds {
+            if is_close(used, max) {
+                return Some(format!(
+                    "this process has mapped nearly all the memory that it may, {ENDS}: raise the limit ({names}), or lower \
+                     --core-memory and --map-memory"
+                ));
+            }
         }
         is_close(self.maps, self.maps_max).then(|| {
             format!(
@@ -162,13 +195,18 @@ mod tests {
             maps_max: Some(65_530),
             bytes: Some(bytes),
             bytes_max: Some(1 << 30),
+            data: Some(1 << 20),
+            data_max: None,
         };
         assert_eq!(memory(100, 1 << 20).shortage(), None);
         assert!(memory(65_000, 1 << 20).shortage().unwrap().contains("vm.max_map_count"));
         assert!(memory(100, (1 << 30) - 1).shortage().unwrap().contains("LimitAS="));
+        let data = Memory { data_max: Some(1 << 20), ..memory(100, 1 << 20) };
+        assert!(data.shortage().unwrap().contains("LimitDATA="));
         let unlimited = Memory { bytes_max: None, ..memory(100, u64::MAX) };
         assert_eq!(unlimited.shortage(), None);
         let now = Memory::now();
         assert!(now.maps > Some(10) && now.maps_max.is_some() && now.bytes > Some(1 << 20));
+        assert!(now.data > Some(1 << 16) && now.data < now.bytes);
     }
 }

@@ -10,7 +10,7 @@
 
 use local_devices::not_opened::{failing, is_failing};
 use tokio::sync::oneshot;
-use user_messages::Failure;
+use user_messages::{Failure, shell};
 use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError};
 
@@ -152,7 +152,10 @@ fn not_opened(device: &str, error: &OpenError) -> Failure {
         _ if is_failing(error) => failing(format!("{device} cannot be opened: {error}"), error),
         _ => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
-            "restore the device from a copy, or start over with `farflash format … --force`",
+            format!(
+                "see what `farflash fsck --device {}` finds of it; restore it from a copy if that is nothing that it mends",
+                shell::word(device)
+            ),
         ),
     }
 }
@@ -167,5 +170,15 @@ mod tests {
         assert_eq!(shards_of(1, 2, &[0, 1, 2, 3, 4]), [1, 3]);
         assert_eq!(shards_of(1, 2, &[]), [1], "a new one");
         assert_eq!(shards_of(0, 1, &[3]), [0, 3]);
+    }
+
+    /// A damaged device is looked at and restored, and never destroyed on the word of a message.
+    #[test]
+    fn a_damaged_device_is_not_to_be_formatted() {
+        let errors = [OpenError::Root(0), OpenError::Journal { shard: 0, sequence: 7 }];
+        for said in errors.map(|error| not_opened("file:/srv/my flash", &error).to_string()) {
+            assert!(said.contains("`farflash fsck --device 'file:/srv/my flash'`"), "{said}");
+            assert!(!said.contains("--force") && !said.contains("farflash format"), "{said}");
+        }
     }
 }

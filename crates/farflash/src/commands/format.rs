@@ -93,13 +93,7 @@ impl Format {
             Contents::NotServed { what, .. } => return Err(keep(path, &what)),
             Contents::Other(occupant) => occupant,
         };
-        Err(Failure::runtime(
-            format!("{} holds {occupant}", path.display()),
-            format!(
-                "to lose all of it: `farflash format --device {} --force`",
-                shell::device(path)
-            ),
-        ))
+        Err(Failure::runtime(format!("{} holds {occupant}", path.display()), contents::GIVE_UP))
     }
 }
 

@@ -65,7 +65,7 @@ impl Fsck {
         if !self.force {
             contents::refuse_overwritten(&spec.path, &device)?;
         }
-        contents::find_superblock(&spec.path, &device, self.repair)?;
+        contents::find_superblock(&spec.path, &device, self.repair, self.force)?;
         let begin = Instant::now();
         let before = self.check(spec, &device)?;
         let elapsed = begin.elapsed().as_secs_f64();
