@@ -199,6 +199,37 @@ fn a_device_that_was_claimed_later_is_given_by_word() {
     assert_eq!(made.expect("it is said").record.number, 8);
 }
 
+/// F7, F9: the host of a later claim, or the one that etcd knows, registers between the look and the transaction: it keeps the device.
+#[test]
+fn a_holder_that_registers_before_the_transaction_keeps_its_device() {
+    for is_marked in [false, true] {
+        let (mut store, keys) = empty();
+        let lease = register(&mut store, &keys, &host(1));
+        let mark = Mark { number: 7, host: Uuid::from_u128(2), host_name: "h2".to_owned() };
+        if !is_marked {
+            let before = ClaimRecord::of(&host(2), claim_with(true, None));
+            let ops = put_claim(&keys, Uuid::from_u128(DEVICE), &before);
+            store.txn(&[], &ops, &[]).expect("no lease is named");
+        }
+        let claim = claim_with(true, is_marked.then_some(mark));
+        let word = down(&["h2", Word::UNKNOWN_HOST]);
+        let mut claiming = Claiming::new(keys.clone(), &host(1), claim, word);
+        let mut now = BootTime::default();
+        while claiming.action() != Action::Commit {
+            assert_eq!(step(&mut store, &mut claiming, lease, now), None, "{is_marked}");
+            now = now + FENCE * 2;
+        }
+        register(&mut store, &keys, &host(2));
+        assert_eq!(
+            step(&mut store, &mut claiming, lease, now),
+            None,
+            "it is refused, and begins again"
+        );
+        let (_, outcome) = attempt(&mut store, &keys, &mut claiming);
+        assert_eq!(outcome, Err(Refusal::HolderLives { holder: "h2".to_owned() }), "{is_marked}");
+    }
+}
+
 /// F8: a device of the cluster of which etcd knows nothing is given by a word for a host that is forgotten; one that is new, or was
 /// given back, needs none.
 #[test]
