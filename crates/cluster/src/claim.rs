@@ -41,3 +41,26 @@ impl Mark {
         self.number > known.number || (self.number == known.number && self.host != known.host)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// F9.
+    #[test]
+    fn a_mark_is_later_by_its_number_or_as_another_hosts_of_the_same() {
+        let mark =
+            |number, host| Mark { number, host: Uuid::from_u128(host), host_name: String::new() };
+        let known = mark(5, 1);
+        for (carried, is_later) in [
+            (mark(4, 1), false),
+            (mark(4, 2), false),
+            (mark(5, 1), false),
+            (mark(5, 2), true),
+            (mark(6, 1), true),
+            (mark(6, 2), true),
+        ] {
+            assert_eq!(carried.is_later_than(&known), is_later, "{carried:?}");
+        }
+    }
+}

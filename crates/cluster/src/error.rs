@@ -121,3 +121,16 @@ impl DirectoryError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_does_not_say_again_that_the_directory_is_away() {
+        let away = DirectoryError::Unreachable { reason: "no route".to_owned() };
+        assert_eq!(away.reason(), "no route");
+        let other = DirectoryError::NameTaken { name: "a".to_owned() };
+        assert_eq!(other.reason(), other.to_string());
+    }
+}

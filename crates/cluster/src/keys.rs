@@ -76,3 +76,36 @@ impl Keys {
         format!("{}names/{name}", self.prefix)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts of all releases share these.
+    #[test]
+    fn each_kind_of_key_has_its_place() {
+        let (keys, id) = (Keys { prefix: "/c/".to_owned() }, Uuid::from_u128(1));
+        let of_id = "00000000-0000-0000-0000-000000000001";
+        assert_eq!(keys.cluster(), "/c/cluster");
+        let by_name = [
+            (keys.host_name("n"), "host-names"),
+            (keys.tenant("n"), "tenants"),
+            (keys.grants("n"), "grants"),
+            (keys.name("n"), "names"),
+        ];
+        for (key, kind) in by_name {
+            assert_eq!(key, format!("/c/{kind}/n"));
+        }
+        let by_id = [
+            (keys.host(id), "hosts"),
+            (keys.device(id), "devices"),
+            (keys.claimed(id), "claimed"),
+            (keys.changed(id), "changed"),
+            (keys.registered(id), "registered"),
+            (keys.volume(id), "volumes"),
+        ];
+        for (key, kind) in by_id {
+            assert_eq!(key, format!("/c/{kind}/{of_id}"));
+        }
+    }
+}

@@ -204,3 +204,82 @@ impl MemoryStore {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(3);
+
+    fn put(key: &str, value: u8, lease: Option<i64>) -> Op {
+        Op::Put { key: key.to_owned(), value: vec![value], lease }
+    }
+
+    fn names(store: &MemoryStore, prefix: &str) -> Vec<String> {
+        store.range(prefix).map(|kv| kv.key.clone()).collect()
+    }
+
+    /// M1.
+    #[test]
+    fn what_one_transaction_changes_has_one_revision() {
+        let mut store = MemoryStore::default();
+        let first = store.revision();
+        let made =
+            store.txn(&[], &[put("a/1", 1, None), put("a/2", 2, None)], &[]).expect("no lease");
+        assert_eq!((made.revision, store.revision()), (first + 1, first + 1));
+        assert_eq!(
+            (names(&store, "a/"), names(&store, "b/")),
+            (vec!["a/1".into(), "a/2".into()], vec![])
+        );
+        let revisions = |key: &str| store.get(key).map(|kv| (kv.create_revision, kv.mod_revision));
+        assert_eq!((revisions("a/1"), revisions("a/3")), (Some((first + 1, first + 1)), None));
+        let read = store.clone().txn(&[], &[Op::Get("a/1".into()), Op::Delete("b".into())], &[]);
+        let read = read.expect("no lease");
+        assert_eq!(
+            (read.revision, read.first().map(|kv| kv.value.clone())),
+            (first + 1, Some(vec![1]))
+        );
+        let before = store.compare("a/", first + 1);
+        assert_eq!(before, Compared { keys: 2, is_changed: false });
+        assert_eq!(store.compare("a/", first), Compared { keys: 2, is_changed: true });
+        assert_eq!(store.compare("b/", 0), Compared::default());
+    }
+
+    /// M2.
+    #[test]
+    fn the_keys_of_a_lease_end_with_it_at_one_revision() {
+        let mut store = MemoryStore::default();
+        assert_eq!(store.next_end(), None);
+        let first = store.grant_lease(TTL);
+        store.advance(Duration::from_secs(1));
+        let second = store.grant_lease(TTL);
+        assert!(0 < first && first < second, "an id is never given again, and 0 stands for none");
+        assert_eq!(store.next_end(), Some(Duration::from_secs(2)));
+        let ops = [put("a", 1, Some(first)), put("b", 1, Some(first)), put("c", 1, Some(second))];
+        store.txn(&[], &ops, &[]).expect("they live");
+        let before = store.revision();
+        store.advance(Duration::from_secs(2));
+        assert_eq!((names(&store, ""), store.revision()), (vec!["c".into()], before + 1));
+        assert!(store.changes_after(0, "", before + 1).iter().all(|event| event.is_deleted));
+        assert!(store.txn(&[], &[put("a", 1, Some(first))], &[]).is_err());
+    }
+
+    /// M3.
+    #[test]
+    fn a_backup_brings_back_keys_leases_and_the_revision() {
+        let mut store = MemoryStore::default();
+        let lease = store.grant_lease(TTL);
+        store.txn(&[], &[put("a", 1, Some(lease))], &[]).expect("it lives");
+        let (backup, revision) = (store.backup(), store.revision());
+        store.advance(TTL);
+        let later = store.grant_lease(TTL);
+        store.txn(&[], &[put("b", 1, None)], &[]).expect("no lease");
+        assert_eq!(names(&store, ""), ["b"]);
+        store.restore(&backup);
+        assert_eq!((names(&store, ""), store.revision()), (vec!["a".into()], revision));
+        assert_eq!((store.changes(), store.next_end()), (0, Some(TTL)));
+        assert!(!store.keep_lease(later) && store.grant_lease(TTL) > later);
+        store.advance(TTL);
+        assert!(names(&store, "").is_empty());
+    }
+}

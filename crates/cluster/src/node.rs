@@ -309,3 +309,6 @@ pub(crate) fn decode<T: for<'de> serde::Deserialize<'de>>(
         what: format!("the key {key} in etcd: {error}"),
     })
 }
+
+#[cfg(test)]
+mod tests;

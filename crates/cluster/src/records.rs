@@ -291,6 +291,18 @@ mod tests {
         assert_eq!((volume.sector_bytes, volume.nbd.unix), (512, true));
     }
 
+    /// Clients reach a portal at its own address, and at each further one of the host by the same port.
+    #[test]
+    fn a_portal_is_reached_at_all_addresses_of_its_host() {
+        let text = r#"{"id":"00000000-0000-0000-0000-000000000001","name":"a",
+            "session":"00000000-0000-0000-0000-000000000002","boot":"b","version":"0","api":"[::1]:1",
+            "discovery":null,"portals_also":["192.0.2.7","2001:db8::7"]}"#;
+        let host: HostRecord = serde_json::from_str(text).expect("a host");
+        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let expected = ["192.0.2.1:4420", "192.0.2.7:4420", "[2001:db8::7]:4420"].map(address);
+        assert_eq!(host.addresses_of(expected[0]), expected);
+    }
+
     /// Claims outlive releases: one that names no addresses is read, and so is one that says more than is known here.
     #[test]
     fn claims_of_other_releases_are_read() {

@@ -180,3 +180,22 @@ impl From<StoreError> for DirectoryError {
         error.error
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_says_how_many_keys_there_are_more() {
+        let event = |is_deleted, create_revision, mod_revision| {
+            let kv =
+                KeyValue { value: vec![1], create_revision, mod_revision, ..KeyValue::default() };
+            WatchEvent { kv, is_deleted }
+        };
+        assert_eq!(event(false, 5, 5).more_keys(), 1);
+        assert_eq!(event(false, 4, 5).more_keys(), 0);
+        assert_eq!(event(true, 0, 5).more_keys(), -1);
+        assert_eq!(event(false, 4, 5).put(), Some(&[1][..]));
+        assert_eq!(event(true, 0, 5).put(), None);
+    }
+}

@@ -30,6 +30,8 @@ pub enum ServerNoticeKind {
     OpenFiles,
     /// The process can map hardly any more memory, and ends when it can map none.
     MemoryMaps,
+    /// The process is ended when it has used the CPU time that it may use.
+    CpuTime,
     /// Clients refuse the API's certificate.
     Certificate,
     /// The API's certificate is for none of the names that the server knows of itself.
@@ -40,7 +42,7 @@ pub enum ServerNoticeKind {
 
 impl ServerNoticeKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AuditLog,
         Self::Directory,
         Self::Fence,
@@ -48,6 +50,7 @@ impl ServerNoticeKind {
         Self::TaskEnded,
         Self::OpenFiles,
         Self::MemoryMaps,
+        Self::CpuTime,
         Self::Certificate,
         Self::CertificateNames,
         Self::CertificateExpires,
@@ -64,6 +67,7 @@ impl ServerNoticeKind {
             Self::TaskEnded => "task_ended",
             Self::OpenFiles => "open_files",
             Self::MemoryMaps => "memory_maps",
+            Self::CpuTime => "cpu_time",
             Self::Certificate => "certificate",
             Self::CertificateNames => "certificate_names",
             Self::CertificateExpires => "certificate_expires",

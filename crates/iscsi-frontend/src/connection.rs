@@ -91,6 +91,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     interface: OnceCell<Option<String>>,
     target: RefCell<Target>,
     outbox: Outbox,
+    /// That of the data that the initiator owes, and that of the answers that it has to read.
+    sending_pace: Pace,
     reading_pace: Pace,
     pub(crate) slots: Slots,
     pub(crate) task_requests: TaskRequests,
@@ -125,6 +127,7 @@ impl<W: World, D: Device> Connection<W, D> {
             interface: OnceCell::new(),
             target: RefCell::new(Target::new(now, &core.options().limits)),
             outbox: Outbox::new(stream.clone(), resume.clone()),
+            sending_pace: Pace::default(),
             reading_pace: Pace::default(),
             slots: Slots::default(),
             task_requests: TaskRequests::default(),
@@ -349,6 +352,12 @@ impl<W: World, D: Device> Connection<W, D> {
         self.reading.time(self.core.running_time())
     }
 
+    /// Returns whether the initiator, which has moved `bytes` of what it has to move, is too slow with the rest.
+    fn is_too_slow(&self, pace: &Pace, now: Instant, bytes: Option<u64>) -> bool {
+        let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
+        pace.is_too_slow(now, bytes, self.core.options().limits.stall_timeout, in_need)
+    }
+
     /// Receives and drops for a short while until the initiator has closed its side, too: unread bytes would turn
     /// the end into a reset, and cost it the last words.
     async fn linger(&self) {
@@ -514,10 +523,7 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         if self.link.is_cut() {
             return;
         }
-        let limits = &self.core.options().limits;
-        let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
-        let taken = self.outbox.taken_bytes();
-        if self.reading_pace.is_too_slow(now, taken, limits.stall_timeout, in_need) {
+        if self.is_too_slow(&self.reading_pace, now, self.outbox.taken_bytes()) {
             self.note_end("the initiator does not read");
             return self.cut();
         }
@@ -527,6 +533,11 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         let reading_time = self.reading_time();
         if let Some(reason) = self.put(|target, out| target.on_tick(reading_time, out)) {
             self.note_end(reason.to_string());
+            return self.cut();
+        }
+        let owed = self.target.borrow().owed_bytes_received();
+        if self.is_too_slow(&self.sending_pace, reading_time, owed) {
+            self.note_end("the initiator does not send what it owes");
             self.cut();
         }
     }

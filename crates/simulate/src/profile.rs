@@ -314,6 +314,7 @@ impl Profile {
             Workload::Crash if is_short => small.going_around(rng),
             Workload::Errors if rng.one_in(5) => small.rotting(rng),
             Workload::Corrupt if rng.one_in(5) => small.fraying(rng),
+            Workload::Full if rng.one_in(3) => small.emptying(rng),
             _ => small,
         };
         let shallow = [Workload::Tall, Workload::Repair];
@@ -341,6 +342,20 @@ impl Profile {
             hot_blocks: volume_blocks,
             mix,
             faults,
+            ..self
+        }
+    }
+
+    /// The same with two volumes of which only one finds room at a time, and with little under way: large deallocations make room,
+    /// and what comes at once behind them waits for it.
+    fn emptying(self, rng: &mut Rng) -> Self {
+        let mix = Mix { clear_wide: 16, read: 8, checkpoint: 20, resize: 1, scrub: 0, ..self.mix };
+        Self {
+            volumes: 2,
+            volume_blocks: 1300,
+            hot_blocks: 1300,
+            workers: rng.between(1, 2),
+            mix,
             ..self
         }
     }

@@ -319,6 +319,11 @@ impl Boot {
             let given_back = Box::pin(self.give_back(rig, rng));
             return self.watch("who gives extents back", given_back).await;
         }
+        if self.profile.trades && self.rng.one_in(2) {
+            let choice = self.rng.next_u64();
+            let handed_over = Box::pin(self.hand_over(rig, choice));
+            return self.watch("extents that change hands", handed_over).await;
+        }
         if self.profile.breaks == Breaks::AllForAWhile {
             let rng = self.rng.fork();
             let refused = Box::pin(self.be_refused(rig, rng));
@@ -426,7 +431,9 @@ impl Boot {
             let _ = create(&self.run, rig, &model, self.profile.volume_blocks).await;
             let profile = &self.profile;
             let fills = matches!(profile.workload, Workload::Paged | Workload::Tall);
-            if profile.tight || profile.joins || profile.trades || fills {
+            // A second volume finds the disk full, and has room when the first one has given some back.
+            let takes_room = profile.tight && number == 0;
+            if takes_room || profile.joins || profile.trades || fills {
                 self.write_all(rig, &model).await;
             }
         }

@@ -219,7 +219,7 @@ situations! {
     ReplayGivesNodeUp, seldom in "repair": "a repair gives up a node that replay needs";
     BitmapRebuilt, often in "corrupt": "a bitmap is rebuilt from the maps";
     ExtentTableRebuilt, seldom in "repair": "the table of extents is rebuilt from the maps";
-    ExtentsLeftToOthers, seldom in "starts": "a shard that goes back leaves extents to others";
+    ExtentsLeftToOthers, seldom in "trade": "a shard that goes back leaves extents to others";
     DataMadeDurableOnceMore, often in "errors": "a start writes data once more that no flush covers";
     ConfirmationFails, seldom in "errors": "what a start is built on cannot be made durable";
 

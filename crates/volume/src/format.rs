@@ -36,6 +36,12 @@ pub enum Probe {
         /// The last superblock, which is whole.
         superblock: Superblock,
     },
+    /// Ours once, and something else begins where it begins. No superblock is where it is looked for, as on a device that
+    /// has grown, but roots are.
+    Traces {
+        /// The format that the start looks like.
+        by: &'static str,
+    },
     /// Someone else's.
     Foreign(&'static str),
 }
@@ -117,10 +123,9 @@ pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
     // Neither superblock is where it is looked for, but roots may be: it is damaged, or has grown.
     let is_trace = grow::traces(device).await?.is_some();
     if let Some(name) = signature {
-        return Ok(if is_trace {
-            Probe::Damaged(DecodeError::Magic)
-        } else {
-            Probe::Foreign(name)
+        return Ok(match is_trace {
+            true => Probe::Traces { by: name },
+            false => Probe::Foreign(name),
         });
     }
     match copies.tail {

@@ -57,6 +57,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let password = serve.password_file.as_deref().map(read_password).transpose()?;
     let tls = Tls::open(&serve)?;
     check_space(&serve.data)?;
+    outlive_large_files()?;
     threads::check(&serve)?;
     let store = Store::open(&serve, plan).map_err(|error| {
         let what = format!("{} cannot be opened: {error}", serve.data.display());
@@ -111,6 +112,18 @@ fn check_space(data: &Path) -> Result<(), Failure> {
         return Err(Failure::runtime(&what, "free some space"));
     }
     Ok(())
+}
+
+/// From now on a write beyond the limit on the size of files fails. Without a handler its signal ends the process, without a word; the
+/// handler stays when nothing waits for the signal any more.
+fn outlive_large_files() -> Result<(), Failure> {
+    let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let handled = runtime.and_then(|runtime| runtime.block_on(async { signal(kind).map(drop) }));
+    handled.map_err(|error| {
+        let what = format!("signals cannot be waited for: {error}");
+        Failure::runtime(&what, "raise the limit on open files (ulimit -n)")
+    })
 }
 
 fn read_password(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -93,3 +93,23 @@ fn a_full_disk_refuses_writes_and_serves_reads() {
     assert_eq!(server.client().text("MGET kept after"), "[1 1]");
     drop(server);
 }
+
+/// A limit on the size of files refuses writes beyond it, with the name of the limit, and ends nothing.
+#[test]
+fn a_limit_on_the_size_of_files_refuses_writes_and_serves_reads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = Server::start(directory.path(), &["--compression", "none", "--value-max", "1MiB"]);
+    let mut client = server.client();
+    assert_eq!(client.text("SET kept 1"), "OK");
+    let pid = server.pid().to_string();
+    assert!(run(Command::new("prlimit").args(["--pid", &pid, "--fsize=1048576:1048576"])));
+    let value = "x".repeat(100_000);
+    let replies = (0..100).map(|n| client.text(&format!("SET key-{n} {value}")));
+    let refused = replies.into_iter().find(|reply| reply != "OK").expect("one is refused");
+    assert!(refused.starts_with("-IOERR ") && refused.contains("LimitFSIZE="), "{refused}");
+    assert_eq!(client.text("GET kept"), "1", "reads go on");
+    server.kill();
+    let server = Server::start(directory.path(), &["--value-max", "1MiB"]);
+    assert_eq!(server.client().text("GET kept"), "1");
+    assert_eq!(server.client().text(&format!("SET key {value}")), "OK");
+}

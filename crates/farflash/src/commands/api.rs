@@ -8,10 +8,10 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use control::{ApiClient, ApiError, ApiToken, ApiUrl, VolumeName};
 use farflash_client::ClusterOptions;
+use user_messages::Failure;
+use user_messages::output;
 
 use super::token_file;
-use crate::failure::Failure;
-use crate::output;
 
 /// Ending the command does not stop the server.
 const CHANGE_GOES_ON: &str = "; the change may be made also if you do not wait";

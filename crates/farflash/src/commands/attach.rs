@@ -16,15 +16,15 @@ use clap::Args;
 use report::{Align, Table};
 use serde_json::{Value, json};
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output;
+use user_messages::shell;
 
 use self::records::{Entry, StateArgs};
 pub(super) use self::serving::not_durable;
 use super::api::ApiArgs;
 use super::tokens::TokenArgs;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::output;
-use crate::shell;
 
 pub(super) const EXAMPLES: &str = "\
 The file itself is the volume: it is mounted over an empty file, not into a directory, so that one path is all there \

@@ -2,8 +2,7 @@
 
 use auth::{Group, Hash, Policy};
 use clap::{Args, ValueEnum};
-
-use crate::failure::Failure;
+use user_messages::Failure;
 
 /// The hosts that may open a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]

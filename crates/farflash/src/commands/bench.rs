@@ -17,13 +17,13 @@ use load::{
 };
 use reactor::{CoreConfig, Handle};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
+use user_messages::Failure;
+use user_messages::output;
 
 use self::plan::{ProfileArg, Speed};
 use self::target::{DistributionArg, TargetArg};
 use super::interrupt::Interrupt;
 use super::tokens::TokenArgs;
-use crate::failure::Failure;
-use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -9,18 +9,18 @@ use clap::Args;
 use device::{MemDevice, ModelDevice};
 use io_traits::Device;
 use load::{Access, DeviceTarget, Distribution, Limit, OnError, Setup, Target, Workload};
+use local_devices::contents::{self, Contents, Look};
+use local_devices::device_spec::DeviceSpec;
+use local_devices::sharing_spec::parse_latency;
+use local_devices::storage;
 use reactor::{CoreConfig, Handle};
 use ssd_model::{Observed, fit};
 use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
+use user_messages::Failure;
+use user_messages::output::{self, Voice};
+use user_messages::shell;
 
 use self::curve::{Curve, Point, Proposal};
-use crate::contents::{self, Contents, Look};
-use crate::device_spec::DeviceSpec;
-use crate::failure::Failure;
-use crate::output::{self, Voice};
-use crate::sharing_spec::parse_latency;
-use crate::shell;
-use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 Writes to the device, unless only reads are measured (--reads 100), and is refused if it holds \
@@ -157,7 +157,8 @@ impl Calibrate {
                 })
             }
             DeviceSpec::Model(spec) => {
-                let (memory, model) = (memory(spec.size)?, crate::model::shared(spec, spec.size)?);
+                let (memory, model) =
+                    (memory(spec.size)?, local_devices::model::shared(spec, spec.size)?);
                 reactor::run_on_current_thread(&core, |handle| async move {
                     let device = ModelDevice::new(memory, handle.clone(), model);
                     this.sweep(&handle, device).await
@@ -169,7 +170,7 @@ impl Calibrate {
 
     fn check_blank(
         &self,
-        spec: &crate::device_spec::FileSpec,
+        spec: &local_devices::device_spec::FileSpec,
         device: &reactor::OwnedDevice,
     ) -> Result<(), Failure> {
         let occupant = match contents::look_at(&spec.path, device, Look::Everywhere, Voice::Notes)?

@@ -7,21 +7,21 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use local_devices::sharing_spec::SharedSpec;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
+use server::Advertised;
+use server::Discovery;
+use server::NbdAddress;
 use toml_mistake::TomlMistake;
 use units::ByteLen;
+use user_messages::Failure;
 
 use super::auth_args::{Auth, WrittenAuth};
 use super::membership::{Written, parse_discovery};
 use crate::address::parse_address;
-use crate::advertised::Advertised;
 use crate::core_list::CoreList;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::nbd_address::NbdAddress;
-use crate::server::Discovery;
-use crate::sharing_spec::SharedSpec;
 
 /// Longest configuration file that is read.
 const CONFIG_BYTES_MAX: ByteLen = ByteLen(1 << 20);

@@ -10,12 +10,12 @@ use cost_model::scaling::{self, Sensitivity};
 use cost_model::{Comparison, EXAMPLE, Plan};
 use report::{Align, LineChart, Panel, Series, Table, percent};
 use reproduce::cost as pictures;
+use user_messages::Failure;
+use user_messages::output;
 
 use super::api::ApiArgs;
 use super::usage::Usage;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

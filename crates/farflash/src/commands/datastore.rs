@@ -7,8 +7,7 @@ use std::process;
 
 use clap::Subcommand;
 use datastore::Serve;
-
-use crate::failure::Failure;
+use user_messages::Failure;
 
 const PROGRAM: &str = "farflash-datastore";
 

@@ -5,13 +5,13 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use user_messages::Failure;
+use user_messages::output::note;
+use user_messages::shell;
 
 use super::attach::mounts;
 use super::attach::records::{Entry, StateArgs};
 use super::attach::{absolute, not_durable};
-use crate::failure::Failure;
-use crate::output::note;
-use crate::shell;
 
 pub(super) const EXAMPLES: &str = "\
 A volume that a loop device or a process uses stays attached, and the refusal names what has to be ended first. What \

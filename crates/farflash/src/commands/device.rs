@@ -2,16 +2,16 @@
 
 use clap::{Args, Subcommand};
 use control::{ApiClient, ChangeDevice, Device, DeviceHealth};
+use local_devices::sharing_spec::{parse_latency, parse_write_cost};
 use report::{Align, Table};
 use schedule::{CostModel, POLICIES, policy_names};
 use units::ByteLen;
+use user_messages::Failure;
 use uuid::Uuid;
 
 use super::api;
 use super::membership::parse_down;
 use super::volume::Output;
-use crate::failure::Failure;
-use crate::sharing_spec::{parse_latency, parse_write_cost};
 
 const SET_EXAMPLES: &str = "\
 Examples:

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use clap::Args;
 use client::{ConnectError, Discovered, Options};
+use local_devices::storage;
 use reactor::CoreConfig;
+use user_messages::Failure;
+use user_messages::output;
 
 use crate::address::parse_address;
-use crate::failure::Failure;
-use crate::output;
-use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use clap::Args;
+use local_devices::contents::{self, Contents, Look};
+use local_devices::device_spec::{DeviceSpec, FileSpec};
+use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
-
-use crate::contents::{self, Contents, Look};
-use crate::device_spec::{DeviceSpec, FileSpec};
-use crate::failure::Failure;
-use crate::output::{self, Voice};
-use crate::shell;
-use crate::storage;
+use user_messages::Failure;
+use user_messages::output::{self, Voice};
+use user_messages::shell;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -94,13 +93,7 @@ impl Format {
             Contents::NotServed { what, .. } => return Err(keep(path, &what)),
             Contents::Other(occupant) => occupant,
         };
-        Err(Failure::runtime(
-            format!("{} holds {occupant}", path.display()),
-            format!(
-                "to lose all of it: `farflash format --device {} --force`",
-                shell::device(path)
-            ),
-        ))
+        Err(Failure::runtime(format!("{} holds {occupant}", path.display()), contents::GIVE_UP))
     }
 }
 

@@ -4,15 +4,14 @@ use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
+use local_devices::contents;
+use local_devices::device_spec::{DeviceSpec, FileSpec};
+use local_devices::storage;
 use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
+use user_messages::Failure;
+use user_messages::output::{self, Voice, counted};
 use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
-
-use crate::contents;
-use crate::device_spec::{DeviceSpec, FileSpec};
-use crate::failure::Failure;
-use crate::output::{self, Voice, counted};
-use crate::storage;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +65,7 @@ impl Fsck {
         if !self.force {
             contents::refuse_overwritten(&spec.path, &device)?;
         }
-        contents::find_superblock(&spec.path, &device, self.repair)?;
+        contents::find_superblock(&spec.path, &device, self.repair, self.force)?;
         let begin = Instant::now();
         let before = self.check(spec, &device)?;
         let elapsed = begin.elapsed().as_secs_f64();

@@ -1,13 +1,12 @@
 //! `farflash grow`: a device whose file or drive was made larger.
 
 use clap::Args;
+use local_devices::contents;
+use local_devices::device_spec::DeviceSpec;
+use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
-
-use crate::contents;
-use crate::device_spec::DeviceSpec;
-use crate::failure::Failure;
-use crate::output::{self, Voice};
-use crate::storage;
+use user_messages::Failure;
+use user_messages::output::{self, Voice};
 
 pub(super) const EXAMPLES: &str = "\
 A device keeps the size with which it was formatted, until this command gives it all that its file or drive has \

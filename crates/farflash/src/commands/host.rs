@@ -3,10 +3,10 @@
 use clap::Subcommand;
 use control::{Host, HostState};
 use report::{Align, Table};
+use user_messages::Failure;
+use user_messages::output::note;
 
 use super::volume::Output;
-use crate::failure::Failure;
-use crate::output::note;
 
 pub(super) const EXAMPLES: &str = "\
 Any host of a service answers for all. A host counts as lost when it was not heard of for the time of \

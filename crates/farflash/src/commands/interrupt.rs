@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 /// Exit code of a program that SIGINT has ended, as shells have it.
 const ENDED_BY_SIGINT: i32 = 130;

@@ -11,11 +11,11 @@ use clap::{Args, Subcommand};
 use kv_load::{
     Arrivals, Latencies, Loop, Outcome, PeakSearch, Popularity, Setup, Sizes, TargetTls, Workload,
 };
+use user_messages::Failure;
+use user_messages::output::note;
 
 use self::agents::{AgentArgs, CoordinatorArgs, Maker};
 use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, Target, WriteArg};
-use crate::failure::Failure;
-use crate::output::note;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -4,14 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use control::Deed;
-
-use crate::belonging;
-use crate::contents;
-use crate::device_spec::DeviceSpec;
-use crate::failure::Failure;
-use crate::output::{self, Voice};
-use crate::recorded;
-use crate::storage;
+use local_devices::belonging;
+use local_devices::contents;
+use local_devices::device_spec::DeviceSpec;
+use local_devices::storage;
+use server::recorded;
+use user_messages::Failure;
+use user_messages::output::{self, Voice};
 
 pub(super) const EXAMPLES: &str = "\
 A device that was served with --directory belongs to that cluster, and is refused elsewhere: its hosts may be \

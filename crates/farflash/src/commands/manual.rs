@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 pub(super) const COMPLETIONS_EXAMPLES: &str = "\
 Examples:

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use clap::Args;
 use directory::{EtcdAddress, EtcdCredentials, Tenure, Term, Word};
+use server::{ClusterConfig, Discovery};
+use user_messages::Failure;
 
 use crate::address::parse_address;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::server::{ClusterConfig, Discovery};
 
 /// The port that NVMe discovery has by the specification.
 const DISCOVERY_PORT: u16 = 8009;

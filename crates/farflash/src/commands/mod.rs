@@ -35,8 +35,7 @@ mod usage;
 mod volume;
 
 use clap::{CommandFactory, Parser, Subcommand};
-
-use crate::failure::Failure;
+use user_messages::Failure;
 
 const EXAMPLES: &str = "\
 Examples:

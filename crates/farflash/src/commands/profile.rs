@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use local_devices::sharing_spec::parse_latency;
 use profile::{DRIVES_MAX, Drive, DriveError, Limit, Plan, Profile, RunError, SlowerThan, show};
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output::{self, note};
 
 use super::interrupt::Interrupt;
 use crate::core_list::CoreList;
-use crate::failure::Failure;
-use crate::output::{self, note};
-use crate::sharing_spec::parse_latency;
 
 pub(super) const EXAMPLES: &str = "\
 Reads blocks of 4 KiB at random places, one at a time, by a pinned thread for each drive. Drives are opened for reading \

@@ -4,9 +4,9 @@ use clap::Args;
 use control::{TenantQuota, Use};
 use report::{Align, Table};
 use units::ByteLen;
+use user_messages::Failure;
 
 use super::volume::Output;
-use crate::failure::Failure;
 
 pub(super) const EXAMPLES: &str = "\
 A tenant sees its own, an operator all tenants of the list of users. What is used stands before what may be: on all hosts \

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use report::{Align, Table};
 use reproduce::{FIGURES, Figure, Options, Outcome};
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

@@ -3,9 +3,8 @@
 use access::Network;
 use clap::Args;
 use control::{ChangeRestrictions, NbdClients, Restrictions};
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 /// Begins the names that hosts have for their UUID.
 const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";

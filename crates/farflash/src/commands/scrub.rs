@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use control::{Scrub as Report, ScrubState, StartScrub};
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output::{self as printed, counted};
 
 use super::api;
 use super::device::only_device;
 use super::status::spoken;
 use super::volume::Output;
-use crate::failure::Failure;
-use crate::output::{self as printed, counted};
 
 pub(super) const EXAMPLES: &str = "\
 Every block in use is read and compared with its checksum, then it is checked that each has one owner and that counts \

@@ -5,20 +5,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use local_devices::sharing_spec::SharedSpec;
+use process_limits::MemoryBound;
+use server::Advertised;
+use server::NbdAddress;
+use server::{Discovery, Host, ServeConfig};
 use units::ByteLen;
+use user_messages::Failure;
 
 use super::auth_args::AuthArgs;
 use super::config_file::ConfigFile;
 use super::membership::{ClusterArgs, parse_discovery, usual_discovery};
 use crate::address::parse_address;
-use crate::advertised::Advertised;
 use crate::core_list::CoreList;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::memory_bound::MemoryBound;
-use crate::nbd_address::NbdAddress;
-use crate::server::{Discovery, Host, ServeConfig};
-use crate::sharing_spec::SharedSpec;
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
@@ -204,7 +204,7 @@ impl Serve {
             None => ConfigFile::default(),
         };
         // Dropped before anything is said of a failure.
-        let _log = crate::logging::start(self.logs_json(&file))?;
+        let _log = server::logging::start(self.logs_json(&file))?;
         host.run(&self.settle(file)?)
     }
 

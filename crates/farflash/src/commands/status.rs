@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use clap::Args;
 use control::{ApiClient, ApiError, Core, Device, DeviceHealth, HostState, Server, VolumeState};
+use local_devices::not_opened::RAISE_FILE_SIZE;
 use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output::counted;
 
 use super::volume::Output;
-use crate::failure::Failure;
-use crate::not_opened::RAISE_FILE_SIZE;
-use crate::output::counted;
 
 pub(super) const EXAMPLES: &str = "\
 Exit code 0: all is well. 1: no server answers, or something is wrong; the last line says what.

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::output;
-use crate::shell;
+use user_messages::output;
+use user_messages::shell;
 
 /// A token, and comments about it.
 const FILE_BYTES_MAX: u64 = 4096;

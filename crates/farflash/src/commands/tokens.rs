@@ -12,10 +12,10 @@ use client::Credentials;
 use control::Tokens;
 use serde::Serialize;
 use serde_json::Value;
+use user_messages::Failure;
 
 use super::token_file;
 use super::volume::DONE;
-use crate::failure::Failure;
 
 /// The tokens that open a volume.
 #[derive(Clone, Debug, Args)]

@@ -7,10 +7,10 @@ use clap::Args;
 use control::{FlowStats, Slo, Stats, VolumeStats};
 use report::{Align, Table};
 use serde::Serialize;
+use user_messages::Failure;
+use user_messages::output;
 
 use super::api::ApiArgs;
-use crate::failure::Failure;
-use crate::output;
 
 pub(super) const EXAMPLES: &str = "\
 PROMISED is what a volume can count on under the device's ceiling, in blocks of 4 KiB read and written a \

@@ -16,10 +16,10 @@ use host_tune::{
 };
 use report::{Align, Table};
 use serde_json::{Value, json};
+use user_messages::Failure;
+use user_messages::output;
 
 use crate::core_list::CoreList;
-use crate::failure::Failure;
-use crate::output;
 
 /// The record of old values, below the root.
 const RECORD: &str = "/var/lib/farflash/tune.jsonl";

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use control::{ApiClient, Stats};
 use serde::Serialize;
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 /// Measured use of a service.
 #[derive(Debug, Serialize)]

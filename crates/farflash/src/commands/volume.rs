@@ -10,14 +10,14 @@ use control::{
 use report::{Align, Table};
 use serde::Serialize;
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output;
+use user_messages::shell;
 
 use super::api::{self, ApiArgs};
 use super::restrictions::{ChangeArgs, RestrictionArgs, warn_of_doubts};
 use super::tokens::NewTokenArgs;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::output;
-use crate::shell;
 
 const CREATE_EXAMPLES: &str = "\
 Examples:

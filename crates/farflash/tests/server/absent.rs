@@ -398,7 +398,7 @@ fn a_mistake_is_refused_also_beside_a_device_that_is_absent() {
     fs::File::create(files.path("blank")).unwrap().set_len(128 << 20).unwrap();
     let (junk, blank) = (files.device("junk"), files.device("blank"));
     let before = fs::read(files.path("a")).unwrap();
-    must_not_serve(&[&a, &lost, &junk], &[], 1, "junk holds something else", "--force");
+    must_not_serve(&[&a, &lost, &junk], &[], 1, "junk holds something else", "How to give up");
     must_not_serve(&[&a, &lost, &blank], &[], 1, "is not formatted", "farflash format");
     must_not_serve(&[&a, &deep, &deep], &[], 2, "is given twice", "--device once");
     // Where nothing else is, or something is set up for the first time, it is missing.

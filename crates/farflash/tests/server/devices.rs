@@ -189,7 +189,7 @@ fn a_device_that_is_wrong_keeps_all_others_as_they_are() {
     let before = std::fs::read(files.path("a")).unwrap();
     let format = ["--format-if-blank", "--create"];
     let all = serve(&[a, &blank, &new, &empty, &junk]);
-    refused(&[&all[..], &format].concat(), 1, "junk holds something else", "--force");
+    refused(&[&all[..], &format].concat(), 1, "junk holds something else", "How to give up");
     let small = format!("{},size=1MiB", files.device("small"));
     let all = serve(&[&blank, &new, &small]);
     refused(&[&all[..], &format].concat(), 1, "small cannot be formatted", "size=");

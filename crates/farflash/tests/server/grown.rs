@@ -155,6 +155,39 @@ fn a_growth_that_cannot_be_is_refused() {
     refused(&unknown, 1, "there is no device", "choose one of");
 }
 
+/// Method: the file grows, and something that looks like another format is written where it begins.
+#[test]
+fn a_device_that_has_grown_and_begins_as_another_is_mended_only_if_that_is_said() {
+    let files = Files::new();
+    let path = files.device("a");
+    succeed(&["format", "--device", &format!("{path},size=128MiB")]);
+    let server = Server::start(&path);
+    host(&server.volume_json(&["create", "v", "--size", "64MiB"]), Some(1), 1);
+    stop(server);
+    let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
+    file.set_len(300 << 20).unwrap();
+    let mut start = [0; 4096];
+    start[..4].copy_from_slice(b"XFSB");
+    file.write_all_at(&start, 0).unwrap();
+    let before = std::fs::read(files.path("a")).unwrap();
+    let what = "a damaged farflash format, whose start is something else (XFS file system)";
+    refused(&serve(&path), 1, what, "farflash fsck");
+    refused(&["format", "--device", &path], 1, what, "How to give it up");
+    let what = "something else (XFS file system), and before that held the farflash device";
+    let remedy = format!("`farflash fsck --device {path} --force`");
+    for more in [&[][..], &["--repair"]] {
+        let outcome = run(&[&["fsck", "--device", &path][..], more].concat());
+        assert_eq!(outcome.code, Some(1), "{outcome:?}");
+        assert!([what, &remedy].iter().all(|part| outcome.stderr.contains(part)), "{outcome:?}");
+    }
+    assert!(std::fs::read(files.path("a")).unwrap() == before, "it is as it was");
+    let mended = run(&["fsck", "--device", &path, "--force", "--repair"]);
+    assert_eq!(mended.code, Some(0), "{mended:?}");
+    let server = Server::start(&path);
+    host(&server.volume_json(&["show", "v"]), None, 1);
+    stop(server);
+}
+
 /// Method: the file grows to a size that is no whole number of MiB, and what it began with is overwritten.
 #[test]
 fn the_last_superblock_of_a_device_that_has_grown_is_found() {

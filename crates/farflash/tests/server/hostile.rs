@@ -309,3 +309,65 @@ fn strangers_at_a_live_server_harm_no_other_host() {
     let took = started.elapsed();
     assert!(took < crate::support::PATIENCE, "it took {took:?}");
 }
+
+/// An operator whose host is refused, and tries again and again, is told the cause: once for each. The ends of a host's queues
+/// for one reason are one line, too.
+#[test]
+fn refusals_and_ends_of_one_cause_are_one_line() {
+    const TIMES: usize = 12;
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let nqn: Nqn = volume["nqn"].as_str().unwrap().parse().unwrap();
+    // Behind the head of the capsule lies the command, and behind that its data.
+    const COMMAND: usize = 8;
+    const DATA: usize = COMMAND + 64;
+    let causes: [(&str, usize, &[u8]); 3] = [
+        ("HOSTNQN is no NVMe qualified name", DATA + 512, b"iqn"),
+        ("HOSTID is zero", DATA, &[0; 16]),
+        ("SQSIZE is zero or larger than queues may be", COMMAND + 44, &[0xFF; 2]),
+    ];
+    for (_, at, bytes) in causes {
+        let mut connect = connect_capsule(0, 0xFFFF, &nqn);
+        connect[at..at + bytes.len()].copy_from_slice(bytes);
+        for _ in 0..TIMES {
+            let mut stranger = Stranger::new(server.portals[0]);
+            assert!(stranger.say(&greeting()) && stranger.say(&connect));
+            let refused = stranger.hear(128 + 24);
+            assert_ne!(refused[128 + 22] & !1, 0, "it has a status");
+        }
+    }
+    let mut queues: Vec<_> =
+        (0..TIMES).map(|_| Stranger::io_queue(server.portals[0], &nqn)).collect();
+    for (io, _) in &mut queues {
+        assert!(io.say(&[0xA5; 128]));
+        io.hear_out();
+    }
+    drop(queues);
+    server.signal("TERM");
+    let lines = server.log_until(|line| line["message"] == "drained");
+    let count = |message: &str, field: &str, text: &str| {
+        let is_one = |line: &&serde_json::Value| {
+            line["message"] == message && line[field].as_str().is_some_and(|it| it.contains(text))
+        };
+        lines.iter().filter(is_one).count()
+    };
+    for (cause, ..) in causes {
+        assert_eq!(count("Connect refused", "cause", cause), 1, "{cause}: {lines:?}");
+    }
+    let reason = "PDU type 0xa5 does not exist";
+    assert_eq!(count("connection ended", "reason", reason), 1, "{lines:?}");
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// The address to look at a portal by is told beside the one that hosts are told.
+#[test]
+fn a_portal_is_told_by_the_address_that_it_listens_on() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "off", "--advertise", "127.0.0.2"]);
+    let lines = server.starting.iter().map(|line| &line["fields"]);
+    let open: Vec<_> = lines.filter(|line| line["message"] == "portal open").collect();
+    let [line] = open[..] else { panic!("{open:?}") };
+    let address = |field: &str| line[field].as_str().unwrap().parse::<SocketAddr>().unwrap();
+    let (listens_on, portal) = (address("listens_on"), address("portal"));
+    assert!(listens_on.ip().to_string() == "127.0.0.1" && portal.ip().to_string() == "127.0.0.2");
+    drop(TcpStream::connect(listens_on).unwrap());
+}

@@ -35,3 +35,14 @@ fn a_start_waits_for_a_device_as_long_as_it_was_told() {
     log.for_each(drop);
     assert_eq!(server.wait().unwrap().code(), Some(0));
 }
+
+/// The unit that is shipped goes on trying, as long as a device may take to come.
+#[test]
+fn the_unit_never_gives_up_on_a_device() {
+    let unit = include_str!("../../../../packaging/farflash.service");
+    for line in ["StartLimitIntervalSec=0", "Restart=on-failure"] {
+        assert!(unit.lines().any(|found| found == line), "{line}");
+    }
+    let settings = include_str!("../../../../packaging/farflash.toml");
+    assert!(settings.lines().any(|line| line.starts_with("device_wait = ")), "{settings}");
+}

@@ -89,6 +89,32 @@ fn a_server_near_its_limit_on_memory_says_so() {
     until("it is over", || run(&["status", "--api", &server.api]).code == Some(0));
 }
 
+/// A limit on CPU time ends a server by a signal: one that it may lift is lifted, and one that it may not is told of.
+#[test]
+fn a_limit_on_cpu_time_is_lifted_or_told_of() {
+    let server = Server::start("mem:256MiB");
+    let pid = Pid::from_raw(server.pid().try_into().unwrap());
+    let set = |current, maximum| prlimit(pid, Resource::Cpu, Rlimit { current, maximum }).unwrap();
+    set(Some(1000), None);
+    until("it is lifted", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("Max cpu time")).unwrap();
+        !line.contains("1000")
+    });
+    assert_eq!(run(&["status", "--api", &server.api]).code, Some(0));
+    set(Some(1000), Some(2000));
+    until("the status says so", || {
+        let status = run(&["status", "--api", &server.api]);
+        status.code == Some(1)
+            && status.stderr.contains("has used 2000 s of CPU time")
+            && status.stderr.contains("LimitCPU=")
+    });
+    let metrics = crate::observing::metrics(&server);
+    assert!(metrics.contains("farflash_notice{kind=\"cpu_time\"} 1\n"), "{metrics}");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+}
+
 /// A certificate that expires soon is a note in the status, until another one is there.
 #[test]
 fn a_certificate_that_expires_soon_is_noted() {

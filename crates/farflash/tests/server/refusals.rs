@@ -181,11 +181,11 @@ fn serve_takes_only_a_device_that_was_formatted_for_it() {
     )
     .unwrap();
     let blank = ["--format-if-blank", "--create"];
-    refused(&serve(&device, &blank), 1, "unknown data at byte 104898560", &or_lose(&device));
+    refused(&serve(&device, &blank), 1, "unknown data at byte 104898560", GIVE_UP);
     std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
     let b = files.device("b");
-    refused(&serve(&b, &[]), 1, "holds something else (unknown data)", &or_lose(&b));
-    refused(&serve(&b, &blank), 1, "holds something else", &or_lose(&b));
+    refused(&serve(&b, &[]), 1, "holds something else (unknown data)", GIVE_UP);
+    refused(&serve(&b, &blank), 1, "holds something else", GIVE_UP);
     refused(&serve(&files.device(""), &[]), 1, "neither a regular file", "--device file:PATH");
     std::fs::write(files.path("c"), "tiny").unwrap();
     refused(&serve(&files.device("c"), &[]), 1, "holds 4 bytes", "farflash format");
@@ -215,7 +215,7 @@ fn format_does_not_destroy_unless_told() {
     let other = format!("{device},size=512MiB");
     refused(&["format", "--device", &other], 1, "has 256 MiB", "leave size= out");
     std::fs::write(files.path("b"), [0xA5; 1 << 20]).unwrap();
-    refused(&["format", "--device", &files.device("b")], 1, "unknown data", "--force");
+    refused(&["format", "--device", &files.device("b")], 1, "unknown data", GIVE_UP);
     let small = format!("{},size=1MiB", files.device("c"));
     refused(&["format", "--device", &small], 1, "cannot be formatted", "size=");
     assert!(!files.path("c").exists(), "a file made in vain is removed");
@@ -246,10 +246,8 @@ fn an_empty_file_in_use_is_left_alone() {
     assert_eq!(owner.metadata().unwrap().len(), 0);
 }
 
-/// The command by which what a device holds may go.
-fn or_lose(device: &str) -> String {
-    format!("lose what is there with `farflash format --device {device} --force`")
-}
+/// A device that holds something may have been one of ours: no command that destroys it is told.
+const GIVE_UP: &str = "How to give up what is there is in `farflash format --help`";
 
 /// Formats a file and changes both of its superblocks.
 fn with_changed_superblocks(files: &Files, change: impl Fn(&mut [u8])) -> String {

@@ -2,6 +2,7 @@
 
 mod awaiting;
 mod lengths;
+mod paces;
 mod provisioning;
 mod reserving;
 mod strict;

@@ -341,6 +341,21 @@ impl Initiator {
         self.stream.shutdown();
     }
 
+    /// The transfer tag of the next R2T that comes.
+    pub(crate) async fn asked(&mut self) -> u32 {
+        let Received { bhs, .. } = self.receive().await.expect("an R2T");
+        assert_eq!(bhs.opcode, opcode::R2T);
+        pdu::R2t::decode(&bhs.encode()).ttt.get()
+    }
+
+    /// Sends a drop of what was asked for: the one with the number `sn`, from `offset` on.
+    pub(crate) async fn drop_of(&self, (itt, ttt): (u32, u32), sn: u32, offset: u32, data: &[u8]) {
+        let mut out: pdu::DataOut = pdu::blank(opcode::DATA_OUT);
+        (out.itt, out.ttt) = (itt.into(), ttt.into());
+        (out.data_sn, out.buffer_offset) = (sn.into(), offset.into());
+        self.send(out.encode(), data).await;
+    }
+
     /// Sends `data` from `from` on, as one sequence.
     async fn data_out(&self, itt: u32, ttt: u32, data: &[u8], from: usize) {
         let parts: Vec<usize> = (from..data.len()).step_by(RECEIVE_MAX).collect();

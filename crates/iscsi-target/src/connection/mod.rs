@@ -135,6 +135,8 @@ pub struct Connection {
     proven: Option<String>,
     began: Instant,
     last_heard: Instant,
+    /// Bytes of commands' data that have come.
+    data_heard: u64,
     /// The tag of a NOP-In that is not answered, and since when.
     ping: Option<(u32, Instant)>,
     is_closed: bool,
@@ -158,6 +160,7 @@ impl Connection {
             proven: None,
             began: now,
             last_heard: now,
+            data_heard: 0,
             ping: None,
             is_closed: false,
         }
@@ -336,6 +339,14 @@ impl Connection {
             self.put(&nop.encode(), &[], out);
         }
         None
+    }
+
+    /// Bytes of data that the initiator has sent so far, while it owes some that was asked for or that comes by itself.
+    #[must_use]
+    pub fn owed_bytes_received(&self) -> Option<u64> {
+        let owes =
+            self.receiver.is_in_data() || self.tasks.iter().any(|(_, task)| task.awaits_data());
+        owes.then_some(self.data_heard)
     }
 
     /// A tag that was not given lately.

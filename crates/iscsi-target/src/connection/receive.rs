@@ -199,6 +199,7 @@ impl Connection {
             Sink::Dropped => {}
             Sink::Task { id, offset } => {
                 let (id, from) = (*id, *offset);
+                self.data_heard += bytes.len() as u64;
                 *offset += u32::try_from(bytes.len()).expect("at most 2^24");
                 let wanted = self.tasks.get(id).map_or(0, |task| task.wanted);
                 let len = wanted.saturating_sub(from).min(u32::try_from(bytes.len()).unwrap_or(0));

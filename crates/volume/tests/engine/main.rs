@@ -45,3 +45,4 @@ mod superblocks;
 mod terms;
 mod undone;
 mod unreadable_pages;
+mod waiting;

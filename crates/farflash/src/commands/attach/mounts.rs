@@ -8,10 +8,9 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-
-use crate::failure::Failure;
-use crate::output::note;
-use crate::shell;
+use user_messages::Failure;
+use user_messages::output::note;
+use user_messages::shell;
 
 /// Source of mounts of ours, before the volume's name.
 pub(crate) const SOURCE: &str = "farflash:";

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-
-use crate::failure::Failure;
+use user_messages::Failure;
 
 /// The directory of root. That of a server's unit goes when the server stops.
 const OF_ROOT: &str = "/run/farflash-attach";

@@ -11,14 +11,14 @@ use attach::{Handle, Limits, MountError, Mounted, Options};
 use farflash_client::{Cluster, Error, OpenOptions, Target, Volume};
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use user_messages::Failure;
+use user_messages::output::note;
+use user_messages::shell;
 
 use super::mounts::{self, SOURCE};
 use super::records::{Held, Record, StateDirectory};
 use super::watch::{Change, Troubles, Watch};
 use super::{Attach, absolute, attached_already};
-use crate::failure::Failure;
-use crate::output::note;
-use crate::shell;
 
 /// Interval at which size and progress are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -4,8 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use attach::{Progress, Trouble};
-
-use crate::output::note;
+use user_messages::output::note;
 
 /// Requests that are not answered for so long are worth a note.
 const SILENCE: Duration = Duration::from_secs(5);

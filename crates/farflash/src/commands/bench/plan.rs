@@ -8,10 +8,10 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use load::{OnError, Planned, Profile, Terms, Trace};
 use units::{BLOCK_SIZE, ByteLen, Duration, Lba, LbaRange};
+use user_messages::Failure;
+use user_messages::output;
 
 use super::{Bench, SECONDS_DEFAULT, show};
-use crate::failure::Failure;
-use crate::output;
 
 /// Rows of table 1 of "Flash Storage Disaggregation".
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -47,7 +47,7 @@ impl FromStr for Speed {
 
 /// Reads a recording that has requests.
 pub(super) fn read(path: &Path) -> Result<Trace, Failure> {
-    let named = crate::shell::path(path);
+    let named = user_messages::shell::path(path);
     let file = File::open(path).map_err(|error| {
         Failure::usage(format!("{named} cannot be read: {error}"), "name a file of --record")
     })?;

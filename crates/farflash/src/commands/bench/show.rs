@@ -5,10 +5,10 @@ use std::time::Duration;
 use load::{Interval, Latency, Observer, Outcome, Tally};
 use report::{Align, Table, duration_ns, json_line, rate, rate_bytes};
 use serde::Serialize;
+use user_messages::Failure;
+use user_messages::output::{self, counted};
 
 use super::{Bench, Finished};
-use crate::failure::Failure;
-use crate::output::{self, counted};
 
 #[derive(Serialize)]
 struct Json<'a> {

@@ -9,18 +9,18 @@ use client::{Backoff, Client, ConnectError, Options, Reconnect};
 use device::{MemDevice, ModelDevice};
 use io_traits::{Clock, Device, Spawn};
 use load::{DeviceTarget, Target, VolumeTarget};
+use local_devices::blank;
+use local_devices::device_spec::DeviceSpec;
+use local_devices::storage;
 use nvme_wire::fabrics::ConnectInvalid;
 use nvme_wire::{Nqn, Status};
 use reactor::{FileDevice, Handle, OpenOptions, OwnedDevice};
 use units::{BLOCK_SIZE, ByteLen, Duration};
+use user_messages::Failure;
+use user_messages::output;
 
 use super::{Bench, Finished, failed_read};
 use crate::address::parse_address;
-use crate::blank;
-use crate::device_spec::DeviceSpec;
-use crate::failure::Failure;
-use crate::output;
-use crate::storage;
 
 /// Interval at which the connections are checked for trouble.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -107,8 +107,10 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
                 let what = "a file is put under load as it is, without size=";
                 return Err(Failure::usage(what, "leave size= out; --range says how much to use"));
             }
-            let make =
-                format!("make it first (`truncate -s 1GiB {}`)", crate::shell::path(&spec.path));
+            let make = format!(
+                "make it first (`truncate -s 1GiB {}`)",
+                user_messages::shell::path(&spec.path)
+            );
             storage::check_is_there(&spec.path, &make)?;
             let options = OpenOptions { read_only: !bench.writes(), ..OpenOptions::default() };
             let device = OwnedDevice::open(&spec.path, options).map_err(|error| {
@@ -126,7 +128,7 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
         TargetArg::Device(DeviceSpec::Model(spec)) => {
-            let model = crate::model::shared(spec, spec.size)?;
+            let model = local_devices::model::shared(spec, spec.size)?;
             let memory = MemDevice::new(spec.size.whole_blocks().unwrap_or(0))
                 .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
             let device = ModelDevice::new(memory, handle.clone(), model);

@@ -11,10 +11,10 @@ use kv_load::{
 use tls_files::{
     CERTIFICATE_FILE, Clients, Identity, TlsError, client_config, own_names, trusted_roots,
 };
+use user_messages::Failure;
+use user_messages::output::note;
 
 use crate::commands::token_file;
-use crate::failure::Failure;
-use crate::output::note;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:

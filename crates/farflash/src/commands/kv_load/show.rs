@@ -5,10 +5,10 @@ use std::time::Duration;
 use kv_load::{Outcome, Summary};
 use report::{Align, Table, duration_ns, json_line, percent, rate};
 use serde::Serialize;
+use user_messages::Failure;
+use user_messages::output::{self, note};
 
 use super::arguments::Judge;
-use crate::failure::Failure;
-use crate::output::{self, note};
 
 const REMEDY: &str = "the run is done; give its result somewhere to go";
 

@@ -7,10 +7,10 @@ use std::sync::atomic::AtomicBool;
 use clap::Args;
 use profile::{PreconditionError, Preconditioning};
 use units::ByteLen;
+use user_messages::Failure;
+use user_messages::output;
 
 use super::span;
-use crate::failure::Failure;
-use crate::output;
 
 /// A round of SNIA's specification takes a minute.
 const ROUND_SECONDS: f64 = 60.0;

@@ -6,12 +6,12 @@ use clap::Args;
 use host_tune::settings::Setting;
 use profile::{Profile, show};
 use serde_json::{Value, json};
+use user_messages::Failure;
+use user_messages::output::{self, note};
+use user_messages::shell;
 
 use super::{Results, save_as};
 use crate::commands::tune::apply_named;
-use crate::failure::Failure;
-use crate::output::{self, note};
-use crate::shell;
 
 #[derive(Debug, Args)]
 pub(super) struct Tuned {

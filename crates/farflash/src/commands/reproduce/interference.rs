@@ -8,11 +8,11 @@ use std::time::Duration;
 use profile::{Drive, FIGURES, Limit, Plan, Profile, SlowerThan, over_drives};
 use reproduce::afa::{Measured, real_time_outcome};
 use reproduce::{Outcome, Progress};
+use user_messages::Failure;
+use user_messages::output::note;
 
 use super::hogs::{Confined, Hogs};
 use crate::commands::interrupt::Interrupt;
-use crate::failure::Failure;
-use crate::output::note;
 
 /// Length of a file that is read.
 const FILE_BYTES: usize = 64 << 20;

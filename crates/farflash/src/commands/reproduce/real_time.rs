@@ -11,16 +11,15 @@ use std::time::Duration;
 use client::{Client, Options, Volume};
 use control::{ApiClient, ChangeDevice, ChangeVolume, CreateVolume, Slo, VolumeSize};
 use io_traits::{Buffer, Clock, Spawn};
+use local_devices::storage;
 use local_sync::Notify;
 use nvme_frontend::nqn_of;
 use reactor::{CoreConfig, Handle};
 use reproduce::decibel_13::{self, BURST, Curve, DEPTH, PART, Setting};
 use reproduce::{Outcome, Progress};
 use schedule::{Ceiling, POLICIES, PolicyKind};
+use user_messages::Failure;
 use uuid::Uuid;
-
-use crate::failure::Failure;
-use crate::storage;
 
 /// The ceiling for a P3700 at its full speed here: half of its rate, since the journal and the machine take
 /// their part.

@@ -8,12 +8,12 @@ use host_tune::settings::{self, remedy};
 use host_tune::{Applied, Proposal, Risk, Root, Target, Tuner};
 use serde::Serialize;
 use serde_json::{Value, json};
+use user_messages::Failure;
+use user_messages::output;
 
 use super::{Place, RecordArgs, Wishes, guard, in_short, print, unusable};
 use crate::core_list::CoreList;
-use crate::failure::Failure;
 use crate::interval::Interval;
-use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Apply {

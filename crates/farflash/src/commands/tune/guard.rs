@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use host_tune::{Proposal, Root};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::failure::Failure;
-use crate::output;
+use user_messages::Failure;
+use user_messages::output;
 
 /// Milliseconds since the boot, with those in which the machine slept.
 pub(super) fn now() -> u64 {

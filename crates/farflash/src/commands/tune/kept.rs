@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use host_tune::{Saved, State, Undone};
 use serde_json::json;
+use user_messages::Failure;
+use user_messages::output;
 
 use super::{Place, RecordArgs, guard, in_short, print, unusable};
-use crate::failure::Failure;
-use crate::output;
 
 #[derive(Debug, Args)]
 pub(crate) struct Undo {

@@ -98,6 +98,9 @@ pub fn refused(arguments: &[&str], code: i32, what: &str, remedy: &str) {
     assert!(first.starts_with("error: ") && first.contains(what), "{arguments:?}: {outcome:?}");
     let second = second.strip_prefix(" hint: ").unwrap_or_default();
     assert!(second.contains(remedy), "{arguments:?}: {outcome:?}");
+    let destroys =
+        outcome.stderr.contains("farflash format --device") && second.contains("--force");
+    assert!(!destroys, "no message tells how to destroy what may be ours: {outcome:?}");
 }
 
 /// Waits until something holds, which must be within the time that waiting is worth.

@@ -1,0 +1,11 @@
+//! Devices of this host: their names on a command line, opening and locking, contents, owners, formatting and checks.
+
+pub mod belonging;
+pub mod blank;
+pub mod contents;
+pub mod device_spec;
+pub mod model;
+pub mod not_opened;
+pub mod owner;
+pub mod sharing_spec;
+pub mod storage;

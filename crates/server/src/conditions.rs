@@ -1,0 +1,177 @@
+//! Conditions of a device that is served, looked at every second: space below it, the path and the size of its file.
+//!
+//! - N1: a condition is told in the log when it begins and when it ends, in the status of the device while it holds,
+//!   and by a metric.
+//! - N2: a file that no path reaches is served on, since that is the only way to its data.
+
+use std::path::Path;
+use std::sync::PoisonError;
+
+use control::{DeviceNotice, NoticeKind};
+use local_devices::not_opened::MAKE_WRITABLE;
+use reactor::{OwnedDevice, PathState};
+use rustix::process::{Resource, getrlimit};
+use units::{BLOCK_SIZE, ByteLen};
+use user_messages::shell;
+use volume::{GROW_BLOCKS_MIN, Superblock};
+
+use super::state::State;
+
+/// Looks at a device; may wait for its file system.
+pub(super) fn look(
+    path: &Path,
+    device: &OwnedDevice,
+    superblock: &Superblock,
+) -> Vec<DeviceNotice> {
+    let mut notices = Vec::new();
+    let mut add = |kind, text| notices.push(DeviceNotice { kind, text });
+    if device.look_after_space() {
+        add(NoticeKind::NoSpaceBelow, no_space(path));
+    }
+    if let Some(file) = device.path_state(path) {
+        let shown = path.display();
+        let open = format!("/proc/{}/fd/{}", std::process::id(), file.descriptor);
+        let save = format!(
+            "leave this server running, stop the hosts' writes, and copy the data on this machine with \
+             `cp --sparse=always {open} COPY`; then serve COPY instead"
+        );
+        match file.state {
+            PathState::Same => {}
+            PathState::Missing if file.has_name => add(
+                NoticeKind::FileGone,
+                format!("{shown} was moved away while it is served: move the file back"),
+            ),
+            PathState::Missing => add(
+                NoticeKind::FileGone,
+                format!(
+                    "{shown} was deleted while it is served, and is gone when this server ends: {save}"
+                ),
+            ),
+            PathState::Other => add(
+                NoticeKind::FileReplaced,
+                format!(
+                    "{shown} is another file now, while the one from before is served, which is gone when this server \
+                     ends: {save}"
+                ),
+            ),
+        }
+    }
+    size(path, device, superblock, &mut add);
+    if device.is_read_only_now() {
+        let shown = path.display();
+        add(
+            NoticeKind::ReadOnly,
+            format!("{shown} is read-only, so that writes fail: {MAKE_WRITABLE}"),
+        );
+    }
+    if let Some(text) = file_size_limit(path, device, superblock) {
+        add(NoticeKind::FileSizeLimit, text);
+    }
+    notices
+}
+
+/// Compares the size with what is used of it.
+fn size(
+    path: &Path,
+    device: &OwnedDevice,
+    superblock: &Superblock,
+    add: &mut impl FnMut(NoticeKind, String),
+) {
+    let Some(bytes) = device.bytes_now() else { return };
+    let (used, shown) = (superblock.blocks * BLOCK_SIZE as u64, path.display());
+    if bytes < used {
+        let argument = shell::device(path);
+        let lost = ByteLen(used - bytes);
+        add(
+            NoticeKind::Shortened,
+            format!(
+                "{shown} was cut off by {lost} while it is served: what lay there is lost, and reads of it fail; stop \
+                 the server, make the file {used} bytes long again, and run `farflash fsck --device {argument}`"
+            ),
+        );
+    } else if let Some(unused) = superblock.room_to_grow(bytes / BLOCK_SIZE as u64)
+        && unused >= GROW_BLOCKS_MIN
+    {
+        let unused = ByteLen(unused * BLOCK_SIZE as u64);
+        add(
+            NoticeKind::UnusedSpace,
+            format!(
+                "{unused} of {shown} are unused: it has grown since it was formatted; `farflash device grow {}` uses all of it",
+                shell::device(path)
+            ),
+        );
+    }
+}
+
+/// Says that this process may not write the file to its end, if that is so. Another process may change the limit at any time
+/// (`prlimit --pid`), and this one is not told: so the limit is looked at each time, which is a system call that touches neither the
+/// device nor its file system.
+fn file_size_limit(path: &Path, device: &OwnedDevice, superblock: &Superblock) -> Option<String> {
+    if !device.is_file() {
+        return None;
+    }
+    let limit = getrlimit(Resource::Fsize).current?;
+    (limit < superblock.blocks * BLOCK_SIZE as u64).then(|| {
+        format!(
+            "this process may write files of {}, and {} is larger: writes beyond fail; raise the limit \
+             (`prlimit --fsize=unlimited --pid {}`; ulimit -f, a unit's LimitFSIZE=)",
+            ByteLen(limit),
+            path.display(),
+            std::process::id()
+        )
+    })
+}
+
+/// Says which file system is full, if it is one.
+fn no_space(path: &Path) -> String {
+    let mount = mount_of(path);
+    let mount = mount.as_deref().unwrap_or(path).display();
+    format!(
+        "no space in the file system at {mount}: writes are refused, reads and deallocations go on; make room there, or \
+         deallocate or delete something here"
+    )
+}
+
+/// The directory at which the file system of `path` is mounted.
+fn mount_of(path: &Path) -> Option<std::path::PathBuf> {
+    use std::os::unix::fs::MetadataExt;
+
+    let whole = path.canonicalize().ok()?;
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    let own = device(&whole)?;
+    let all = whole.ancestors().take_while(|path| device(path) == Some(own));
+    all.last().map(Path::to_path_buf)
+}
+
+impl State {
+    /// Takes over what was seen of a device (N1).
+    pub(super) fn set_notices(&self, device: usize, seen: Vec<DeviceNotice>) {
+        let served = &self.devices[device];
+        let mut known = served.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |all: &[DeviceNotice], kind| all.iter().any(|notice| notice.kind == kind);
+        for notice in seen.iter().filter(|notice| !has(&known, notice.kind)) {
+            match notice.kind.is_wrong() {
+                true => tracing::error!(device = served.name, "{}", notice.text),
+                false => tracing::warn!(device = served.name, "{}", notice.text),
+            }
+        }
+        for notice in known.iter().filter(|notice| !has(&seen, notice.kind)) {
+            tracing::warn!(device = served.name, kind = notice.kind.name(), "is over");
+        }
+        *known = seen;
+    }
+
+    /// The conditions of a device that were seen a moment ago.
+    pub(super) fn notices(&self, device: usize) -> Vec<DeviceNotice> {
+        self.devices[device].notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The files whose data is gone when this process ends, and how to save it (N2).
+    pub(super) fn lost_at_the_end(&self) -> Option<String> {
+        let lost = |notice: &DeviceNotice| {
+            matches!(notice.kind, NoticeKind::FileGone | NoticeKind::FileReplaced)
+        };
+        let all = (0..self.devices.len()).flat_map(|device| self.notices(device));
+        all.filter(lost).map(|notice| notice.text).next()
+    }
+}

@@ -1,0 +1,477 @@
+//! A data core from inside: its portal, its parts of the devices, and the messages it answers.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use auth::Policy;
+use dataplane::{Core, CoreOptions, Frontend};
+use device::ModelDevice;
+use directory::{BootClock as _, BootTime, Tenure};
+use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
+use nbd_frontend::NbdTls;
+use nvme_frontend::{NvmeCore, NvmeOptions};
+use reactor::{Handle, Receiver, TcpListener};
+use tokio::sync::{mpsc, oneshot};
+use units::ByteLen;
+use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
+
+use super::Discovery;
+use super::any_device::AnyDevice;
+use super::device_set::Source;
+use super::fence::Fenced;
+use super::front_ends::{Bounds, FrontEnds, Place};
+use super::lines::LineSender;
+use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
+use super::scrubber::Scrubber;
+use super::{front_ends, preflight};
+use crate::advertised::Advertised;
+use local_devices::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
+use user_messages::Failure;
+
+/// Settings of a core when its thread starts.
+pub(super) struct Seat {
+    /// Its CPU.
+    pub(super) cpu: u32,
+    /// Its portal.
+    pub(super) listen: SocketAddr,
+    /// The address at which it answers discovery, besides its portal.
+    pub(super) discovery: Discovery,
+    /// The places where it listens for other protocols than NVMe.
+    pub(super) places: Vec<Place>,
+    /// The server's side of TLS for NBD, if clients may begin it.
+    pub(super) nbd_tls: Option<NbdTls>,
+    /// The address that hosts are told instead of the one that it listens on.
+    pub(super) advertise: Option<Advertised>,
+    /// Told where it listens, or why a port could not be had.
+    pub(super) bound: oneshot::Sender<Result<Bound, Failure>>,
+    /// Number of devices of the server.
+    pub(super) devices: usize,
+    pub(super) mailbox: Receiver<CoreMessage>,
+    pub(super) connections_max: usize,
+    pub(super) memory_bytes: u64,
+    /// Memory for the maps of its volumes.
+    pub(super) map_memory: ByteLen,
+    pub(super) device_timeout: Duration,
+    /// The policy of authentication, if hosts have to know a volume's token.
+    pub(super) authentication: Option<Policy>,
+    /// For how long it serves.
+    pub(super) tenure: Tenure,
+    pub(super) returned: Returns,
+    pub(super) lines: LineSender,
+    pub(super) ending: Ending,
+}
+
+/// The addresses at which a core listens.
+pub(super) struct Bound {
+    /// The address that it listens on.
+    pub(super) local: SocketAddr,
+    /// The portal as hosts reach it.
+    pub(super) portal: SocketAddr,
+    /// The address at which it answers discovery, besides its portal, if it does.
+    pub(super) discovery: Option<SocketAddr>,
+    /// The places where it listens for other protocols.
+    pub(super) places: Vec<Place>,
+}
+
+/// The way to say that a shard of this core has come back.
+pub(super) struct Returns {
+    /// Index of this core.
+    pub(super) core: usize,
+    pub(super) told: mpsc::UnboundedSender<Returned>,
+}
+
+/// Says that a core has ended, in whatever way.
+pub(super) struct Ending(pub(super) mpsc::Sender<()>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // One message is enough: a full channel has one already.
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Opens the portal, and serves what it is given until told to shut down.
+pub(super) async fn run(handle: Handle, seat: Seat) {
+    let Seat { listen, discovery, advertise, bound, mailbox, ending, devices, .. } = seat;
+    let listening = listen_all(&handle, (listen, discovery), seat.places).await;
+    let (listeners, others) = match listening {
+        Ok(listening) => listening,
+        Err(error) => {
+            let _ = bound.send(Err(error));
+            return;
+        }
+    };
+    let local = listeners[0].local();
+    let (told, portal_also) =
+        advertise.map_or((local.ip(), Vec::new()), |told| (told.first, told.more));
+    let portal = SocketAddr::new(told, local.port());
+    let discovery = listeners.get(1).map(Listener::local);
+    let places = others.iter().map(|(place, _)| place.clone()).collect();
+    let _ = bound.send(Ok(Bound { local, portal, discovery, places }));
+    let core_options = CoreOptions {
+        core: seat.cpu,
+        connections_max: seat.connections_max,
+        memory_bytes: seat.memory_bytes,
+        ..CoreOptions::default()
+    };
+    let options = NvmeOptions {
+        core: core_options,
+        portal_also,
+        authentication: seat.authentication,
+        ..NvmeOptions::new(portal)
+    };
+    let authenticates = options.authentication.is_some();
+    let core = NvmeCore::new(&handle, options);
+    let bounds = Bounds { memory_bytes: seat.memory_bytes, authenticates };
+    let front_ends = FrontEnds::before(core.clone(), bounds, seat.nbd_tls);
+    let at = |(place, listener)| (front_ends.at(&place), listener);
+    let nvme = listeners.into_iter().map(|listener| (core.frontend(), listener));
+    let doors = nvme.chain(others.into_iter().map(at)).collect();
+    let tenure = seat.tenure;
+    if tenure.term().is_some() {
+        core.serve_while(move || !tenure.is_over(BootTime::now));
+    }
+    let lines = seat.lines;
+    core.on_line(move |line| lines.send(line));
+    let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
+    core.on_return(move |shard, lost| {
+        let _ = told.send(Returned { core: index, device: of.borrow()[shard], lost });
+    });
+    let scrubbers = (0..devices).map(|device| Scrubber::new(&handle, &core, device)).collect();
+    let served = RefCell::new((0..devices).map(|_| None).collect());
+    let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);
+    let desk =
+        Desk { handle, front_ends, device_timeout, map_memory, device_of, scrubbers, served };
+    Rc::new(desk).answer_messages(doors, mailbox).await;
+    drop(ending);
+}
+
+/// Opens the portal, and what else the core is to listen on: for NVMe, and for other protocols.
+async fn listen_all(
+    handle: &Handle,
+    (portal, discovery): (SocketAddr, Discovery),
+    places: Vec<Place>,
+) -> Result<(Vec<TcpListener>, Vec<(Place, TcpListener)>), Failure> {
+    let refused = |what, flag| move |error| preflight::not_bound(what, flag, &error);
+    let listening = listen_patiently(handle, portal).await;
+    let mut listeners = vec![listening.map_err(refused("a portal", "--listen"))?];
+    match discovery {
+        Discovery::Off => {}
+        Discovery::At(address) => {
+            let listening = listen_patiently(handle, address).await;
+            listeners.push(listening.map_err(refused("discovery", "--discovery"))?);
+        }
+        // It is the default: the server starts also if the port cannot be had.
+        Discovery::IfFree(address) => match handle.listen(address) {
+            Ok(listener) => listeners.push(listener),
+            Err(error) => tracing::warn!(
+                "discovery is answered on the portals only, and not on its usual port: {error}; \
+                 --discovery names another, or `off`"
+            ),
+        },
+    }
+    let mut others = Vec::new();
+    for place in places {
+        others.push(front_ends::listen(handle, place).await?);
+    }
+    Ok((listeners, others))
+}
+
+/// Takes a port; tries again for a while if it may still belong to a server that was killed.
+pub(super) async fn listen_patiently(
+    handle: &Handle,
+    address: SocketAddr,
+) -> Result<TcpListener, NetworkError> {
+    let deadline = handle.now() + RELEASE_TIMEOUT;
+    let mut said = false;
+    loop {
+        match handle.listen(address) {
+            Err(NetworkError::AddressInUse { .. }) if handle.now() < deadline => {
+                if !std::mem::replace(&mut said, true) {
+                    tracing::info!("waiting for {address}, which is in use");
+                }
+                handle.sleep_until(handle.now() + RELEASE_POLL).await;
+            }
+            listening => return listening,
+        }
+    }
+}
+
+/// A device as a core sees it.
+type ServedDevice = Fenced<AnyDevice>;
+/// A device of which this core has taken its part.
+struct Served {
+    /// The way to it.
+    way: ServedDevice,
+    /// The shard that takes new volumes.
+    own_shard: usize,
+}
+
+/// Answers messages of the control side.
+struct Desk {
+    handle: Handle,
+    front_ends: FrontEnds<ServedDevice>,
+    device_timeout: Duration,
+    map_memory: ByteLen,
+    /// By shard.
+    device_of: Rc<RefCell<Vec<usize>>>,
+    /// By device.
+    scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
+    /// By device; nothing of one that is absent.
+    served: RefCell<Vec<Option<Served>>>,
+}
+
+impl Desk {
+    /// Answers until it is told to shut down, or the control side has gone. Until hosts are let in they wait
+    /// at the listeners.
+    async fn answer_messages(
+        self: Rc<Self>,
+        mut doors: Vec<(Rc<dyn Frontend<Handle, ServedDevice>>, TcpListener)>,
+        mut mailbox: Receiver<CoreMessage>,
+    ) {
+        while let Some(message) = mailbox.recv().await {
+            let core = self.core().clone();
+            match message {
+                CoreMessage::TakeUp(asked) => {
+                    let desk = self.clone();
+                    self.handle.spawn(async move { desk.take_up(*asked).await });
+                }
+                CoreMessage::Admit => {
+                    for (frontend, listener) in doors.drain(..) {
+                        let serving = core.clone();
+                        self.handle.spawn(async move {
+                            let core: &Core<_, _> = &serving;
+                            core.serve(&*frontend, listener).await;
+                        });
+                    }
+                }
+                CoreMessage::Shutdown { answer } => {
+                    self.scrubbers.iter().for_each(|scrubber| scrubber.stop());
+                    let _ = answer.send(core.shutdown().await);
+                    return;
+                }
+                CoreMessage::Scrub { device, change, answer } => {
+                    let scrubber = &self.scrubbers[device];
+                    match change {
+                        Some(Some(bytes_per_second)) => scrubber.start(bytes_per_second),
+                        Some(None) => scrubber.stop(),
+                        None => {}
+                    }
+                    let _ = answer.send(scrubber.report());
+                }
+                CoreMessage::ScrubCounts { answer } => {
+                    let counts = self.scrubbers.iter().map(|scrubber| scrubber.counts());
+                    let _ = answer.send(counts.collect());
+                }
+                CoreMessage::Announce(announcement) => self.front_ends.announce(*announcement),
+                CoreMessage::Withdraw { id } => self.front_ends.withdraw(id),
+                CoreMessage::Renew { device, way } => {
+                    if let Some(way) = self.renewed(device, &way) {
+                        core.renew(device, way);
+                    }
+                }
+                CoreMessage::ReopenDevice { device, way, answer } => {
+                    let way = way.and_then(|way| self.renewed(device, &way));
+                    self.handle.spawn_now(async move {
+                        let _ = answer.send(core.reopen_device(device, way).await);
+                    });
+                }
+                CoreMessage::CreateVolume { device, spec, terms, answer } => {
+                    let own = self.served.borrow()[device].as_ref().map(|it| it.own_shard);
+                    self.handle.spawn_now(async move {
+                        let _ = answer.send(match own {
+                            Some(shard) => core.create_volume(shard, spec, terms).await,
+                            None => Err(VolumeError::ShutDown),
+                        });
+                    });
+                }
+                message => {
+                    // A task each, so that one which waits for a device holds up no other.
+                    self.handle.spawn_now(async move { act(&core, message).await });
+                }
+            }
+        }
+    }
+
+    fn core(&self) -> &NvmeCore<Handle, ServedDevice> {
+        &self.front_ends.nvme
+    }
+
+    /// The way to a device that was reopened; `None` if there is no other.
+    fn renewed(&self, device: usize, new: &NewWay) -> Option<ServedDevice> {
+        let file = new.opened.attach(&self.handle);
+        let mut served = self.served.borrow_mut();
+        let Served { way, .. } = served[device].as_mut()?;
+        let file = way.renewed(file, new.number);
+        let device_behind = way.behind().renewed(file)?;
+        // What was opened before is closed when its failed shards are gone.
+        *way = way.renewed(device_behind, new.number);
+        Some(way.clone())
+    }
+
+    /// Takes this core's part of a device, in step with the other cores. What it has of it goes if they or the
+    /// control side stop on the way.
+    async fn take_up(&self, asked: TakeUp) {
+        let TakeUp { device, part, recovered, confirm, confirmed, start, .. } = asked;
+        let TakeUp { started, serve, serving, .. } = asked;
+        let way = self.attach(&part);
+        let shards = match self.recover(device, &part, &way).await {
+            Ok(shards) => shards,
+            Err(error) => return drop(recovered.send(Err(error))),
+        };
+        // The core has its own handle: an old one that is not in use is to be closed.
+        drop(part);
+        let volumes = shards.iter().flat_map(|shard| shard.volumes()).collect();
+        let _ = recovered.send(Ok(volumes));
+        if confirm.await.is_err() {
+            return;
+        }
+        let outcome = Recovered::repersist_all(&shards).await;
+        let is_confirmed = outcome.is_ok();
+        let _ = confirmed.send(outcome);
+        if !is_confirmed {
+            return;
+        }
+        if start.await.is_err() {
+            return;
+        }
+        let mut running = Vec::new();
+        for shard in shards {
+            match shard.start_even_full().await {
+                Ok(shard) => running.push(shard),
+                Err(error) => return drop(started.send(Err(error))),
+            }
+        }
+        let _ = started.send(Ok(()));
+        if serve.await.is_err() {
+            return;
+        }
+        let mut own_shard = None;
+        for shard in running {
+            let number = self.core().attach_on(device, shard);
+            self.device_of.borrow_mut().push(device);
+            own_shard = own_shard.or(Some(number));
+        }
+        let own_shard = own_shard.expect("each core has one");
+        self.served.borrow_mut()[device] = Some(Served { way, own_shard });
+        let _ = serving.send(());
+    }
+
+    /// Reads the shards of a device back. Writes nothing.
+    async fn recover(
+        &self,
+        number: usize,
+        part: &Part,
+        device: &ServedDevice,
+    ) -> Result<Vec<Recovered<ServedDevice>>, OpenError> {
+        let mut recovered = Vec::new();
+        let shards = self.scrubbers.len() * part.shards.len();
+        let options = ShardOptions {
+            volatile_cache: part.volatile_cache,
+            map_memory: Some(self.map_memory.0 / shards.max(1) as u64),
+            ..ShardOptions::default()
+        };
+        for &index in &part.shards {
+            let options = ShardOptions { secret: self.draw_secret(), ..options };
+            let (device, extents) = (device.clone(), part.extents.clone());
+            let shard = Shard::recover(device, part.superblock, index, extents, options).await?;
+            for loss in shard.losses().iter() {
+                tracing::error!(device = number, shard = index, "{loss}: it is not served");
+            }
+            for mended in shard.mended().iter() {
+                tracing::warn!(device = number, shard = index, "damage made good: {mended}");
+            }
+            recovered.push(shard);
+        }
+        Ok(recovered)
+    }
+
+    fn draw_secret(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.handle.fill_random(&mut bytes);
+        // 0 is none.
+        u64::from_le_bytes(bytes) | 1
+    }
+
+    /// The device for this core.
+    fn attach(&self, part: &Part) -> ServedDevice {
+        let device = match &part.source {
+            Source::File(device) => {
+                let (device, timeout) = (device.attach(&self.handle), self.device_timeout);
+                AnyDevice::File(part.fence.watch(device, &self.handle, timeout))
+            }
+            Source::Memory(device) => AnyDevice::Memory(device.attach()),
+            Source::Model(device, model) => {
+                let (clock, model) = (self.handle.clone(), model.clone());
+                AnyDevice::Model(ModelDevice::new(device.attach(), clock, model))
+            }
+        };
+        Fenced::new(device, part.fence.clone())
+    }
+}
+
+/// Does what one message asks. The asking task may have gone: the answer is then dropped.
+async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
+    match message {
+        CoreMessage::ListVolumes { first, answer } => {
+            let _ = answer.send(core.volumes_from(first, VOLUMES_AT_ONCE));
+        }
+        CoreMessage::ShowVolumes { ids, answer } => {
+            let _ = answer.send(ids.into_iter().filter_map(|id| core.volume(id)).collect());
+        }
+        CoreMessage::ShowVolume { id, answer } => {
+            let _ = answer.send(core.volume(id));
+        }
+        CoreMessage::HostsOf { id, answer } => {
+            let _ = answer.send(core.hosts_of(id));
+        }
+        CoreMessage::ResizeVolume { id, blocks, answer } => {
+            let _ = answer.send(core.resize_volume(id, blocks).await);
+        }
+        CoreMessage::SetSlo { id, slo, answer } => {
+            let _ = answer.send(core.set_slo(id, slo).await);
+        }
+        CoreMessage::SetAccess { id, access, cut, answer } => {
+            let _ = answer.send(core.set_access(id, access, cut).await);
+        }
+        CoreMessage::Schedule { device, share: (config, quotas) } => {
+            core.schedule(device, config, &quotas);
+        }
+        CoreMessage::Flows { first, answer } => {
+            let volumes = core.volumes_from(first, VOLUMES_AT_ONCE);
+            let flows = core.flows_from(first, VOLUMES_AT_ONCE);
+            let _ = answer.send(volumes.into_iter().zip(flows).collect());
+        }
+        CoreMessage::DeleteVolume { id, answer } => {
+            let _ = answer.send(core.delete_volume(id).await);
+        }
+        CoreMessage::CloseDevice { device, answer } => {
+            let _ = answer.send(core.close_device(device).await);
+        }
+        CoreMessage::Abandon { device } => core.abandon(device),
+        CoreMessage::Suspend => core.suspend(),
+        CoreMessage::Resume => core.resume(),
+        CoreMessage::AwaitVolumes { may_come } => core.await_volumes(may_come),
+        CoreMessage::Place { device, domain } => core.place_device(device, *domain),
+        CoreMessage::BoundTenants { owners } => core.bound_tenants(owners),
+        CoreMessage::Allot { limits, answer } => {
+            let _ = answer.send(core.allot(&limits));
+        }
+        CoreMessage::Stats { answer } => {
+            let _ = answer.send((core.stats(), core.nvme_stats()));
+        }
+        CoreMessage::TakeUp(_)
+        | CoreMessage::Admit
+        | CoreMessage::Announce(_)
+        | CoreMessage::Withdraw { .. }
+        | CoreMessage::CreateVolume { .. }
+        | CoreMessage::Renew { .. }
+        | CoreMessage::ReopenDevice { .. }
+        | CoreMessage::Scrub { .. }
+        | CoreMessage::ScrubCounts { .. }
+        | CoreMessage::Shutdown { .. } => unreachable!("handled where messages come in"),
+    }
+}

@@ -1,0 +1,308 @@
+//! A drive that was unplugged and is back: reopened by its path, without a restart.
+//!
+//! The server's handle of a drive stays dead when the drive goes, also if the same one is plugged in again:
+//! to the kernel that is a new one.
+//!
+//! - P1: a handle that still answers is kept. Its shards are read back by that handle.
+//! - P2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
+//!   one is left alone; log, status and API say so, and it is looked again.
+//! - P3: the old handle is shut for all cores before the first shard is read back by the new one.
+//! - P4: a drive that another host has claimed meanwhile, as its mark says (F9 of `directory`), is that
+//!   host's: the mark is read before the drive is used again, and every [`MARK_LOOKS`] looks while it is
+//!   served, since two hosts may reach it.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use directory::Mark;
+use local_devices::belonging;
+use local_devices::contents;
+use local_devices::device_spec::{DeviceSpec, FileSpec};
+use local_devices::owner::{Owner, RENEW_EVERY, Renewal, whose};
+use local_devices::storage;
+use reactor::OwnedDevice;
+use user_messages::Failure;
+use volume::Superblock;
+
+use super::conditions;
+use super::device_set::{OpenDevice, Source};
+use super::fence::Fence;
+use super::growing;
+use super::message::{CoreMessage, NewWay};
+use super::remembered;
+use super::state::State;
+
+/// Interval at which failures are looked for, and a drive that is away.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Every so many looks it is looked whose claim a drive carries: two blocks are read, every 5 s.
+const MARK_LOOKS: u32 = 5;
+
+/// Every so many looks the mark is renewed that keeps other servers off.
+const RENEWAL_LOOKS: u32 = (RENEW_EVERY.as_secs() / LOOK_EVERY.as_secs()) as u32;
+
+/// A file or drive that is served.
+pub(super) struct Drive {
+    pub(super) spec: FileSpec,
+    pub(super) opened: OwnedDevice,
+    pub(super) superblock: Superblock,
+    /// False if it was about to grow, and could not be read since then.
+    pub(super) is_size_known: bool,
+    pub(super) fence: Fence,
+    /// The mark that keeps other servers off.
+    owner: Option<Owner>,
+    noted: Noted,
+}
+
+/// The note that volumes lie on a drive (K2 of `remembered.rs`).
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Noted {
+    /// There are none yet.
+    NotYet,
+    /// It cannot be written so far.
+    Failed,
+    Done,
+}
+
+/// The state of a drive that failed requests.
+enum Found {
+    /// It answers by the handle that is open (P1).
+    Well,
+    /// It does not, but its path could be opened again.
+    Reopened(OwnedDevice),
+    /// It does not, and nor does the path.
+    Away(Failure),
+}
+
+impl Drive {
+    /// `None` for what cannot be unplugged.
+    pub(super) fn of(device: OpenDevice, spec: &DeviceSpec, fence: Fence) -> Option<Self> {
+        let OpenDevice { source, superblock, owner, .. } = device;
+        match (source, spec) {
+            (Source::File(opened), DeviceSpec::File(spec)) => {
+                let noted = Noted::NotYet;
+                let (spec, is_size_known) = (spec.clone(), true);
+                Some(Self { spec, opened, superblock, is_size_known, fence, owner, noted })
+            }
+            _ => None,
+        }
+    }
+
+    /// The mark that it carries of the last claim of its cluster; `None` if that cannot be read.
+    fn mark(&self) -> Option<Mark> {
+        belonging::mark(&self.spec.path, &self.opened, &self.superblock).ok().flatten()
+    }
+
+    /// Looks how large it is, if that is not known.
+    pub(super) fn find_size(&mut self) {
+        if self.is_size_known {
+            return;
+        }
+        let before = self.superblock;
+        if let Ok(found) = storage::superblock(&self.spec.path, &self.opened)
+            && found.uuid == before.uuid
+        {
+            self.superblock = Superblock { blocks: found.blocks, ..before };
+            self.is_size_known = true;
+        }
+    }
+
+    /// Notes that volumes lie on it.
+    fn note(&mut self) {
+        let noted = remembered::note(&self.spec.path, self.superblock.uuid);
+        if let Err(error) = &noted
+            && self.noted == Noted::NotYet
+        {
+            tracing::warn!(
+                device = %self.spec.path.display(),
+                %error,
+                "it cannot be noted in $STATE_DIRECTORY that volumes lie on the device: make room there, and let this user write"
+            );
+        }
+        self.noted = noted.map_or(Noted::Failed, |()| Noted::Done);
+    }
+
+    fn look(&self) -> Found {
+        match storage::is_readable(&self.opened) {
+            Ok(true) => return Found::Well,
+            Ok(false) => {}
+            Err(failure) => return Found::Away(failure),
+        }
+        match contents::open_again(&self.spec, &self.superblock) {
+            Ok(opened) => {
+                // Where there is none, the next look says so.
+                let _ = opened.hold_space();
+                Found::Reopened(opened)
+            }
+            // What could not be had is ours.
+            Err(_) if self.opened.is_at(&self.spec.path) => {
+                let what = format!("{} fails what is asked of it", self.spec.path.display());
+                Found::Away(Failure::runtime(what, "look at the kernel's log (dmesg)"))
+            }
+            Err(failure) => Found::Away(failure),
+        }
+    }
+}
+
+/// Looks after drives, by their numbers, for as long as the server runs.
+pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
+    for (device, drive) in drives.into_iter().enumerate() {
+        if let Some(drive) = drive {
+            keep_looking(state, device, drive);
+        }
+    }
+}
+
+/// Looks after a drive from now on.
+pub(super) fn keep_looking(state: &Arc<State>, device: usize, drive: Drive) {
+    let name = format!("care for {}", state.devices[device].name);
+    state.tasks.keep_once(&name, look_after(state.clone(), device, drive));
+}
+
+/// Looks after a drive for as long as the server runs, or the drive is this host's.
+async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
+    let mut is_away = false;
+    for looks in 1_u32.. {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if drive.fence.is_shut() {
+            return;
+        }
+        if !is_away {
+            drive = look_at_conditions(&state, device, drive).await;
+            if looks.is_multiple_of(RENEWAL_LOOKS) {
+                let Some(same) = renew_mark(&state, device, drive).await else { return };
+                drive = same;
+            }
+            let Some(same) = growing::answer_asks(&state, device, drive).await else { return };
+            drive = same;
+        }
+        if !drive.fence.take_ails() && !is_away {
+            if looks.is_multiple_of(MARK_LOOKS) && drive.superblock.cluster.is_some() {
+                let Some(same) = still_own(&state, device, drive).await else { return };
+                drive = same;
+            }
+            continue;
+        }
+        let (same, found) = look_aside(&state, device, drive).await;
+        drive = same;
+        if !matches!(found, Found::Well) {
+            // They are looked at again when it is back.
+            state.set_notices(device, Vec::new());
+        }
+        is_away = match found {
+            Found::Well => {
+                state.set_trouble(device, None);
+                false
+            }
+            Found::Away(failure) => {
+                state.set_trouble(device, Some(&failure));
+                true
+            }
+            Found::Reopened(opened) => {
+                let reopened = Drive { opened, ..drive };
+                let Some(reopened) = still_own(&state, device, reopened).await else { return };
+                drive = reopened;
+                let Some(number) = drive.fence.renew() else { return };
+                let way = NewWay { opened: drive.opened.clone(), number };
+                for core in &state.cores {
+                    let way = way.clone();
+                    // A core that has ended uses nothing.
+                    let _ = core.mailbox.send(CoreMessage::Renew { device, way });
+                }
+                let name = &state.devices[device].name;
+                tracing::warn!(device = name, "reopened: its old handle is dead");
+                state.set_trouble(device, None);
+                false
+            }
+        };
+    }
+}
+
+/// The drive, unless it carries another host's claim, which is then acted upon (P4).
+async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> {
+    let (drive, mark) = aside(state, device, move || {
+        let mark = drive.mark();
+        (drive, mark)
+    })
+    .await;
+    let is_lost = mark.is_some_and(|mark| state.membership.has_lost(device, &mark));
+    (!is_lost).then_some(drive)
+}
+
+/// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
+pub(super) async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
+    let (drive, renewal) = aside(state, device, move || {
+        // A mark is a write as any other (F1, F3 of `fence.rs`).
+        let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
+        let renewal = owner.map(|owner| owner.renew(&drive.opened));
+        (drive, renewal)
+    })
+    .await;
+    let Some(Renewal::Lost(mark)) = renewal else { return Some(drive) };
+    drive.fence.shut();
+    let what =
+        format!("{} is not served here any more: {}", drive.spec.path.display(), whose(&mark));
+    let remedy = "leave the device to one of both servers; `farflash fsck` tells whether anything of it is damaged";
+    state.set_trouble(device, Some(&Failure::runtime(what, remedy)));
+    state.cut_off(device);
+    None
+}
+
+/// The drive, whose conditions are known then.
+async fn look_at_conditions(state: &State, device: usize, mut drive: Drive) -> Drive {
+    let is_to_note =
+        drive.noted != Noted::Done && state.directory(|directory| directory.has_volumes_on(device));
+    let (drive, seen) = aside(state, device, move || {
+        if is_to_note {
+            drive.note();
+        }
+        drive.find_size();
+        let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        (drive, seen)
+    })
+    .await;
+    state.set_notices(device, seen);
+    drive
+}
+
+async fn look_aside(state: &State, device: usize, drive: Drive) -> (Drive, Found) {
+    aside(state, device, move || {
+        let found = drive.look();
+        (drive, found)
+    })
+    .await
+}
+
+/// Looks on the thread of the device, since one that hangs holds up what asks it: also the end of the process,
+/// where the runtime waits for its threads.
+pub(super) async fn aside<T: Send + 'static>(
+    state: &State,
+    device: usize,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let aside = state.devices[device].aside.as_ref();
+    let looked = aside.expect("a file or drive has a thread").run(look).await;
+    // What was looked at is gone with the panic: the task ends with it, and is told of.
+    looked.expect("looking does not panic")
+}
+
+impl State {
+    /// Says what keeps a device from being used, or that nothing does any more.
+    pub(super) fn set_trouble(&self, device: usize, failure: Option<&Failure>) {
+        let served = &self.devices[device];
+        let trouble = failure.map(Failure::in_one_line);
+        let mut known = served.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known == trouble {
+            return;
+        }
+        if let Some(trouble) = &trouble {
+            tracing::error!(device = served.name, "is away: {trouble}; looking again");
+        }
+        *known = trouble;
+    }
+
+    /// The fault that keeps a device from being used, if there is one.
+    pub(super) fn trouble(&self, device: usize) -> Option<String> {
+        self.devices[device].trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,294 @@
+//! Requests of the API, carried out by the data cores.
+//!
+//! - V1: the directory says which core and device hold which volume. It is filled from the devices at
+//!   the start and changed only behind a core's answer, one change at a time on each device.
+//! - V2: a change that has begun runs to its end, even if its client has gone.
+//! - V3: a change to what lies on one device never waits for another device.
+//!
+//! Where a new volume goes is decided in `placement.rs`; changes are in `changes.rs`, what is shown of
+//! volumes in `documents.rs`, of devices in `devices.rs` and `stats.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use control::{
+    Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
+    GrownDevice, HostList, Location, OtherHost, Reply, Resizing, Scrub, ScrubRequest, Server,
+    ServiceError, Serving, Tokens, Volume, VolumeKey, VolumeService,
+};
+use schedule::Promise;
+use user_messages::Failure;
+use uuid::Uuid;
+
+use super::ServeConfig;
+use super::access::token_hash;
+use super::allowance::{BlockQuota, Holdings};
+use super::aside::Aside;
+use super::directory::{Directory, Known};
+use super::granting::Granting;
+use super::in_flight::{InFlight, Turn};
+use super::membership::Membership;
+use super::offers::Offers;
+use super::returns::say_of_one_name;
+use super::scrub_plan::ScrubPlan;
+use super::sharing::{SharedDevice, slo_of};
+use super::state::{CoreLink, ServedDevice, State};
+use super::tasks::Tasks;
+use super::tenure;
+
+/// The volumes of this server.
+#[derive(Clone)]
+pub(crate) struct Volumes {
+    state: Arc<State>,
+}
+
+impl Volumes {
+    /// The volumes of `cores`, which run and hold their parts of the devices.
+    pub(crate) async fn load(
+        config: &ServeConfig,
+        cores: Vec<CoreLink>,
+        membership: Membership,
+        quotas: Vec<BlockQuota>,
+        (absent, asides): (&BTreeMap<usize, Failure>, Vec<Option<Aside>>),
+    ) -> Result<Self, ServiceError> {
+        let specs = config.devices.iter().zip(config.device_names()).zip(asides);
+        let devices = specs.map(|((spec, name), aside)| {
+            ServedDevice::new(SharedDevice::new(name, spec.sharing, cores.len()), aside)
+        });
+        let devices: Vec<ServedDevice> = devices.collect();
+        let mut directory = Directory::default();
+        let mut offered = Vec::new();
+        for (core, link) in cores.iter().enumerate() {
+            for volume in link.volumes().await? {
+                let known = Known::of(core, &volume);
+                let place = known.place;
+                // A volume whose restrictions cannot be read is offered to no host.
+                let name = volume.name.clone();
+                offered.extend(volume.access.map(|access| (place, name, access)));
+                let promise = Promise { core, slo: volume.slo };
+                devices[place.device].shared(|shared| shared.admit_known(place.id, promise));
+                if let Some(other) = directory.insert(known) {
+                    say_of_one_name(&volume.name, place.id, other);
+                }
+            }
+        }
+        let state = State {
+            devices,
+            authenticates: config.authentication.is_some(),
+            nbd_has_tls: config.nbd_tls.is_some(),
+            token_hash: token_hash(config.authentication.as_ref()),
+            cores,
+            started: Instant::now(),
+            ready: AtomicBool::new(true),
+            fenced: AtomicBool::new(false),
+            tenure_changes: tenure::Changes::default(),
+            directory: Mutex::new(directory),
+            offers: Offers::default(),
+            holdings: Holdings::default(),
+            dividing: tokio::sync::Mutex::default(),
+            granting: Granting::default(),
+            in_flight: InFlight::default(),
+            host_name: config.cluster.host_name.clone(),
+            labels: config.cluster.labels.clone(),
+            membership,
+            asked_for: Mutex::default(),
+            tasks: Tasks::default(),
+            own_notices: Mutex::default(),
+        };
+        absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
+        for (place, name, access) in offered {
+            state.announce(place, &name, &access);
+        }
+        (0..state.devices.len()).for_each(|device| state.share_out(device));
+        state.bound_tenants(quotas).await?;
+        state.tell_of_absence();
+        // Hosts find what each volume and each tenant may take in force.
+        state.cores.iter().try_for_each(CoreLink::admit)?;
+        state.place_devices();
+        for device in 0..state.devices.len() {
+            if let Err(error) = state.reconcile(device).await {
+                tracing::warn!("records are not compared with the device yet: {error}");
+            }
+        }
+        Ok(Self { state: Arc::new(state) })
+    }
+
+    pub(super) fn state(&self) -> &Arc<State> {
+        &self.state
+    }
+
+    /// Notes when scrubs of a device begin, so that it can be shown.
+    pub(super) fn plan_scrub(&self, device: usize, plan: ScrubPlan) {
+        let scrubs = &self.state.devices[device].scrubs;
+        *scrubs.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+    }
+
+    /// From now on nothing is answered: the server stops.
+    pub(crate) fn close(&self) {
+        self.state.ready.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns true if changes are taken.
+    fn is_open(&self) -> bool {
+        self.state.ready.load(Ordering::Relaxed)
+    }
+
+    /// Number of volumes.
+    pub(crate) fn count(&self) -> usize {
+        self.state.directory(|directory| directory.len())
+    }
+
+    /// Admits a change of `caller`, unless too many of its changes are under way.
+    fn turn(&self, caller: &Caller) -> Result<Option<Turn>, ServiceError> {
+        self.state.in_flight.begin(caller)
+    }
+
+    /// Runs a change to its end (V2), if it has a turn.
+    async fn change<T, F>(
+        &self,
+        turn: Result<Option<Turn>, ServiceError>,
+        change: impl FnOnce(Arc<State>) -> F + Send + 'static,
+    ) -> Result<T, ServiceError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, ServiceError>> + Send + 'static,
+    {
+        if !self.is_open() {
+            return Err(ServiceError::Unavailable);
+        }
+        let (turn, changing) = (turn?, change(self.state.clone()));
+        let done = tokio::spawn(async move {
+            let _turn = turn;
+            changing.await
+        });
+        done.await.unwrap_or(Err(ServiceError::Unavailable))
+    }
+}
+
+impl VolumeService for Volumes {
+    fn create(&self, caller: Caller, request: CreateVolume) -> Reply<'_, CreatedVolume> {
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(turn, move |state| async move { state.create(&caller, request).await }),
+        )
+    }
+
+    fn list(&self, caller: Caller) -> Reply<'_, Vec<Volume>> {
+        Box::pin(async move { self.state.list(&caller).await })
+    }
+
+    fn show(&self, caller: Caller, key: VolumeKey) -> Reply<'_, Volume> {
+        Box::pin(async move { self.state.show(&caller, key).await })
+    }
+
+    fn resize(&self, caller: Caller, key: VolumeKey, resizing: Resizing) -> Reply<'_, Volume> {
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(
+                turn,
+                move |state| async move { state.resize(&caller, key, resizing).await },
+            ),
+        )
+    }
+
+    fn set_slo(&self, caller: Caller, key: VolumeKey, slo: control::Slo) -> Reply<'_, Volume> {
+        let turn = self.turn(&caller);
+        Box::pin(self.change(turn, move |state| async move {
+            state.set_slo(&caller, key, slo_of(slo)).await
+        }))
+    }
+
+    fn change_auth(&self, caller: Caller, key: VolumeKey, change: ChangeAuth) -> Reply<'_, Tokens> {
+        let turn = self.turn(&caller);
+        Box::pin(self.change(turn, move |state| async move {
+            state.change_auth(&caller, key, change).await
+        }))
+    }
+
+    fn restrict(
+        &self,
+        caller: Caller,
+        key: VolumeKey,
+        change: ChangeRestrictions,
+    ) -> Reply<'_, Volume> {
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(
+                turn,
+                move |state| async move { state.restrict(&caller, key, change).await },
+            ),
+        )
+    }
+
+    fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device> {
+        // An operator's.
+        let change =
+            move |state: Arc<State>| async move { state.change_device(&name, &change).await };
+        Box::pin(self.change(Ok(None), change))
+    }
+
+    fn forget_device(&self, device: Uuid, down: Option<String>) -> Reply<'_, ()> {
+        // An operator's.
+        let change =
+            move |state: Arc<State>| async move { state.forget_device(device, down).await };
+        Box::pin(self.change(Ok(None), change))
+    }
+
+    fn stats(&self) -> Reply<'_, control::Stats> {
+        Box::pin(self.state.stats())
+    }
+
+    fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {
+        Box::pin(async move { self.state.scrub(self.state.device_named(&device)?, request).await })
+    }
+
+    fn grow_device(&self, device: String) -> Reply<'_, GrownDevice> {
+        // An operator's.
+        let change = move |state: Arc<State>| async move { state.grow_device(&device).await };
+        Box::pin(self.change(Ok(None), change))
+    }
+
+    fn delete(&self, caller: Caller, key: VolumeKey, lose_data: bool) -> Reply<'_, ()> {
+        let turn = self.turn(&caller);
+        Box::pin(
+            self.change(
+                turn,
+                move |state| async move { state.delete(&caller, key, lose_data).await },
+            ),
+        )
+    }
+
+    fn locate(&self, caller: &Caller, key: &VolumeKey) -> Location {
+        self.state.locate(caller, key)
+    }
+
+    fn locate_new(&self, on: &str) -> Result<Location, ServiceError> {
+        self.state.locate_new(on)
+    }
+
+    fn others(&self) -> Vec<OtherHost> {
+        self.state.others()
+    }
+
+    fn known_elsewhere(&self, caller: &Caller, answered: &BTreeSet<Uuid>) -> Vec<Volume> {
+        self.state.known_elsewhere(caller, answered)
+    }
+
+    fn hosts(&self) -> Reply<'_, HostList> {
+        Box::pin(async { Ok(self.state.hosts()) })
+    }
+
+    fn serving(&self, device: Uuid) -> Serving {
+        self.state.serving(device)
+    }
+
+    fn server(&self) -> Reply<'_, Server> {
+        Box::pin(self.state.server())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.is_open() && !self.state.is_fenced()
+    }
+}
