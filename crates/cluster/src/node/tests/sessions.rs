@@ -71,7 +71,7 @@ fn a_host_takes_part_in_its_own_cluster_only() {
     assert_eq!(other.node.cluster(), Some(Uuid::from_u128(7)));
 }
 
-/// A host whose kernel was booted anew waits for its own lease to end; another host of its name or id is waited for as long.
+/// A host whose kernel has rebooted waits for its own lease to end; another host of its name or id is waited for as long.
 #[test]
 fn a_host_waits_for_its_former_lease_and_for_no_other_host() {
     let mut lab = Lab::default();
@@ -317,7 +317,7 @@ fn a_watch_that_is_silent_ends_the_session() {
     }
 }
 
-/// E7: nothing is held against a watch that tells what there is, be it late; nor changes of others who share etcd.
+/// E7: nothing is held against a watch that tells what there is, be it late; nor changes by other users of etcd.
 #[test]
 fn a_watch_is_not_held_to_be_silent_for_what_it_need_not_tell() {
     let mut lab = Lab::default();
