@@ -145,6 +145,21 @@ fn metrics_count_what_was_done() {
     assert!(journal > 0.0 && journal < 1.0, "{journal}");
 }
 
+#[test]
+fn metrics_tell_the_sizes_of_volumes_and_what_they_hold() {
+    let server = driven();
+    let metrics = metrics(&server);
+    let of_volume = |name: &str, volume: &str| {
+        value(&metrics, &format!("farflash_volume_{name}_bytes{{volume=\"{volume}\""))
+    };
+    let sizes = ["seen", "other"].map(|volume| of_volume("size", volume));
+    assert_eq!(sizes[1], f64::from(64 << 20));
+    let provisioned = "farflash_device_provisioned_bytes{device=\"mem:256MiB\"}";
+    assert_eq!(value(&metrics, provisioned), sizes[0] + sizes[1]);
+    assert!(of_volume("allocated", "seen") > 0.0);
+    assert_eq!(of_volume("allocated", "other"), 0.0);
+}
+
 /// An error that a host is told by a status is counted by the status's name: for the device also when the
 /// volume is gone.
 #[test]
