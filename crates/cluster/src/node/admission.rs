@@ -41,7 +41,10 @@ impl<W: World> Node<W> {
     async fn show_all_up_to(&self, key: &str, patience: Duration) -> Result<i64, DirectoryError> {
         let connection = self.connection()?;
         let revision = self.get(&connection, key).await?.map_or(0, |kv| kv.mod_revision);
-        self.seen_within(patience, revision).await;
+        if self.state(|state| state.seen) < revision {
+            tracing::debug!(key, "waiting to see what other hosts changed");
+            self.seen_within(patience, revision).await;
+        }
         if self.state(|state| state.seen) < revision {
             let reason = "what other hosts changed is not seen here yet".to_owned();
             return Err(DirectoryError::Unreachable { reason });
