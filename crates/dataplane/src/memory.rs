@@ -222,6 +222,14 @@ impl Window {
     }
 }
 
+impl Share {
+    /// Bytes that were lent though there was no room for them (M3).
+    #[must_use]
+    pub fn debt_bytes(&self) -> u64 {
+        if self.is_debt { u64::try_from(self.bytes).unwrap_or(0) } else { 0 }
+    }
+}
+
 impl Drop for Share {
     fn drop(&mut self) {
         let (held, pool) = (&self.held, &self.held.pool);

@@ -36,8 +36,8 @@ use crate::life::EndReason;
 /// Headers, completions and R2Ts that wait to be sent before reading stops. A host that keeps to its
 /// queue's depth never has as many: 128 answers of at most 160 bytes each, padding and digests included.
 const UNSENT_BYTES_MAX: usize = 32 << 10;
-/// Debt (see `dataplane/src/memory.rs`) beyond which reading stops: more than one command can have brought, so
-/// some of it is of commands that are complete and end by themselves.
+/// Debt (see `dataplane/src/memory.rs`) beyond which reading stops, as long as some of it is of commands that are complete and end
+/// by themselves. A command of which a part is missing may owe more alone, and can pay nothing back before the rest has come.
 const DEBT_BYTES_MAX: u64 = 32 << 10;
 /// Time for the host to read the last PDU before the connection is torn down.
 const LINGER: Duration = Duration::from_secs(1);
@@ -343,8 +343,9 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     fn owes_too_much(&self) -> bool {
+        let debt = self.link.window().debt_bytes();
         self.outbox.copied_bytes() > UNSENT_BYTES_MAX
-            || self.link.window().debt_bytes() > DEBT_BYTES_MAX
+            || (debt > DEBT_BYTES_MAX && debt > self.incoming.debt_bytes())
     }
 
     /// Waits until it is right to read.

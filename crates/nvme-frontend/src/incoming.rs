@@ -108,6 +108,12 @@ impl IncomingTable {
         self.solicited.get() > 0
     }
 
+    /// Debt of commands that are not complete: a part of their data, or their second half, is yet to come.
+    pub(crate) fn debt_bytes(&self) -> u64 {
+        let slots = self.slots.borrow();
+        slots.iter().filter_map(|incoming| incoming.share.as_ref()).map(Share::debt_bytes).sum()
+    }
+
     /// Commands that came too late to be executed.
     pub(crate) fn late(&self) -> usize {
         self.late.get()

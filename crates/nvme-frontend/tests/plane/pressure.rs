@@ -282,6 +282,47 @@ fn a_host_in_debt_is_not_read_from() {
     });
 }
 
+/// M3: a command that alone owes more than a little is read to its end. Method: others hold all memory; a compare that is half of a
+/// pair, and pays for both, comes with its data in two parts.
+#[test]
+fn a_command_that_owes_much_alone_can_arrive() {
+    const MEMORY: u64 = 32 << 20;
+    const IN_CAPSULE: u32 = 16 << 10;
+    simulate(16, |world| async move {
+        let core = serve_slowly(&world, BLOCKS, options(MEMORY)).await;
+        let mut hosts = Vec::new();
+        for _ in 0..32 {
+            let (mut io, admin) =
+                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
+            io.send(&capsule(0, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
+            io.receive(24).await.expect("an R2T");
+            hosts.push((io, admin));
+        }
+        let (io, _) = hosts.last_mut().expect("there are some");
+        let half = |cid: u16, opcode: IoOpcode, fuse: u8| {
+            let mut sqe = write_command(0, IN_CAPSULE / 4096);
+            sqe.opcode = opcode.0;
+            sqe.flags |= fuse;
+            sqe.dptr = SglDescriptor::in_capsule(IN_CAPSULE);
+            capsule(cid, sqe, &[0; IN_CAPSULE as usize])
+        };
+        let compare = half(1, IoOpcode::COMPARE, Sqe::FUSE_FIRST);
+        let write = half(2, IoOpcode::WRITE, Sqe::FUSE_SECOND);
+        let (begin, end) = compare.split_at(compare.len() / 2);
+        for part in [begin, end, &write] {
+            io.send(part).await.expect("taken in");
+            sleep(&world, Duration::from_millis(10)).await;
+        }
+        let answers = io.receive(2 * 24).await.expect("both halves are answered");
+        assert!(answers.chunks(24).all(|answer| answer[22] & 0xFE == 0 && answer[23] == 0));
+        for (io, admin) in hosts {
+            io.stream.shutdown();
+            admin.stream.shutdown();
+        }
+        assert_all_is_given_back(&world, &core).await;
+    });
+}
+
 /// Sends a write of 1 MiB, asked for with the R2T that comes next, in `parts` equal parts, each behind a `pause`.
 async fn send_slowly(world: &SimWorld, io: &mut RawHost, parts: u32, pause: Duration) {
     let r2t = io.receive(24).await.expect("an R2T");
