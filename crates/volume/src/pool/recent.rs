@@ -60,6 +60,11 @@ impl Recent {
         }
     }
 
+    /// The newest run; long ones behind all short ones.
+    fn pop(&mut self) -> Option<PbaRange> {
+        self.short.pop_back().or_else(|| self.long.pop_back())
+    }
+
     /// The newest long run. It may be the one that grows still.
     fn pop_long(&mut self) -> Option<PbaRange> {
         let is_long = |run: &PbaRange| run.blocks >= u64::from(LARGE_BLOCKS);
@@ -86,31 +91,25 @@ fn push_bounded(runs: &mut VecDeque<PbaRange>, run: PbaRange, most: usize) {
 impl Pool {
     /// Hands out `count` blocks in one run among those freed lately, if a bounded search finds one (H4).
     pub(super) fn alloc_recent(&mut self, count: u32) -> Option<PbaRange> {
-        let mut too_short = Runs::new();
-        let mut found = None;
-        for _ in 0..ATTEMPTS {
-            let recent = &mut self.recent;
-            let Some(run) = recent.short.pop_back().or_else(|| recent.long.pop_back()) else {
-                break;
-            };
-            let Some(free) = self.still_free(run, Self::is_for_small) else { continue };
-            if free.blocks >= u64::from(count) {
-                found = Some(self.take_recent(run, PbaRange::new(free.start, u64::from(count))));
-                break;
-            }
-            too_short.push(run);
-        }
-        too_short.into_iter().rev().for_each(|run| self.recent.push_run(run));
-        found
+        self.alloc_remembered(count, Recent::pop, Self::is_for_small)
     }
 
-    /// Hands out `count` blocks of one long run freed lately to a large request, if a bounded search finds one (H6).
+    /// The same for a large request (H6).
     pub(super) fn alloc_recent_large(&mut self, count: u32) -> Option<PbaRange> {
+        self.alloc_remembered(count, Recent::pop_long, |pool, index, _| pool.is_for_large(index))
+    }
+
+    fn alloc_remembered(
+        &mut self,
+        count: u32,
+        next: fn(&mut Recent) -> Option<PbaRange>,
+        may_use: fn(&Self, u32, u32) -> bool,
+    ) -> Option<PbaRange> {
         let mut too_short = Runs::new();
         let mut found = None;
         for _ in 0..ATTEMPTS {
-            let Some(run) = self.recent.pop_long() else { break };
-            let Some(free) = self.still_free(run, Self::is_for_large) else { continue };
+            let Some(run) = next(&mut self.recent) else { break };
+            let Some(free) = self.still_free(run, may_use) else { continue };
             if free.blocks >= u64::from(count) {
                 found = Some(self.take_recent(run, PbaRange::new(free.start, u64::from(count))));
                 break;
@@ -163,7 +162,7 @@ impl Pool {
     }
 
     /// Returns whether large requests may take blocks of the extent that were freed (H6).
-    fn is_for_large(&self, index: u32, _end: u32) -> bool {
+    fn is_for_large(&self, index: u32) -> bool {
         let is_at = |place: usize| self.owned.get(place) == Some(&index);
         !self.extent(index).is_emptying() || is_at(self.large_cursor.place)
     }
