@@ -242,6 +242,23 @@ fn a_trickle_does_not_keep_memory() {
     });
 }
 
+/// Hosts that hold all memory: each owes the data of a write of 1 MiB, which it was asked for.
+async fn hosts_that_hold_all(
+    world: &SimWorld,
+    core: &SlowCore,
+    memory_bytes: u64,
+) -> Vec<(RawHost, RawHost)> {
+    let mut hosts = Vec::new();
+    for _ in 0..memory_bytes >> 20 {
+        let (mut io, admin) = RawHost::io_queue(world, &nqn_of(VOLUME)).await.expect("connected");
+        io.send(&capsule(0, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
+        io.receive(24).await.expect("an R2T");
+        hosts.push((io, admin));
+    }
+    assert_eq!(core.stats().memory_used_bytes, memory_bytes);
+    hosts
+}
+
 /// M3: a host that may still send what was asked for is not read from while it has more than a little debt. Method: others hold
 /// all memory; behind a command whose data is awaited come 30 writes with their data in the capsule.
 #[test]
@@ -250,15 +267,7 @@ fn a_host_in_debt_is_not_read_from() {
     const IN_CAPSULE: u32 = 16 << 10;
     simulate(13, |world| async move {
         let core = serve_slowly(&world, BLOCKS, options(MEMORY)).await;
-        let mut hosts = Vec::new();
-        for _ in 0..32 {
-            let (mut io, admin) =
-                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
-            io.send(&capsule(0, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
-            io.receive(24).await.expect("an R2T");
-            hosts.push((io, admin));
-        }
-        assert_eq!(core.stats().memory_used_bytes, MEMORY);
+        let mut hosts = hosts_that_hold_all(&world, &core, MEMORY).await;
         let (io, _) = hosts.last_mut().expect("there are some");
         let write = |cid: u16| {
             let mut sqe = write_command(u64::from(cid) * 4, IN_CAPSULE / 4096);
@@ -290,14 +299,7 @@ fn a_command_that_owes_much_alone_can_arrive() {
     const IN_CAPSULE: u32 = 16 << 10;
     simulate(16, |world| async move {
         let core = serve_slowly(&world, BLOCKS, options(MEMORY)).await;
-        let mut hosts = Vec::new();
-        for _ in 0..32 {
-            let (mut io, admin) =
-                RawHost::io_queue(&world, &nqn_of(VOLUME)).await.expect("connected");
-            io.send(&capsule(0, write_command(0, MIB_BLOCKS), &[])).await.expect("taken in");
-            io.receive(24).await.expect("an R2T");
-            hosts.push((io, admin));
-        }
+        let mut hosts = hosts_that_hold_all(&world, &core, MEMORY).await;
         let (io, _) = hosts.last_mut().expect("there are some");
         let half = |cid: u16, opcode: IoOpcode, fuse: u8| {
             let mut sqe = write_command(0, IN_CAPSULE / 4096);
