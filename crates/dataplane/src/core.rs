@@ -413,12 +413,6 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.memory.window(self.state.options.window_bytes)
     }
 
-    /// Returns whether requests wait for want of memory.
-    #[must_use]
-    pub fn is_short_of_memory(&self) -> bool {
-        self.state.memory.is_short()
-    }
-
     /// The time by the clock that stands still while the core does not run: by this one peers are judged (V1 of `running.rs`).
     #[must_use]
     pub fn running_time(&self) -> Instant {

@@ -81,6 +81,13 @@ pub fn footprint(len_bytes: usize) -> i64 {
     i64::try_from(bytes).expect("a length in memory")
 }
 
+impl Pool {
+    /// Returns whether requests wait for want of memory.
+    fn is_short(&self) -> bool {
+        self.in_need.get() > 0
+    }
+}
+
 impl Memory {
     pub(crate) fn new(bytes: u64) -> Self {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -92,11 +99,6 @@ impl Memory {
             in_need: Cell::new(0),
         };
         Self { pool: Rc::new(pool) }
-    }
-
-    /// Returns whether requests wait for want of memory.
-    pub(crate) fn is_short(&self) -> bool {
-        self.pool.in_need.get() > 0
     }
 
     /// Bytes that requests hold.
@@ -154,9 +156,9 @@ impl Window {
         self.held.changed.notify_all();
     }
 
-    /// Returns true if the connection holds any memory.
-    pub fn is_used(&self) -> bool {
-        self.held.bytes.get() > 0
+    /// Returns true if the connection holds memory while requests wait for want of it.
+    pub fn is_needed_by_others(&self) -> bool {
+        self.held.bytes.get() > 0 && self.held.pool.is_short()
     }
 
     /// Returns true if the connection may have more: one that holds nothing always may.
@@ -315,17 +317,17 @@ mod tests {
         let share = window.try_take(2 * MIB).expect("room");
         let mut waiting = pin!(window.take(MIB));
         assert!(poll(waiting.as_mut()).is_pending());
-        assert!(!memory.is_short(), "62 MiB are free");
+        assert!(!memory.pool.is_short(), "62 MiB are free");
 
         let all: Vec<Share> =
             (0..62).map(|_| memory.window(2 << 20).try_take(MIB).expect("free")).collect();
         let other = memory.window(2 << 20);
         let mut in_need = pin!(other.take(MIB));
         assert!(poll(in_need.as_mut()).is_pending());
-        assert!(memory.is_short());
+        assert!(memory.pool.is_short());
         drop((all, share));
         assert!(poll(in_need.as_mut()).is_ready() && poll(waiting.as_mut()).is_ready());
-        assert!(!memory.is_short());
+        assert!(!memory.pool.is_short());
     }
 
     /// M2: a connection over its share is in need as soon as the pool is nearly empty, though what it asks for would fit.
@@ -339,17 +341,17 @@ mod tests {
         assert_eq!(memory.pool.free.get(), 64 * MIB / SHORT_SHARE);
         let mut waiting = pin!(window.take(4096));
         assert!(poll(waiting.as_mut()).is_pending());
-        assert!(!memory.is_short(), "a sixteenth is free");
+        assert!(!memory.pool.is_short(), "a sixteenth is free");
 
         others.push(memory.window(2 << 20).try_take(4096).expect("free"));
         let other = memory.window(2 << 20);
         let _small = other.try_take(MIB).expect("free");
         let mut in_need = pin!(other.take(4096));
         assert!(poll(in_need.as_mut()).is_pending());
-        assert!(memory.is_short());
+        assert!(memory.pool.is_short());
         drop(others);
         assert!(poll(in_need.as_mut()).is_ready() && poll(waiting.as_mut()).is_ready());
-        assert!(!memory.is_short());
+        assert!(!memory.pool.is_short());
     }
 
     #[test]
@@ -362,7 +364,7 @@ mod tests {
         window.close();
         assert!(matches!(poll(taking.as_mut()), Poll::Ready(None)));
         assert!(poll(receiving.as_mut()).is_ready());
-        assert_eq!((memory.pool.waiting.get(), memory.is_short()), (0, false));
+        assert_eq!((memory.pool.waiting.get(), memory.pool.is_short()), (0, false));
         drop(all);
     }
 

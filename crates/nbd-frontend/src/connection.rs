@@ -513,7 +513,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Returns whether the client, which has moved `bytes` of what it has to move, is too slow with the rest.
     fn is_too_slow(&self, pace: &Pace, now: Instant, bytes: Option<u64>) -> bool {
-        let in_need = self.core.is_short_of_memory() && self.link.window().is_used();
+        let in_need = self.link.window().is_needed_by_others();
         pace.is_too_slow(now, bytes, STALL_TIMEOUT, in_need)
     }
 }
