@@ -57,8 +57,13 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let password = serve.password_file.as_deref().map(read_password).transpose()?;
     let tls = Tls::open(&serve)?;
     check_space(&serve.data)?;
-    outlive_large_files()?;
     threads::check(&serve)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(serve.io_threads as usize)
+        .enable_all()
+        .build()
+        .map_err(|error| threads::none(&error))?;
+    runtime.block_on(outlive_large_files())?;
     let store = Store::open(&serve, plan).map_err(|error| {
         let what = format!("{} cannot be opened: {error}", serve.data.display());
         Failure::runtime(
@@ -86,11 +91,6 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         stats,
         serve,
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(server.serve.io_threads as usize)
-        .enable_all()
-        .build()
-        .map_err(|error| threads::none(&error))?;
     let server = runtime.block_on(serve_until_stopped(Arc::new(server)))?;
     drop(runtime);
     finish(server)
@@ -116,11 +116,9 @@ fn check_space(data: &Path) -> Result<(), Failure> {
 
 /// From now on a write beyond the limit on the size of files fails. Without a handler its signal ends the process, without a word; the
 /// handler stays when nothing waits for the signal any more.
-fn outlive_large_files() -> Result<(), Failure> {
+async fn outlive_large_files() -> Result<(), Failure> {
     let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let handled = runtime.and_then(|runtime| runtime.block_on(async { signal(kind).map(drop) }));
-    handled.map_err(|error| {
+    signal(kind).map(drop).map_err(|error| {
         let what = format!("signals cannot be waited for: {error}");
         Failure::runtime(&what, "raise the limit on open files (ulimit -n)")
     })
