@@ -47,6 +47,11 @@ fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, Strin
     (what, remedy)
 }
 
+fn holds_other(path: &Path, by: &str, superblock: &Superblock) -> Failure {
+    let (what, remedy) = overwritten(path, by, superblock);
+    Failure::runtime(format!("{} holds {what}", path.display()), remedy)
+}
+
 fn see_what_is_left(path: &Path) -> String {
     format!(
         "see what `farflash fsck --device {}` finds of it; restore it from a copy if that is nothing, or name another \
@@ -59,8 +64,7 @@ fn see_what_is_left(path: &Path) -> String {
 pub fn refuse_overwritten(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
     let Ok(Probe::Overwritten { by, superblock }) = probed else { return Ok(()) };
-    let (what, remedy) = overwritten(path, by, &superblock);
-    Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy))
+    Err(holds_other(path, by, &superblock))
 }
 
 /// Looks for the last superblock of a device whose first one is damaged, and which has grown: `mends`, the first one is
@@ -72,15 +76,15 @@ pub fn find_superblock(
     is_forced: bool,
 ) -> Result<(), Failure> {
     let probed = on_device(device, |device| async move { volume::probe(&device).await })?;
-    let by = match probed {
-        Ok(Probe::Damaged(_)) => None,
-        Ok(Probe::Traces { by }) => Some(by),
+    let kept = match probed {
+        Ok(Probe::Traces { by }) if !is_forced => Some(by),
+        Ok(Probe::Damaged(_) | Probe::Traces { .. }) => None,
         _ => return Ok(()),
     };
     let passed = output::progress(&format!("looking for a superblock on {}", path.display()));
     let found = on_device(device, move |device| async move {
         let found = volume::find_superblock(&device, passed).await?;
-        if let Some(superblock) = found.filter(|_| mends && (by.is_none() || is_forced)) {
+        if let Some(superblock) = found.filter(|_| mends && kept.is_none()) {
             volume::restore_superblock(&device, &superblock).await?;
         }
         Ok(found)
@@ -92,9 +96,8 @@ pub fn find_superblock(
         )
     };
     let Some(superblock) = found.map_err(failed)? else { return Ok(()) };
-    if let Some(by) = by.filter(|_| !is_forced) {
-        let (what, remedy) = overwritten(path, by, &superblock);
-        return Err(Failure::runtime(format!("{} holds {what}", path.display()), remedy));
+    if let Some(by) = kept {
+        return Err(holds_other(path, by, &superblock));
     }
     let (at, device) =
         (ByteLen((superblock.blocks - 1) * BLOCK_SIZE as u64).0, shell::device(path));
