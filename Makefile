@@ -71,7 +71,7 @@ BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-t
 	tune-test nbd-test container-test
 
 .PHONY: test
-test: deps ## everything that proves the code, in about 25 minutes after the build on 2 CPUs
+test: deps ## everything that proves the code, in about 35 minutes after the build on 2 CPUs
 	@$(NEXTEST) $(TESTED) --no-run
 	$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
 	# Built before: while one cargo builds, the others wait for it.
