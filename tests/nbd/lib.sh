@@ -26,6 +26,8 @@ device=file:$work/flash.img
 export FARFLASH_API=http://127.0.0.1:$((base + 9))
 
 serve() {
+	# Emptied here: the server's own process does it later than the first look, which would find the line of the one before.
+	: >"$log"
 	"$farflash" serve --device "$device" --cores "$cores" --listen 127.0.0.1:$base \
 		--api 127.0.0.1:$((base + 9)) --api-open --discovery off \
 		--nbd 127.0.0.1:$((base + 4)) --nbd "unix:$work/nbd.sock" --nbd-tls "$work/tls" >"$log" 2>&1 &
