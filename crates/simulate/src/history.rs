@@ -224,11 +224,11 @@ impl History {
         }
     }
 
-    /// Returns true if a start may have undone a change of the block that was not replaced since.
-    pub(crate) fn is_shaken(&self, lba: u64) -> bool {
+    /// Returns true if a start may have undone a change of the block that was not replaced before `moment`.
+    pub(crate) fn is_shaken(&self, lba: u64, moment: Moment) -> bool {
         let is_replaced = |change: &Change| {
             self.of_block(lba).any(|later| {
-                later.is_certain_before(Moment::MAX) && change.is_over_before(later.invoked)
+                later.is_certain_before(moment) && change.is_over_before(later.invoked)
             })
         };
         let mut shaken = self.of_block(lba).filter(|change| change.shaken);

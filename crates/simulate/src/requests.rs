@@ -433,8 +433,9 @@ impl Worker {
         for shard in self.rig.shards() {
             let mut cursor = shard.scrub();
             while !cursor.is_over() && !self.run.has_failed() {
+                let invoked = self.run.now();
                 match shard.scrub_step(&mut cursor).await {
-                    Ok(step) => self.run.check_scrub(&step.damaged),
+                    Ok(step) => self.run.check_scrub(&step.damaged, invoked),
                     Err(error) => {
                         let failure = Failure::from(error);
                         self.run.check_checkpoint(Err(failure));

@@ -343,8 +343,8 @@ impl Run {
         }
     }
 
-    /// Checks that a scrub may call these blocks damaged.
-    pub(crate) fn check_scrub(&self, damaged: &[Damaged]) {
+    /// Checks that a step of a scrub which began at `invoked` may call these blocks damaged.
+    pub(crate) fn check_scrub(&self, damaged: &[Damaged], invoked: Moment) {
         self.take_damage();
         let lenient = self.leniency();
         let excused = |block: &&Damaged| {
@@ -352,7 +352,7 @@ impl Run {
                 return true;
             }
             let lba = block.lba.filter(|_| block.structure == Structure::Data);
-            let is_lost = |lba| self.is_lost_at(block.pba, lba) || self.any_goes_back();
+            let is_lost = |lba| self.is_lost_at(block.pba, lba, invoked) || self.any_goes_back();
             lba.is_some_and(is_lost) || self.excuses_damage(block.structure, block.pba)
         };
         if !lenient.device_errors

@@ -11,11 +11,11 @@ use crate::model::VolumeModel;
 impl Run {
     /// Returns true if block `lba` of some volume may be damaged at `pba`: the disk damaged it there, some boot
     /// could not read it and took it for present, or a start may have undone a change of the block, whose location
-    /// was used again since.
-    pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba) -> bool {
+    /// was used again since, and nothing replaced it before `from`.
+    pub(crate) fn is_lost_at(&self, pba: Pba, lba: Lba, from: Moment) -> bool {
         self.take_damage();
         let unread = self.shared.unread.borrow().contains(&pba);
-        let is_undone = |volume: &VolumeModel| volume.history.borrow().is_shaken(lba.0);
+        let is_undone = |volume: &VolumeModel| volume.history.borrow().is_shaken(lba.0, from);
         unread
             || self.shared.spoiled.borrow().contains(&(pba, lba))
             || self.shared.volumes.borrow().iter().any(|volume| is_undone(volume))
@@ -30,7 +30,9 @@ impl Run {
         place: Option<(Lba, Pba)>,
     ) -> bool {
         let range = match place {
-            Some((lba, pba)) if !range.contains(lba) || !self.is_lost_at(pba, lba) => return false,
+            Some((lba, pba)) if !range.contains(lba) || !self.is_lost_at(pba, lba, from) => {
+                return false;
+            }
             Some((lba, _)) => LbaRange::new(lba, 1),
             None => range,
         };
@@ -38,7 +40,9 @@ impl Run {
             !self.shared.unread.borrow().is_empty() && volume.history.borrow().is_open(range, from);
         let history = volume.history.borrow();
         let mut lbas = range.start.0..range.start.0 + range.blocks;
-        doubtful || self.is_harmed(volume, range, from) || lbas.any(|lba| history.is_shaken(lba))
+        doubtful
+            || self.is_harmed(volume, range, from)
+            || lbas.any(|lba| history.is_shaken(lba, from))
     }
 
     /// Returns true if a block of the range may hold data that the disk damaged.
@@ -108,19 +112,22 @@ mod tests {
             run.shared.harmed.borrow_mut().insert((model.id, 6, lost));
             run.shared.spoiled.borrow_mut().insert((Pba(1288), Lba(6)));
             model.history.borrow_mut().get_mut(lost).expect("it was begun").harmed = true;
+            let mut invoked = None;
             for step in steps {
                 match *step {
                     "start" => run.close(),
+                    "read" => invoked = Some(run.now()),
                     _ => assert!(write() > lost),
                 }
             }
             let failure = Failure::Corrupt(Some((Lba(6), Pba(1290))));
-            let invoked = run.now();
+            let invoked = invoked.unwrap_or_else(|| run.now());
             run.check_read(&model, range, invoked, &Err(failure));
             !run.has_failed()
         };
         assert!(!is_excused(&[]), "the disk damaged another place");
         assert!(is_excused(&["start"]));
         assert!(!is_excused(&["start", "write"]), "it was written again");
+        assert!(is_excused(&["start", "read", "write"]), "it was written again while it was read");
     }
 }

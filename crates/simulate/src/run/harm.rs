@@ -343,7 +343,7 @@ impl Run {
     pub(crate) fn excuses_finding(&self, finding: &Finding) -> bool {
         match finding {
             Finding::Unreadable(VolumeError::Corrupt { pba, lba, .. }) => {
-                self.is_lost_at(*pba, *lba) || self.any_goes_back()
+                self.is_lost_at(*pba, *lba, self.now()) || self.any_goes_back()
             }
             Finding::Unreadable(VolumeError::CorruptMap { pba, .. }) => {
                 self.excuses_damage(Structure::Node, *pba)
