@@ -2,9 +2,9 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
-use crate::SendBatch;
+use crate::{Buffer, SendBatch};
 
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -62,6 +62,26 @@ pub enum NetworkError {
     },
 }
 
+/// Bytes that a buffer received from a stream.
+pub struct Landed<C> {
+    /// The buffer that was lent.
+    pub buffer: Buffer,
+    /// Bytes at the start of its part that came.
+    pub len_bytes: usize,
+    /// Bytes that came behind them, from byte `behind_from` on. Nothing does unless the part is full.
+    pub behind: Option<C>,
+    /// See `behind`.
+    pub behind_from: usize,
+}
+
+impl<C: Deref<Target = [u8]>> Landed<C> {
+    /// The bytes that came behind those in the buffer.
+    #[must_use]
+    pub fn behind(&self) -> &[u8] {
+        self.behind.as_deref().map_or(&[], |chunk| &chunk[self.behind_from..])
+    }
+}
+
 /// A connected byte stream. One task receives, one sends; cheap to clone so that they can be two.
 pub trait Stream: Clone + 'static {
     /// Received bytes, in memory that goes back to where it came from when dropped.
@@ -72,6 +92,24 @@ pub trait Stream: Clone + 'static {
     /// An idle stream holds no receive memory: chunks come from a pool that the core's streams share,
     /// so a chunk is to be used up and dropped before the next wait.
     fn recv(&self) -> impl Future<Output = Result<Self::Chunk, StreamError>> + 'static;
+
+    /// The same, where it is known that the next bytes belong into `part` of `buffer`: they are received there without a
+    /// copy where the stream can do that. It completes with the first bytes, at least one. What it has received is lost with
+    /// the future: one that is dropped is the last of its stream, but for receives that drop all that comes.
+    fn recv_into(
+        &self,
+        mut buffer: Buffer,
+        part: Range<usize>,
+    ) -> impl Future<Output = Result<Landed<Self::Chunk>, StreamError>> + 'static {
+        let receiving = self.recv();
+        async move {
+            let chunk = receiving.await?;
+            let len_bytes = chunk.len().min(part.len());
+            let target = &mut buffer.as_mut_bytes()[part.start..part.start + len_bytes];
+            target.copy_from_slice(&chunk[..len_bytes]);
+            Ok(Landed { buffer, len_bytes, behind: Some(chunk), behind_from: len_bytes })
+        }
+    }
 
     /// Sends all of `batch`, and gives it back empty. At most one send is outstanding at a time. What has to wait
     /// for the peer is not pinned while it does (`BufferSlice::unpinned`).

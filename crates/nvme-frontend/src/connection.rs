@@ -19,9 +19,9 @@ use std::rc::Rc;
 use dataplane::{
     Export, ExportId, Filling, Link, Outbox, Outcome, Pace, Session, Share, Tag, VolumeEvent,
 };
-use io_traits::{BufferSlice, Device, Stream, StreamError, World};
+use io_traits::{Buffer, BufferSlice, Device, Landed, Stream, StreamError, World};
 use local_sync::{Either, Notify, first_of};
-use nvme_target::{CloseReason, Connection as Transport, SlotId, Step};
+use nvme_target::{Awaited, CloseReason, Connection as Transport, SlotId, Step};
 use nvme_wire::Status;
 use reservation::{Host, Notice};
 use situations::{Situation, situation_if};
@@ -39,6 +39,10 @@ const UNSENT_BYTES_MAX: usize = 32 << 10;
 /// Debt (see `dataplane/src/memory.rs`) beyond which reading stops, as long as some of it is of commands that are complete and end
 /// by themselves. A command of which a part is missing may owe more alone, and can pay nothing back before the rest has come.
 const DEBT_BYTES_MAX: u64 = 32 << 10;
+/// Bytes of data that are worth being received right where they belong: less comes with what is before and behind it.
+const LANDED_BYTES_MIN: u32 = 16 << 10;
+/// Most of them in one receive, so that other connections get their turns.
+const LANDED_BYTES_MAX: usize = 128 << 10;
 /// Time for the host to read the last PDU before the connection is torn down.
 const LINGER: Duration = Duration::from_secs(1);
 
@@ -307,12 +311,12 @@ impl<W: World, D: Device> Connection<W, D> {
                     None => continue,
                 }
             }
-            let chunk = match first_of(self.stream.recv(), closed.as_mut()).await.first() {
-                Some(Ok(chunk)) => chunk,
+            let taken = match first_of(self.receive_once(), closed.as_mut()).await.first() {
+                Some(Ok(taken)) => taken,
                 Some(Err(end)) => return self.ended_by_host(end),
                 None => return false,
             };
-            if let Some(reason) = self.take_in(&chunk) {
+            if let Some(reason) = taken {
                 self.note_end(reason);
                 if let (CloseReason::QueueOverrun, Role::Io(queue)) = (reason, &*self.role.borrow())
                 {
@@ -322,6 +326,40 @@ impl<W: World, D: Device> Connection<W, D> {
             }
         }
         false
+    }
+
+    /// Receives once, and acts on what has come; says if the connection is over.
+    async fn receive_once(self: &Rc<Self>) -> Result<Option<CloseReason>, StreamError> {
+        let Some((awaited, buffer)) = self.lend() else {
+            let chunk = self.stream.recv().await?;
+            return Ok(self.take_in(&chunk));
+        };
+        let (start, len_bytes) = (awaited.offset as usize, awaited.len_bytes as usize);
+        let part = start..start + len_bytes.min(LANDED_BYTES_MAX);
+        let landed = self.stream.recv_into(buffer, part).await?;
+        Ok(self.take_in_landed(awaited, landed))
+    }
+
+    /// The data that comes next, and the memory that it belongs in, if there is enough of it to be received right there.
+    fn lend(&self) -> Option<(Awaited, Buffer)> {
+        let awaited = self.transport.borrow().awaited()?;
+        let is_much = awaited.len_bytes >= LANDED_BYTES_MIN;
+        let buffer = is_much.then(|| self.incoming.lend(awaited.slot)).flatten()?;
+        Some((awaited, buffer))
+    }
+
+    fn take_in_landed(
+        self: &Rc<Self>,
+        awaited: Awaited,
+        mut landed: Landed<<W::Stream as Stream>::Chunk>,
+    ) -> Option<CloseReason> {
+        let len_bytes = u32::try_from(landed.len_bytes).expect("no more than was awaited");
+        let buffer = std::mem::replace(&mut landed.buffer, Buffer::new(0));
+        self.incoming.landed(awaited.slot, buffer, awaited.offset as usize, landed.len_bytes);
+        if self.is_open() {
+            self.transport.borrow_mut().landed(self.reading_time(), len_bytes);
+        }
+        self.take_in(landed.behind())
     }
 
     /// Returns true if the stream was ended by the host.

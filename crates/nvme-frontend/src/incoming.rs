@@ -56,6 +56,8 @@ impl Room {
 #[derive(Default)]
 struct Incoming {
     room: Option<Room>,
+    /// The room is where data is received.
+    is_lent: bool,
     len_bytes: usize,
     received: ReceivedBlocks,
     share: Option<Share>,
@@ -156,6 +158,31 @@ impl IncomingTable {
         });
     }
 
+    /// Lends the memory for data that comes next, if it is blocks. It is to come back by [`IncomingTable::landed`].
+    pub(crate) fn lend(&self, slot: SlotId) -> Option<Buffer> {
+        self.with(slot, |incoming| match incoming.room.take() {
+            Some(Room::Blocks(buffer)) => {
+                incoming.is_lent = true;
+                Some(buffer)
+            }
+            room => {
+                incoming.room = room;
+                None
+            }
+        })
+    }
+
+    /// The memory of a command comes back, and `len_bytes` more of its data are in it. It goes if the connection was closed
+    /// meanwhile.
+    pub(crate) fn landed(&self, slot: SlotId, buffer: Buffer, offset: usize, len_bytes: usize) {
+        self.with(slot, |incoming| {
+            if std::mem::take(&mut incoming.is_lent) {
+                incoming.received.landed(buffer.as_bytes(), offset, len_bytes);
+                incoming.room = Some(Room::Blocks(buffer));
+            }
+        });
+    }
+
     /// The digest of data that has come; `None` if it was not taken in.
     pub(crate) fn digest(&self, slot: SlotId, offset: usize, len_bytes: usize) -> Option<u32> {
         self.with(slot, |incoming| {
@@ -166,7 +193,10 @@ impl IncomingTable {
 
     /// Returns true if all data of a command is on its way or there.
     pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
-        self.slots.borrow().get(slot.index()).is_some_and(|incoming| incoming.room.is_some())
+        self.slots
+            .borrow()
+            .get(slot.index())
+            .is_some_and(|incoming| incoming.room.is_some() || incoming.is_lent)
     }
 
     /// The command in `slot` will not be executed and never be answered.

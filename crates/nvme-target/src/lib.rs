@@ -37,7 +37,7 @@ mod reservation;
 pub mod sabotage;
 
 pub use connect::{ConnectRefusal, ConnectRequest, Negotiated};
-pub use connection::{CloseReason, Connection, Limits, SlotId, Step};
+pub use connection::{Awaited, CloseReason, Connection, Limits, SlotId, Step};
 pub use controller::{
     AdminReply, AsyncCompletion, Backend, Controller, ControllerEvent, ControllerKind,
     ControllerParameters, DiscoveryLog, Health, Namespace, ResetId,

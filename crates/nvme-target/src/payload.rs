@@ -60,6 +60,16 @@ impl ReceivedBlocks {
         self.filled = at;
     }
 
+    /// Takes the checksum of every block that the next `len` bytes fill, which are in `buffer` already. Panics as
+    /// [`ReceivedBlocks::copy`] does.
+    pub fn landed(&mut self, buffer: &[u8], offset: usize, len: usize) {
+        assert_eq!(offset, self.filled, "pieces come in order");
+        self.filled = offset + len;
+        let whole = |at: usize| at / BLOCK_SIZE * BLOCK_SIZE;
+        let blocks = buffer[whole(offset)..whole(self.filled)].chunks_exact(BLOCK_SIZE);
+        self.block_crcs.extend(blocks.map(crc32c));
+    }
+
     /// The checksum of each whole block so far.
     #[must_use]
     pub fn block_crcs(&self) -> &[u32] {
@@ -108,7 +118,12 @@ mod tests {
             let mut at = 0;
             while at < len {
                 let end = (at + rng.between(1, longest)).min(len);
-                received.copy(&mut buffer, at, &data[at..end]);
+                if rng.between(0, 1) == 0 {
+                    received.copy(&mut buffer, at, &data[at..end]);
+                } else {
+                    buffer[at..end].copy_from_slice(&data[at..end]);
+                    received.landed(&buffer, at, end - at);
+                }
                 at = end;
             }
             assert_eq!(buffer[..len], data, "transfer {transfer}");

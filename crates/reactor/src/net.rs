@@ -4,17 +4,20 @@
 //!   future loses no bytes, and sends never interleave.
 //! - N2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
 //!   (`hot.rs`).
-//! - N3: a socket that has more than fits into a chunk has had its part of the core's turn (A2 of `arrivals.rs`).
+//! - N3: a socket that has more than it was asked for, and gave as much as fits into a chunk, has had its part of the core's turn (A2 of `arrivals.rs`).
+//! - N4: a buffer that is lent for what comes next belongs to the stream until its receive is over. If the future that
+//!   waits for it is dropped, N1 does not go for what came into it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use io_traits::{NetworkError, SendBatch, Stream, StreamError};
+use io_traits::{Buffer, Landed, NetworkError, SendBatch, Stream, StreamError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType, getpeername, getsockname,
@@ -46,11 +49,19 @@ enum Receive {
     Ended,
 }
 
+/// A buffer that is lent to a stream.
+struct Lent {
+    buffer: Buffer,
+    part: Range<usize>,
+}
+
 pub(crate) struct Socket {
     core: Rc<CoreState>,
     fd: Fd,
     peer: SocketAddr,
     receive: RefCell<Receive>,
+    /// N4.
+    lent: RefCell<Option<Lent>>,
     sending: RefCell<Option<uring::Send>>,
     /// Receives that brought bytes, since polling last gave up.
     receives: Cell<u32>,
@@ -76,6 +87,7 @@ impl TcpStream {
             peer: socket_addr(peer),
             fd,
             receive: RefCell::new(Receive::None),
+            lent: RefCell::default(),
             sending: RefCell::default(),
             receives: Cell::new(0),
             part: Part::default(),
@@ -150,7 +162,7 @@ impl Socket {
     pub(crate) fn ask(&self) -> Asked {
         let mut receive = self.receive.borrow_mut();
         let Receive::Hot { waker, .. } = &mut *receive else { return Asked::Done };
-        let received = match self.core.ring.try_recv(&self.fd) {
+        let received = match self.try_recv() {
             Ok(Received::Nothing | Received::NoChunk) => return Asked::Nothing,
             received => received,
         };
@@ -161,6 +173,15 @@ impl Socket {
             waker.wake();
         }
         Asked::Done
+    }
+
+    fn try_recv(&self) -> Result<Received, Errno> {
+        let mut lent = self.lent.borrow_mut();
+        let target = match &mut *lent {
+            Some(Lent { buffer, part }) => &mut buffer.as_mut_bytes()[part.clone()],
+            None => &mut [],
+        };
+        self.core.ring.try_recv(&self.fd, target)
     }
 
     /// Counts a hot receive's misses; returns how many there were.
@@ -197,15 +218,19 @@ impl Socket {
         *receive = Receive::Watched(arrivals);
     }
 
-    fn poll_recv(self: &Rc<Self>, context: &mut Context<'_>) -> Poll<Result<Chunk, StreamError>> {
+    /// Waits for bytes: how many are in the buffer that was lent, and those behind them.
+    fn poll_recv(
+        self: &Rc<Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(usize, Chunk), StreamError>> {
         if self.shut.get() {
             return Poll::Ready(Err(StreamError::Reset));
         }
         self.start_receive();
         Poll::Ready(match ready!(self.poll_received(context)) {
-            Ok(Received::Bytes(chunk)) => {
+            Ok(Received::Bytes { landed, chunk, .. }) => {
                 self.receives.set(self.receives.get().saturating_add(1));
-                Ok(chunk)
+                Ok((landed, chunk))
             }
             Ok(_) => {
                 self.peer_finished.set(true);
@@ -244,7 +269,7 @@ impl Socket {
                 },
                 Receive::Ended => {}
             }
-            match self.core.ring.try_recv(&self.fd) {
+            match self.try_recv() {
                 Ok(Received::NoChunk) => ready!(self.core.ring.poll_chunk(context)),
                 Ok(Received::Nothing) if matches!(*receive, Receive::Ended) => {
                     return Poll::Ready(Ok(Received::End));
@@ -258,12 +283,12 @@ impl Socket {
         }
     }
 
-    /// Notes whether there is more after what was `received`. A chunk that is not full says that there is not,
+    /// Notes whether there is more after what was `received`. Room that is left says that there is not,
     /// except for urgent data: NVMe peers send none, and a peer that does has to send more to be received.
     fn note_rest(&self, receive: &mut Receive, received: &Result<Received, Errno>) {
-        if let Ok(Received::Bytes(chunk)) = received {
-            self.part.set_had(chunk.len() == CHUNK_LEN);
-            if chunk.len() < CHUNK_LEN {
+        if let Ok(Received::Bytes { landed, chunk, is_full }) = received {
+            self.part.set_had(*is_full && landed + chunk.len() >= CHUNK_LEN);
+            if !is_full {
                 receive.set_drained();
             }
         }
@@ -314,8 +339,31 @@ impl Stream for TcpStream {
 
     fn recv(&self) -> impl Future<Output = Result<Chunk, StreamError>> + 'static {
         let socket = self.socket.clone();
+        // N4.
+        drop(socket.lent.take());
         socket.start_receive();
-        poll_fn(move |context| socket.poll_recv(context))
+        poll_fn(move |context| socket.poll_recv(context).map_ok(|(_, chunk)| chunk))
+    }
+
+    fn recv_into(
+        &self,
+        buffer: Buffer,
+        part: Range<usize>,
+    ) -> impl Future<Output = Result<Landed<Chunk>, StreamError>> + 'static {
+        let socket = self.socket.clone();
+        let before = socket.lent.replace(Some(Lent { buffer, part }));
+        assert!(before.is_none(), "a receive into a buffer was dropped");
+        socket.start_receive();
+        poll_fn(move |context| {
+            let received = ready!(socket.poll_recv(context));
+            let lent = socket.lent.take().expect("lent before the receive began");
+            Poll::Ready(received.map(|(len_bytes, chunk)| Landed {
+                buffer: lent.buffer,
+                len_bytes,
+                behind: Some(chunk),
+                behind_from: 0,
+            }))
+        })
     }
 
     fn send(

@@ -4,19 +4,24 @@
 //!   taken first, so that a core receives into the same hot memory.
 //! - C2: there are at most [`CHUNKS`] of them, made when they are needed first. A receiver that finds none waits until one is
 //!   free.
+//! - C3: what is known to belong elsewhere is received there, and a small part of a chunk takes what comes behind: the next
+//!   header, mostly, whose data is then received where it belongs, too.
 
 use std::cell::{Cell, RefCell};
+use std::io::IoSliceMut;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recv, recvmsg};
 
 use crate::fd::Fd;
 
 /// Bytes in a chunk: as much as one receive takes.
 pub const CHUNK_LEN: usize = 64 << 10;
+/// Bytes of a chunk that one receive takes behind what belongs elsewhere (C3).
+const BEHIND_LEN: usize = 4 << 10;
 /// Chunks of a ring.
 pub const CHUNKS: usize = 64;
 
@@ -31,8 +36,15 @@ pub(crate) struct ChunkPool {
 /// The outcome of asking a socket for bytes.
 #[derive(Debug)]
 pub enum Received {
-    /// Bytes.
-    Bytes(Chunk),
+    /// Bytes: how many belong elsewhere and are there (C3), and those behind them.
+    Bytes {
+        /// Bytes that went where they belong.
+        landed: usize,
+        /// The others. There are none unless the place for the first ones is full.
+        chunk: Chunk,
+        /// There was no room for more, so more may be there.
+        is_full: bool,
+    },
     /// Nothing has come.
     Nothing,
     /// There may be bytes, but no chunk is free (C2).
@@ -42,15 +54,25 @@ pub enum Received {
 }
 
 impl ChunkPool {
-    /// Receives what has come to `fd`, without waiting.
-    pub(crate) fn try_recv(self: &Rc<Self>, fd: &Fd) -> Result<Received, Errno> {
+    /// Receives what has come to `fd`, without waiting: first into `target`, which may be empty.
+    pub(crate) fn try_recv(self: &Rc<Self>, fd: &Fd, target: &mut [u8]) -> Result<Received, Errno> {
         let Some(mut chunk) = self.take() else { return Ok(Received::NoChunk) };
         loop {
-            match recv(fd, &mut *chunk.memory, RecvFlags::DONTWAIT) {
-                Ok((0, _)) => return Ok(Received::End),
-                Ok((len, _)) => {
-                    chunk.len = len;
-                    return Ok(Received::Bytes(chunk));
+            let room = target.len() + if target.is_empty() { CHUNK_LEN } else { BEHIND_LEN };
+            let received = if target.is_empty() {
+                recv(fd, &mut *chunk.memory, RecvFlags::DONTWAIT).map(|(len, _)| len)
+            } else {
+                let behind = &mut chunk.memory[..BEHIND_LEN];
+                let parts = &mut [IoSliceMut::new(target), IoSliceMut::new(behind)];
+                let mut ancillary = RecvAncillaryBuffer::default();
+                recvmsg(fd, parts, &mut ancillary, RecvFlags::DONTWAIT).map(|done| done.bytes)
+            };
+            match received {
+                Ok(0) => return Ok(Received::End),
+                Ok(len) => {
+                    let landed = len.min(target.len());
+                    chunk.len = len - landed;
+                    return Ok(Received::Bytes { landed, chunk, is_full: len == room });
                 }
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => {}

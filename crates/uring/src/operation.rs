@@ -117,9 +117,9 @@ impl Ring {
         Operation { ring: self.clone(), key: Some(self.submit(fd, request)) }
     }
 
-    /// Receives what is there, past the ring, in a system call of its own.
-    pub fn try_recv(&self, fd: &Fd) -> Result<Received, Errno> {
-        self.shared.pool.try_recv(fd)
+    /// Receives what is there, past the ring, in a system call of its own: into `target` first, and then into a chunk.
+    pub fn try_recv(&self, fd: &Fd, target: &mut [u8]) -> Result<Received, Errno> {
+        self.shared.pool.try_recv(fd, target)
     }
 
     /// Waits until there is a chunk to receive into.

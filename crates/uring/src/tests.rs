@@ -51,8 +51,8 @@ fn bytes(bytes: &[u8]) -> SendBatch {
 /// The next chunk, if the socket has bytes.
 fn receive(ring: &Ring, fd: &Fd) -> Option<Chunk> {
     loop {
-        match ring.try_recv(fd).expect("receives") {
-            Received::Bytes(chunk) => return Some(chunk),
+        match ring.try_recv(fd, &mut []).expect("receives") {
+            Received::Bytes { chunk, .. } => return Some(chunk),
             Received::End => return None,
             Received::Nothing => {
                 let mut watch = ring.watch(fd);
@@ -92,7 +92,7 @@ fn both_modes_carry_bytes_and_tell_of_each_arrival_once() {
         let (a, b) = socket_pair();
         let mut watch = ring.watch(&b);
         assert_eq!(told(&ring, &mut watch), None);
-        assert!(matches!(ring.try_recv(&b), Ok(Received::Nothing)));
+        assert!(matches!(ring.try_recv(&b, &mut []), Ok(Received::Nothing)));
         for _ in 0..3 {
             let sent = block_on(&ring, ring.send(&a, bytes(b"hello"))).expect("sends");
             assert!(sent.is_empty());
@@ -358,6 +358,32 @@ fn watches_that_are_dropped_give_their_place_back_and_cost_no_bytes() {
     assert!(in_flight() <= 1, "the wake event's read at most");
 }
 
+/// C3 of `chunk.rs`.
+#[test]
+fn bytes_go_where_they_belong_and_those_behind_them_into_a_chunk() {
+    let ring = Ring::new().expect("a ring");
+    let (a, b) = socket_pair();
+    let sent: Vec<u8> = (0..20_000u32).map(|n| (n / 7) as u8).collect();
+    block_on(&ring, ring.send(&a, bytes(&sent))).expect("sends");
+    let mut place = [0; 10_000];
+    let mut at = 0;
+    // The first is full, with a part of a chunk behind it; for the second too little has come.
+    for (landed, behind, full) in [(10_000, 4096, true), (5_904, 0, false)] {
+        match ring.try_recv(&b, &mut place) {
+            Ok(Received::Bytes { landed: here, chunk, is_full }) => {
+                assert_eq!((here, chunk.len(), is_full), (landed, behind, full));
+                assert_eq!(place[..here], sent[at..at + here]);
+                assert_eq!(chunk[..], sent[at + here..at + here + behind]);
+            }
+            other => panic!("bytes have come: {other:?}"),
+        }
+        at += landed + behind;
+    }
+    assert!(matches!(ring.try_recv(&b, &mut place), Ok(Received::Nothing)));
+    drop(a);
+    assert!(matches!(ring.try_recv(&b, &mut place), Ok(Received::End)));
+}
+
 #[test]
 fn a_receiver_without_a_chunk_is_told_when_one_is_free() {
     let ring = Ring::new().expect("a ring");
@@ -369,7 +395,7 @@ fn a_receiver_without_a_chunk_is_told_when_one_is_free() {
         })
         .collect();
     block_on(&ring, ring.send(&a, bytes(b"y"))).expect("sends");
-    assert!(matches!(ring.try_recv(&b), Ok(Received::NoChunk)));
+    assert!(matches!(ring.try_recv(&b, &mut []), Ok(Received::NoChunk)));
     let told = Arc::new(Told::default());
     let waker = Waker::from(told.clone());
     assert!(ring.poll_chunk(&mut Context::from_waker(&waker)).is_pending());

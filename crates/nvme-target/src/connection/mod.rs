@@ -93,6 +93,17 @@ impl Default for Limits {
     }
 }
 
+/// Data of a command that comes next.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Awaited {
+    /// The command.
+    pub slot: SlotId,
+    /// The offset of the next byte from the start of the command's data.
+    pub offset: u32,
+    /// Bytes that follow one another.
+    pub len_bytes: u32,
+}
+
 /// The driver's next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step<'a> {
@@ -334,6 +345,23 @@ impl Connection {
     #[must_use]
     pub fn is_in_data(&self) -> bool {
         self.body.is_some()
+    }
+
+    /// The data that the next bytes are, if a command waits for them: they can be received where they belong, and be told by
+    /// [`Connection::landed`] instead of [`Connection::poll`].
+    #[must_use]
+    pub fn awaited(&self) -> Option<Awaited> {
+        let body = self.body.as_ref().filter(|body| body.padding_left == 0)?;
+        let slot = body.slot.filter(|slot| self.slots.get(*slot).is_collecting())?;
+        let offset = body.offset + (body.data_len - body.data_left);
+        (body.data_left > 0).then_some(Awaited { slot, offset, len_bytes: body.data_left })
+    }
+
+    /// The first `len_bytes` of what was awaited have come, and are where they belong. Panics if no as many were awaited.
+    pub fn landed(&mut self, now: Instant, len_bytes: u32) {
+        let body = self.body.as_mut().expect("awaited");
+        body.data_left = body.data_left.checked_sub(len_bytes).expect("no more than was awaited");
+        self.owed.on_bytes(now, len_bytes as usize);
     }
 
     /// Since when the host has sent nothing of what it owes: the rest of a PDU, data for an R2T, or the second half of a

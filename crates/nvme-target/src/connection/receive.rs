@@ -396,7 +396,7 @@ impl Connection {
             let offset = body.offset + (body.data_len - body.data_left);
             body.data_left -= u32::try_from(count).expect("at most data_left");
             if let Some(slot) = body.slot
-                && !matches!(self.slots.get(slot).state, SlotState::Draining(_))
+                && self.slots.get(slot).is_collecting()
             {
                 return Some(Step::Data { slot, offset, bytes });
             }
@@ -416,7 +416,7 @@ impl Connection {
             if count > 0
                 && body.digest_left == 0
                 && let Some(slot) = body.slot
-                && !matches!(self.slots.get(slot).state, SlotState::Draining(_))
+                && self.slots.get(slot).is_collecting()
             {
                 let received = u32::from_le_bytes(body.digest);
                 let (offset, len_bytes) = (body.offset, body.data_len);

@@ -57,6 +57,13 @@ pub(super) struct Slot {
     pub(super) half: Option<Half>,
 }
 
+impl Slot {
+    /// Returns true if its data is taken in: it is not done yet.
+    pub(super) fn is_collecting(&self) -> bool {
+        !matches!(self.state, SlotState::Draining(_))
+    }
+}
+
 /// All slots of a connection. They are made as they are needed, so that a queue which is hardly used takes little.
 pub(super) struct Slots {
     /// Largest number of slots.

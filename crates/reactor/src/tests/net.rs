@@ -289,6 +289,49 @@ fn a_dropped_receive_loses_no_bytes() {
     });
 }
 
+/// Method: pieces of drawn lengths, each with a head of ten bytes that says how long it is, are received into a buffer
+/// behind their heads, as a driver does that knows a head before its data.
+#[test]
+fn bytes_are_received_where_they_belong() {
+    const PIECES: [usize; 7] = [1, 5_000, 65_536, 200_000, 70_001, 131_072, 9];
+    run_every_way(|handle| async move {
+        let (client, server) = pair(&handle).await;
+        let sent: Vec<u8> = (0..PIECES.iter().sum::<usize>()).map(|n| (n / 3) as u8).collect();
+        let (mut all, mut at) = (Vec::new(), 0);
+        for len in PIECES {
+            all.extend_from_slice(&[len as u8; 10]);
+            all.extend_from_slice(&sent[at..at + len]);
+            at += len;
+        }
+        handle.spawn(async move { send_bytes(&client, &all).await.expect("sends") });
+        let (mut pending, mut at) = (Vec::new(), 0);
+        for len in PIECES {
+            while pending.len() < 10 {
+                pending.extend_from_slice(&server.recv().await.expect("more bytes"));
+            }
+            assert_eq!(pending[..10], [len as u8; 10]);
+            pending.drain(..10);
+            let mut buffer = Buffer::new(len.div_ceil(BLOCK_SIZE));
+            let mut filled = pending.len().min(len);
+            buffer.as_mut_bytes()[..filled].copy_from_slice(&pending[..filled]);
+            pending.drain(..filled);
+            while filled < len {
+                let landed = server.recv_into(buffer, filled..len).await.expect("more bytes");
+                assert!(landed.len_bytes > 0);
+                filled += landed.len_bytes;
+                assert!(filled == len || landed.behind().is_empty(), "nothing is passed over");
+                pending.extend_from_slice(landed.behind());
+                buffer = landed.buffer;
+            }
+            assert_eq!(buffer.as_bytes()[..len], sent[at..at + len]);
+            at += len;
+        }
+        assert!(pending.is_empty());
+        let end = server.recv_into(Buffer::new(1), 0..9).await;
+        assert_eq!(end.err(), Some(StreamError::Closed));
+    });
+}
+
 #[test]
 fn a_dropped_send_goes_on_and_the_next_one_follows_it() {
     run_every_way(|handle| async move {
