@@ -58,6 +58,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench sharing --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench writes --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: reproduce

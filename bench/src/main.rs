@@ -22,6 +22,7 @@ mod sharing;
 mod steady;
 mod tenants;
 mod verdict;
+mod writes;
 
 use allocator::Allocator;
 use anyhow::Result;
@@ -55,6 +56,8 @@ enum Command {
     Tenants(run_args::RunArgs),
     /// Measure iSCSI, NBD and NVMe/TCP beside one another, and beside servers of others
     FrontEnds(run_args::RunArgs),
+    /// Measure writes, mixed loads and large requests beside null servers, and beside another build
+    Writes(writes::WritesArgs),
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -109,6 +112,7 @@ fn main() -> Result<()> {
         Command::Sharing(args) => sharing::sharing(&args),
         Command::Tenants(args) => tenants::tenants(&args),
         Command::FrontEnds(args) => front_ends::front_ends(&args),
+        Command::Writes(args) => writes::writes(&args),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -13,10 +13,14 @@
 //!   for a server that looks up nothing and checks nothing (`null/outgoing.rs`).
 //! - N5: or it checks each block as well, and looks up nothing: only the work of storage itself remains.
 //! - N6: or it sends what it reads from a file (`null/file.rs`).
+//! - N8: or it stores what writes bring, as storage does (`null/stored.rs`): it computes the checksum of each block and
+//!   copies it to a place somewhere in 1 GiB that was written before. It keeps no map and no journal.
+//! - N9: or it stores each block where none was before, in memory that the kernel has yet to provide.
 //! - N7: or hosts come and go beside its load (`null/visited.rs`).
 
 pub(crate) mod file;
 mod outgoing;
+mod stored;
 pub(crate) mod visited;
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
@@ -31,6 +35,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use self::outgoing::Outgoing;
+use self::stored::Stored;
 
 /// Command capsule PDU without data: 8 bytes of common header and a 64-byte submission entry.
 const COMMAND_BYTES: usize = 72;
@@ -54,7 +59,7 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// Blocks that the server sends.
+/// Blocks that the server sends, or what it does with those that it receives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Blocks {
@@ -64,6 +69,10 @@ pub(crate) enum Blocks {
     Scattered,
     /// The same, each checked before it is sent (N5).
     Checked,
+    /// Blocks that come are stored all over a GiB (N8).
+    Stored,
+    /// Blocks that come are stored where none was before (N9).
+    StoredFirst,
 }
 
 /// Load to move.
@@ -106,6 +115,16 @@ impl NullSpec {
         (in_flight / 2).clamp(*RECEIVE_BYTES.start(), *RECEIVE_BYTES.end())
     }
 
+    /// Memory for what each connection brings, if it is stored; touched where it is to be warm.
+    fn stored(&self) -> Result<Vec<Stored>> {
+        let is_fresh = match (self.direction, self.blocks) {
+            (Direction::Write, Blocks::Stored) => false,
+            (Direction::Write, Blocks::StoredFirst) => true,
+            _ => return Ok(Vec::new()),
+        };
+        (0..self.connections).map(|_| Stored::new(self.block_bytes, is_fresh)).collect()
+    }
+
     fn reply_bytes(&self) -> usize {
         RESPONSE_BYTES + if self.direction == Direction::Read { self.block_bytes } else { 0 }
     }
@@ -115,6 +134,7 @@ impl NullSpec {
 struct Side {
     stream: TcpStream,
     outgoing: Outgoing,
+    stored: Option<Stored>,
     period_out: usize,
     period_in: usize,
     sent_bytes: u64,
@@ -140,6 +160,7 @@ impl Side {
         Ok(Self {
             stream,
             outgoing,
+            stored: None,
             period_out,
             period_in,
             sent_bytes,
@@ -158,6 +179,9 @@ impl Side {
         match self.stream.read(buffer) {
             Ok(0) => Ok(Received::Closed),
             Ok(count) => {
+                if let Some(stored) = &mut self.stored {
+                    stored.take(&buffer[..count])?;
+                }
                 let bytes = self.partial_bytes + count;
                 self.partial_bytes = bytes % self.period_in;
                 Ok(Received::Periods((bytes / self.period_in) as u64))
@@ -215,17 +239,23 @@ fn thread_cpu_seconds() -> f64 {
 }
 
 /// Serves until every client has gone; returns the number of system calls and the processor time.
-fn serve(spec: &NullSpec, listener: &TcpListener, stop: &AtomicBool) -> Result<(u64, f64)> {
+fn serve(
+    spec: &NullSpec,
+    listener: &TcpListener,
+    mut stored: Vec<Stored>,
+    stop: &AtomicBool,
+) -> Result<(u64, f64)> {
     pin(spec.server_cpu)?;
     let mut sides = Vec::with_capacity(spec.connections);
     for seed in 0..spec.connections as u64 {
         let (stream, _) = listener.accept().context("accept")?;
         let outgoing = match (spec.direction, spec.blocks) {
-            (Direction::Write, _) | (_, Blocks::Cached) => Outgoing::pattern(spec.reply_bytes()),
-            (_, Blocks::Scattered) => Outgoing::scattered(seed, false),
-            (_, Blocks::Checked) => Outgoing::scattered(seed, true),
+            (Direction::Read, Blocks::Scattered) => Outgoing::scattered(seed, false),
+            (Direction::Read, Blocks::Checked) => Outgoing::scattered(seed, true),
+            _ => Outgoing::pattern(spec.reply_bytes()),
         };
-        sides.push(Side::new(stream, outgoing, [spec.reply_bytes(), spec.request_bytes()])?);
+        let side = Side::new(stream, outgoing, [spec.reply_bytes(), spec.request_bytes()])?;
+        sides.push(Side { stored: stored.pop(), ..side });
     }
     let mut buffer = vec![0; spec.receive_bytes()];
     let begin = thread_cpu_seconds();
@@ -279,15 +309,16 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
 
 /// Runs a server thread and a client thread against each other.
 pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
-    if spec.blocks != Blocks::Cached {
+    if matches!(spec.blocks, Blocks::Scattered | Blocks::Checked) {
         // Before any clock runs.
         outgoing::memory();
     }
+    let stored = spec.stored()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
     let address = listener.local_addr()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (driven, served) = std::thread::scope(|scope| {
-        let server = scope.spawn(|| serve(spec, &listener, &stop));
+        let server = scope.spawn(|| serve(spec, &listener, stored, &stop));
         let client = scope.spawn(|| drive(spec, address));
         let driven = client.join().expect("the client thread panicked");
         stop.store(true, Ordering::Relaxed);
@@ -338,6 +369,8 @@ mod tests {
             (Direction::Write, Blocks::Cached),
             (Direction::Read, Blocks::Scattered),
             (Direction::Read, Blocks::Checked),
+            (Direction::Write, Blocks::Stored),
+            (Direction::Write, Blocks::StoredFirst),
         ];
         for (direction, blocks) in cases {
             let spec = NullSpec {

@@ -236,6 +236,15 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Deletes a volume with all that it holds.
+    pub(crate) fn delete_volume(&self, name: &str) -> Result<()> {
+        let api = format!("http://{}", self.api);
+        let args = ["volume", "delete", name, "--lose-data", "--api", &api];
+        run(Command::new(&self.farflash).args(args)).map(drop)
+    }
+}
+
 fn launch(
     farflash: &Path,
     (device, doors): (&str, Doors),

@@ -1,0 +1,273 @@
+//! `bench writes`: writes, mixed loads and large requests of one volume in memory, by turns with another build of farflash, if
+//! one is given, and with null servers that do only what cannot be left out.
+//!
+//! - A write, for a null server: its data is received, each block is summed and copied to its place, and it is answered. It has
+//!   no map and no journal, and does not ask for the data of large writes.
+//! - A read: each block is summed where it lies, all over 1 GiB, and sent.
+
+mod load;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use report::{Align, Spread, Table, duration_ns, rate};
+use serde::Serialize;
+
+use self::load::{Bed, LOADS, Load, Measured, SECONDS};
+use crate::machine::{Facts, machine};
+use crate::page::{busy_text, machine_text, publish};
+use crate::run_args::{RunArgs, program};
+use crate::verdict::{self, Bound, Unit, Verdict};
+
+/// Rounds of a full and of a quick run.
+const FULL: usize = 10;
+const QUICK: usize = 2;
+/// The generated part of either page lies between these lines.
+const BEGIN: &str = "<!-- writes: begin; written by `make bench` -->";
+const END: &str = "<!-- writes: end -->";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WritesArgs {
+    #[command(flatten)]
+    run: RunArgs,
+    /// Another build of the program, to be measured beside it
+    #[arg(long, value_name = "PROGRAM")]
+    base: Option<PathBuf>,
+    /// Rounds: at least five for a page
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Only loads whose name contains this
+    #[arg(long, conflicts_with = "report")]
+    only: Option<String>,
+}
+
+/// A server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Subject {
+    Farflash,
+    Base,
+    Null,
+}
+
+impl Subject {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Farflash => "farflash",
+            Self::Base => "other build",
+            Self::Null => "null server",
+        }
+    }
+}
+
+/// One load of one server.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Case {
+    load: Load,
+    subject: Subject,
+}
+
+#[derive(Serialize)]
+struct Results {
+    facts: Facts,
+    seconds: f64,
+    cases: Vec<Case>,
+    /// `samples[round][case]`.
+    samples: Vec<Vec<Measured>>,
+    verdicts: Vec<Verdict>,
+}
+
+/// Runs everything and writes what it brought.
+pub(crate) fn writes(args: &WritesArgs) -> Result<()> {
+    let rounds = args.run.rounds(args.rounds, if args.run.quick { QUICK } else { FULL })?;
+    let (facts, out) = (machine(), args.run.out()?);
+    let base = args.base.as_deref().map(program).transpose()?;
+    let is_wanted = |load: &&Load| args.only.as_ref().is_none_or(|only| load.name.contains(only));
+    let cases = cases(LOADS.iter().filter(is_wanted), base.is_some());
+    eprintln!("preparing");
+    let mut bed = Bed::prepare(&args.run.farflash()?, base.as_deref(), &out)?;
+    let mut samples = Vec::new();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        let mut row = vec![Measured::default(); cases.len()];
+        let mut order: Vec<usize> = (0..cases.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for at in order {
+            let Case { load, subject } = cases[at];
+            let measured = match subject {
+                Subject::Farflash => bed.farflash(&load),
+                Subject::Base => bed.base(&load),
+                Subject::Null => load.null(),
+            };
+            row[at] = measured.with_context(|| format!("{}, {}", load.name, subject.name()))?;
+            eprintln!("  {:34} {:12} {:>9} /s", load.name, subject.name(), rate(row[at].iops));
+        }
+        samples.push(row);
+    }
+    let verdicts = judge(&cases, &samples);
+    let results = Results { facts, seconds: SECONDS, cases, samples, verdicts };
+    write(&results, &out, args.run.report.as_deref())
+}
+
+/// All subjects of each load, one behind the other.
+fn cases<'a>(loads: impl Iterator<Item = &'a Load>, has_base: bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for load in loads {
+        let subjects = [
+            Some(Subject::Farflash),
+            has_base.then_some(Subject::Base),
+            load.blocks.map(|_| Subject::Null),
+        ];
+        cases.extend(subjects.into_iter().flatten().map(|subject| Case { load: *load, subject }));
+    }
+    cases
+}
+
+/// Ratios are taken within a round, where noise hits both sides.
+fn judge(cases: &[Case], samples: &[Vec<Measured>]) -> Vec<Verdict> {
+    let of = |row: &[Measured], load: &str, subject: Subject| {
+        let is_it = |case: &Case| case.load.name == load && case.subject == subject;
+        Some(row[cases.iter().position(is_it)?])
+    };
+    let spread = |each: &dyn Fn(&[Measured]) -> Option<f64>| {
+        Spread::of(&samples.iter().filter_map(|row| each(row)).collect::<Vec<f64>>())
+    };
+    let mut verdicts = Vec::new();
+    let mut add = |what: String, reached, unit, bound| {
+        verdicts.push(Verdict { what, place: "mem", reached, unit, bound });
+    };
+    for load in &LOADS {
+        for (against, bound) in
+            [(Subject::Null, None), (Subject::Base, load.times_min.map(Bound::AtLeast))]
+        {
+            let times = spread(&|row| {
+                let measured = of(row, load.name, Subject::Farflash)?;
+                Some(measured.iops / of(row, load.name, against)?.iops)
+            });
+            let what = format!("{}, in multiples of the {}", load.name, against.name());
+            if times.is_some() {
+                add(what, times, Unit::Times, bound);
+            }
+        }
+    }
+    let p999 = |load: &'static str| {
+        spread(&move |row| Some(of(row, load, Subject::Farflash)?.p999_us / 1e3))
+    };
+    for load in [load::WRITE_32, load::LARGE_WRITE] {
+        let what = format!("{load}, 99.9 %");
+        add(what, p999(load), Unit::Milliseconds, Some(Bound::AtMost(1.0)));
+    }
+    let iops = |row: &[Measured], load| Some(of(row, load, Subject::Farflash)?.iops);
+    let beyond = spread(&|row| {
+        let [write, read] = [load::WRITE_1, load::READ_1].map(|load| iops(row, load));
+        Some((1e6 / write?) - (1e6 / read?))
+    });
+    add("write, depth 1, beyond a read".into(), beyond, Unit::Microseconds, at_most(2.0));
+    let parts = spread(&|row| {
+        let parts = 0.7 / iops(row, load::READ_32)? + 0.3 / iops(row, load::WRITE_32)?;
+        Some(iops(row, load::MIXED)? * parts)
+    });
+    add("mixed, of what its parts would make".into(), parts, Unit::Share, at_least(0.95));
+    let fresh = spread(&|row| Some(iops(row, load::FIRST_32)? / iops(row, load::WRITE_32)?));
+    add("first writes, of overwrites".into(), fresh, Unit::Share, at_least(0.9));
+    verdicts
+}
+
+fn at_least(bound: f64) -> Option<Bound> {
+    Some(Bound::AtLeast(bound))
+}
+
+fn at_most(bound: f64) -> Option<Bound> {
+    Some(Bound::AtMost(bound))
+}
+
+impl Results {
+    fn table(&self) -> Table {
+        let columns = [
+            ("load", Align::Left),
+            ("server", Align::Left),
+            ("requests/s", Align::Right),
+            ("mean latency", Align::Right),
+            ("99.9 %", Align::Right),
+            ("server CPU/request", Align::Right),
+        ];
+        let mut table = Table::new(&columns);
+        for (at, case) in self.cases.iter().enumerate() {
+            let shown = |of: fn(&Measured) -> f64, show: fn(f64) -> String| {
+                let column = self.samples.iter().map(|row| of(&row[at])).filter(|of| *of > 0.0);
+                let spread = Spread::of(&column.collect::<Vec<f64>>());
+                spread.map_or("–".to_owned(), |spread| spread.show(show))
+            };
+            table.row([
+                case.load.name.to_owned(),
+                case.subject.name().to_owned(),
+                shown(|measured| measured.iops, rate),
+                shown(|measured| measured.mean_us * 1e3, duration_ns),
+                shown(|measured| measured.p999_us * 1e3, duration_ns),
+                shown(|measured| measured.cpu_us_per_request * 1e3, duration_ns),
+            ]);
+        }
+        table
+    }
+}
+
+/// Prints the results and writes them to `out`, and to `page` if there is one.
+fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
+    let (rates, verdicts) = (results.table(), verdict::table(&results.verdicts));
+    println!("{}\n{}", rates.to_text(), verdicts.to_text());
+    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
+    println!("{facts}");
+    fs::write(out.join("writes.json"), serde_json::to_string_pretty(results)? + "\n")?;
+    let Some(page) = page else { return Ok(()) };
+    let length = format!(
+        "{} rounds, {} s each measurement; median (lowest–highest).",
+        results.samples.len(),
+        results.seconds,
+    );
+    let figures = format!(
+        "{length}\n\n{}\n### Goals and references of writes\n\n{}\n{facts}",
+        rates.to_markdown(),
+        verdicts.to_markdown()
+    );
+    let goals = verdict::table(&results.verdicts).to_markdown();
+    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ratios and sums are taken within a round.
+    #[test]
+    fn goals_compare_measurements_of_one_round() {
+        let cases = cases(LOADS.iter(), true);
+        let row = |noise: f64| -> Vec<Measured> {
+            let iops = |case: &Case| match (case.subject, case.load.name) {
+                (Subject::Base, _) => 200e3,
+                (Subject::Null, _) => 800e3,
+                (_, load::MIXED) => 400e3,
+                (..) => 400e3,
+            };
+            let measured = |case| Measured { iops: iops(case) * noise, ..Measured::default() };
+            cases.iter().map(measured).collect()
+        };
+        let verdicts = judge(&cases, &[row(1.0), row(0.5), row(2.0)]);
+        let reached = |what: &str| {
+            let found = verdicts.iter().find(|verdict| verdict.what.contains(what));
+            found.expect("it is judged").reached.expect("measured")
+        };
+        for (what, expected) in [
+            ("4 KiB random write, depth 32, in multiples of the other build", 2.0),
+            ("4 KiB random write, depth 32, in multiples of the null server", 0.5),
+            ("mixed, of what its parts would make", 1.0),
+            ("first writes, of overwrites", 1.0),
+        ] {
+            let reached = reached(what);
+            assert!((reached.low - expected).abs() < 1e-9, "{what}: {reached:?}");
+            assert!((reached.high - expected).abs() < 1e-9, "{what}: {reached:?}");
+        }
+    }
+}
