@@ -6,6 +6,7 @@
 //! - R1: a connection is not read from while it has too much to be sent, or too much debt of commands that are whole, or no room
 //!   for more and no data on its way that was asked for.
 //! - R2: the clock by which the initiator owes something stands still meanwhile.
+//! - R3: the answer to a NOP-In is waited for as long as the initiator takes what was sent, since it may have more to read before it.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::cmp::Ordering;
@@ -23,6 +24,7 @@ use iscsi_wire::Sense;
 use iscsi_wire::pdu::{async_event, login_status};
 use local_sync::{Either, Notify, first_of};
 use reservation::{Host, Notice};
+use strangers::source;
 use units::{Duration, Instant};
 use uuid::Uuid;
 
@@ -40,7 +42,7 @@ const LINGER: Duration = Duration::from_secs(1);
 const ATTENTIONS_MAX: usize = 8;
 
 /// The reason for which a connection ends.
-type EndReason = std::borrow::Cow<'static, str>;
+pub(crate) type EndReason = std::borrow::Cow<'static, str>;
 
 /// The outbox, as the state machine fills it.
 pub(crate) struct Out<'a, 'b>(&'a mut Filling<'b>);
@@ -94,6 +96,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// That of the data that the initiator owes, and that of the answers that it has to read.
     sending_pace: Pace,
     reading_pace: Pace,
+    /// Bytes that the initiator had taken at the last look (R3).
+    taken_bytes: Cell<Option<u64>>,
     pub(crate) slots: Slots,
     pub(crate) task_requests: TaskRequests,
     /// The volume that the initiator asks for, until it has logged in.
@@ -109,6 +113,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// The pool of its volume has less left than the threshold, and the initiator was told so.
     is_short_of_space: Cell<bool>,
     end_reason: RefCell<Option<EndReason>>,
+    /// That reason is no fault, or was told: the initiator has logged out, or its login was refused.
+    is_end_usual: Cell<bool>,
     /// A reason not to read may be gone.
     resume: Notify,
     reading: ReadingClock,
@@ -129,6 +135,7 @@ impl<W: World, D: Device> Connection<W, D> {
             outbox: Outbox::new(stream.clone(), resume.clone()),
             sending_pace: Pace::default(),
             reading_pace: Pace::default(),
+            taken_bytes: Cell::default(),
             slots: Slots::default(),
             task_requests: TaskRequests::default(),
             candidate: RefCell::default(),
@@ -138,6 +145,7 @@ impl<W: World, D: Device> Connection<W, D> {
             attentions: RefCell::default(),
             is_short_of_space: Cell::new(false),
             end_reason: RefCell::default(),
+            is_end_usual: Cell::default(),
             stream,
             resume,
             reading,
@@ -274,15 +282,37 @@ impl<W: World, D: Device> Connection<W, D> {
 
     fn log_end(&self) {
         let (connection, peer) = (self.link.id(), self.peer());
-        let reason = self.end_reason.borrow();
-        let reason = reason.as_deref().unwrap_or("the initiator closed it");
-        match (self.target().session(), self.export.borrow().as_ref()) {
-            (Some(session), Some(export)) => {
-                let (initiator, volume) = (&session.initiator, export.uuid());
-                tracing::info!(%connection, %peer, %initiator, %volume, reason, "iSCSI session ended");
-            }
-            _ => tracing::debug!(%connection, %peer, reason, "iSCSI connection ended"),
+        let reason = self.end_reason.take();
+        let is_usual = reason.is_none() || self.is_end_usual.get();
+        let reason = reason.unwrap_or(EndReason::Borrowed("the initiator closed it"));
+        let is_news = !is_usual && self.is_news(&reason);
+        let target = self.target();
+        let (session, export) = (target.session(), self.export.borrow());
+        let initiator = session.map(|session| session.initiator.to_string());
+        let (initiator, volume) =
+            (initiator.as_deref(), export.as_ref().map(|export| export.uuid().to_string()));
+        let volume = volume.as_deref();
+        let is_told = match volume {
+            Some(_) => is_usual || is_news,
+            None => is_news && self.may_be_said(),
+        };
+        if is_told {
+            tracing::info!(%connection, %peer, initiator, volume, %reason, "iSCSI connection ended");
+        } else {
+            tracing::debug!(%connection, %peer, initiator, volume, %reason, "iSCSI connection ended");
         }
+    }
+
+    /// Returns true if a line about an initiator that has not logged in may be written.
+    fn may_be_said(&self) -> bool {
+        let now = self.core.world().now();
+        self.core.state.quiet.borrow_mut().allows(self.peer().ip(), now)
+    }
+
+    /// Returns whether it is the first of late that a connection from its address ends for `reason`.
+    fn is_news(&self, reason: &EndReason) -> bool {
+        let key = (source(self.peer().ip()), reason.clone());
+        self.core.state.ends.borrow_mut().allows(key, self.core.world().now())
     }
 
     /// Receives until the connection is over.
@@ -303,13 +333,17 @@ impl<W: World, D: Device> Connection<W, D> {
                 None => return,
             };
             if let Some(reason) = self.take_in(&chunk) {
+                let is_usual =
+                    matches!(reason, CloseReason::LoggedOut | CloseReason::LoginRefused(_));
+                self.is_end_usual.set(is_usual);
                 return self.note_end(reason.to_string());
             }
         }
     }
 
     fn note_peer_end(&self, end: io_traits::StreamError) {
-        if end != io_traits::StreamError::Closed {
+        // One that has not logged in may be a program that looks whether the port is open.
+        if end != io_traits::StreamError::Closed && self.export.borrow().is_some() {
             self.note_end(end.to_string());
         }
     }
@@ -350,6 +384,17 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Time as far as the initiator had the chance to be heard (R2).
     fn reading_time(&self) -> Instant {
         self.reading.time(self.core.running_time())
+    }
+
+    /// R3.
+    fn note_progress(&self, now: Instant) {
+        let mut target = self.target.borrow_mut();
+        if target.awaits_answer() {
+            let taken = self.stream.taken_bytes();
+            if self.taken_bytes.replace(taken) != taken {
+                target.on_taken(now);
+            }
+        }
     }
 
     /// Returns whether the initiator, which has moved `bytes` of what it has to move, is too slow with the rest.
@@ -434,14 +479,8 @@ impl<W: World, D: Device> Connection<W, D> {
         if status == login_status::AUTHENTICATION_FAILURE {
             self.note_failed_login(now);
         }
-        if !self.core.state.quiet.borrow_mut().allows(peer.ip(), now) {
-            return;
-        }
-        match status {
-            login_status::AUTHENTICATION_FAILURE => {
-                tracing::info!(%connection, %peer, "iSCSI login refused: it did not authenticate");
-            }
-            _ => tracing::info!(%connection, %peer, %reason, "iSCSI login refused"),
+        if self.may_be_said() {
+            tracing::info!(%connection, %peer, %reason, "iSCSI login refused");
         }
     }
 
@@ -531,6 +570,7 @@ impl<W: World, D: Device> Session for Connection<W, D> {
             return;
         }
         let reading_time = self.reading_time();
+        self.note_progress(reading_time);
         if let Some(reason) = self.put(|target, out| target.on_tick(reading_time, out)) {
             self.note_end(reason.to_string());
             return self.cut();

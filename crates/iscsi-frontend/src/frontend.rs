@@ -2,17 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
 use dataplane::{Core, Frontend, Link, Session, spare_percent};
 use io_traits::{Device, World};
 use iscsi_wire::IscsiName;
-use strangers::{LeftOut, Quiet, Throttle};
+use strangers::{LeftOut, Quiet, Repeats, Throttle};
 use units::Instant;
 use uuid::Uuid;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, EndReason};
 use crate::discovery::Discovery;
 use crate::options::IscsiOptions;
 use crate::sense::NAMES;
@@ -32,6 +33,8 @@ pub(crate) struct State<W: World, D: Device> {
     last_tsih: Cell<u16>,
     /// Lines about initiators that were refused.
     pub(crate) quiet: RefCell<Quiet>,
+    /// Lines about connections that ended otherwise than by their initiator's will, by its address and the reason.
+    pub(crate) ends: RefCell<Repeats<(IpAddr, EndReason)>>,
     /// Failed logins, by the volume that was asked for; those to discovery by none.
     pub(crate) throttle: RefCell<Throttle<Uuid>>,
 }
@@ -87,6 +90,9 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting<W, D> {
         for LeftOut { source, lines } in self.0.quiet.borrow_mut().over(now) {
             tracing::warn!(%source, lines, "lines about refused iSCSI initiators left out");
         }
+        for ((source, reason), lines) in self.0.ends.borrow_mut().over(now) {
+            tracing::info!(%source, %reason, lines, "iSCSI connection ended, again");
+        }
         let mut sessions = self.0.sessions.borrow_mut();
         sessions.values_mut().for_each(|of_one| of_one.retain(|it| it.strong_count() > 0));
         sessions.retain(|_, of_one| !of_one.is_empty());
@@ -118,6 +124,7 @@ impl<W: World, D: Device> IscsiCore<W, D> {
             sessions: RefCell::default(),
             last_tsih: Cell::new(0),
             quiet: RefCell::default(),
+            ends: RefCell::default(),
             throttle: RefCell::default(),
         });
         core.add_frontend(Rc::new(Accepting(state.clone())), NAMES.map(|(_, name)| name));

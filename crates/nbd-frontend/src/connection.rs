@@ -10,6 +10,7 @@
 //!   carried out.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 
@@ -23,6 +24,7 @@ use nbd_server::{
 };
 use nbd_wire::{Extent, Request as WireRequest};
 use slab::Slab;
+use strangers::source;
 use units::{BLOCK_SIZE, Duration, Instant, LbaRange};
 use volume::{ReadData, VolumeExtent};
 
@@ -88,6 +90,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// A reason not to read may be gone.
     resume: Notify,
     is_reading: Cell<bool>,
+    /// The reason for its end, unless its client ended it.
+    end_reason: RefCell<Option<String>>,
     /// The last step of the haggling.
     heard: Cell<Instant>,
     received_bytes: Cell<u64>,
@@ -127,6 +131,7 @@ impl<W: World, D: Device> Connection<W, D> {
             zeroes: OnceCell::new(),
             resume,
             is_reading: Cell::new(true),
+            end_reason: RefCell::default(),
             heard: Cell::new(core.running_time()),
             received_bytes: Cell::new(0),
             sending_pace: Pace::default(),
@@ -185,9 +190,32 @@ impl<W: World, D: Device> Connection<W, D> {
     fn task_ended(&self) {
         self.tasks_left.set(self.tasks_left.get() - 1);
         if self.tasks_left.get() == 0 {
-            tracing::debug!(connection = %self.link.id(), "NBD connection ended");
+            self.log_end();
             self.export.take();
             self.link.leave();
+        }
+    }
+
+    /// Notes why the connection ends; the first reason is the one.
+    fn note_end(&self, reason: impl fmt::Display) {
+        self.end_reason.borrow_mut().get_or_insert_with(|| reason.to_string());
+    }
+
+    /// A client reconnects, often without a word to its user: an end that it did not ask for is told at `info`, the first of each
+    /// reason of late.
+    fn log_end(&self) {
+        let (connection, peer) = (self.link.id(), self.stream.peer());
+        let export = self.export.borrow().as_ref().map(|export| export.uuid().to_string());
+        let export = export.as_deref();
+        let Some(reason) = self.end_reason.take() else {
+            return tracing::debug!(%connection, %peer, export, "NBD connection ended");
+        };
+        let (state, now) = (&self.frontend.state, self.core.world().now());
+        let is_news = state.ends.borrow_mut().allows((source(peer.ip()), reason.clone()), now);
+        if is_news && (export.is_some() || state.quiet.borrow_mut().allows(peer.ip(), now)) {
+            tracing::info!(%connection, %peer, export, reason, "NBD connection ended");
+        } else {
+            tracing::debug!(%connection, %peer, export, reason, "NBD connection ended");
         }
     }
 
@@ -234,12 +262,14 @@ impl<W: World, D: Device> Connection<W, D> {
                 Taken::StartTls => match self.start_tls(&rest).await {
                     Ok(plain) => rest = plain,
                     Err(error) => {
-                        tracing::debug!(connection = %self.link.id(), %error, "TLS was not begun");
+                        self.note_end(format_args!("TLS was not begun: {error}"));
                         return false;
                     }
                 },
                 Taken::Over(reason) => {
-                    tracing::debug!(connection = %self.link.id(), %reason, "NBD connection is over");
+                    if !reason.is_by_client() {
+                        self.note_end(reason);
+                    }
                     self.answered().await;
                     return false;
                 }
@@ -608,11 +638,11 @@ impl<W: World, D: Device> Session for Connection<W, D> {
             VolumeEvent::Resized => {}
             VolumeEvent::AccessChanged { revoked } => {
                 if revoked || !self.still_qualifies() {
-                    tracing::info!(connection = %self.link.id(), "NBD client may not have it open any more");
-                    self.cut_now();
+                    self.cut("the client may not have the export open any more");
                 }
             }
-            VolumeEvent::Suspended | VolumeEvent::Deleted => self.end(),
+            VolumeEvent::Suspended => self.close("the server may not serve the volume now"),
+            VolumeEvent::Deleted => self.close("the volume is gone"),
         }
     }
 
@@ -622,7 +652,7 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         }
         let taken = self.outbox.taken_bytes();
         if self.is_too_slow(&self.reading_pace, now, taken) {
-            return self.cut_now();
+            return self.cut("the client does not read");
         }
         if !self.link.is_open() {
             return;
@@ -633,19 +663,20 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         // R2.
         let owed = (owes && self.is_reading.get()).then(|| self.received_bytes.get());
         let is_overdue = !is_transmitting && now.since(self.heard.get()) > HAGGLING_TIMEOUT;
-        if is_overdue || self.is_too_slow(&self.sending_pace, now, owed) {
-            tracing::debug!(connection = %self.link.id(), "NBD client is too slow");
-            self.cut_now();
+        if self.is_too_slow(&self.sending_pace, now, owed) {
+            self.cut("the client does not send what it owes");
+        } else if is_overdue {
+            self.cut("the client opens no export");
         }
     }
 
     fn close(&self, reason: &str) {
-        tracing::debug!(connection = %self.link.id(), reason, "NBD connection closed");
+        self.note_end(reason);
         self.end();
     }
 
     fn cut(&self, reason: &str) {
-        tracing::debug!(connection = %self.link.id(), reason, "NBD connection cut");
+        self.note_end(reason);
         self.cut_now();
     }
 }

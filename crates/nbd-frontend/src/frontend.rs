@@ -1,6 +1,7 @@
 //! The front end of a core.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,7 +10,7 @@ use io_traits::{Device, World};
 use nbd_server::Limits;
 use nbd_wire::Errno;
 use rustls::ServerConfig;
-use strangers::{LeftOut, Quiet};
+use strangers::{LeftOut, Quiet, Repeats};
 use units::Instant;
 use uuid::Uuid;
 
@@ -61,8 +62,10 @@ impl NbdTls {
 pub(crate) struct State {
     pub(crate) exports: RefCell<Exports>,
     pub(crate) options: NbdOptions,
-    /// Lines about clients that were refused.
+    /// Lines about clients that were refused, or have opened nothing.
     pub(crate) quiet: RefCell<Quiet>,
+    /// Lines about connections that ended otherwise than by their client's will, by its address and the reason.
+    pub(crate) ends: RefCell<Repeats<(IpAddr, String)>>,
     /// Handshakes of TLS.
     pub(crate) computing: Computing,
 }
@@ -94,6 +97,9 @@ impl<W: World, D: Device> Frontend<W, D> for Accepting {
         for LeftOut { source, lines } in self.frontend.state.quiet.borrow_mut().over(now) {
             tracing::warn!(%source, lines, "lines about refused NBD clients left out");
         }
+        for ((source, reason), lines) in self.frontend.state.ends.borrow_mut().over(now) {
+            tracing::info!(%source, reason, lines, "NBD connection ended, again");
+        }
     }
 }
 
@@ -105,6 +111,7 @@ impl NbdFrontend {
             exports: RefCell::default(),
             options,
             quiet: RefCell::default(),
+            ends: RefCell::default(),
             computing: Computing::default(),
         });
         let frontend = Self { state };

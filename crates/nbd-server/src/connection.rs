@@ -7,6 +7,7 @@ use nbd_wire::{
     BadMagic, ClientFlags, Command, CommandFlags, Greeting, HandshakeFlags, HeaderStyle,
     OPTION_HEADER_LEN, OptionCode, OptionHeader, OptionReplyKind, Request,
 };
+use strangers::protocol_of;
 
 use crate::haggling::{Purpose, TlsOffer};
 
@@ -88,6 +89,9 @@ pub enum CloseReason {
     /// It speaks something else.
     #[error(transparent)]
     Magic(#[from] BadMagic),
+    /// The first bytes are of another protocol.
+    #[error("the client speaks {0}, and this port NBD")]
+    OtherProtocol(&'static str),
     /// It did not say that it understands answers to options, or said what is not known.
     #[error("the client has flags {flags:#x}; fixed newstyle is needed")]
     Flags {
@@ -114,6 +118,14 @@ pub enum CloseReason {
     /// `NBD_OPT_EXPORT_NAME` cannot be refused otherwise.
     #[error("the client asked for an export that it may not open, by an option that has no answer")]
     NoSuchExport,
+}
+
+impl CloseReason {
+    /// Returns true if the client ended the connection in good order.
+    #[must_use]
+    pub fn is_by_client(&self) -> bool {
+        matches!(self, Self::Disconnected | Self::Aborted)
+    }
 }
 
 /// The progress of a connection.
@@ -261,11 +273,15 @@ impl Connection {
         if !self.collect(input, 4) {
             return Some(Step::NeedMore);
         }
+        // What is behind them, too, if it has come: four bytes do not tell all protocols apart.
+        let begun: Vec<u8> = self.buffer.iter().chain(input.iter().take(4)).copied().collect();
         let flags = u32::from_be_bytes(self.buffer[..].try_into().expect("four were collected"));
         let flags = ClientFlags(flags);
         self.buffer.clear();
         if flags.has_unknown() || !flags.has(ClientFlags::FIXED_NEWSTYLE) {
-            return Some(self.end(CloseReason::Flags { flags: flags.0 }));
+            let unknown = CloseReason::Flags { flags: flags.0 };
+            let reason = protocol_of(&begun).map_or(unknown, CloseReason::OtherProtocol);
+            return Some(self.end(reason));
         }
         self.has_padding = !flags.has(ClientFlags::NO_ZEROES);
         self.phase = Phase::Option;

@@ -123,6 +123,23 @@ fn exports_are_told_and_opened() {
 }
 
 #[test]
+fn clients_of_other_protocols_are_named() {
+    for (bytes, name) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "HTTP"),
+        (b"POST /v1/volumes HTTP/1.1\r\n\r\n", "HTTP"),
+        (&[0x16, 3, 1, 0, 200, 1, 0, 0], "TLS"),
+        (&[0, 0, 128, 0, 128, 0, 0, 0], "NVMe/TCP"),
+    ] {
+        let mut server = Server::new(TlsOffer::None);
+        server.take(bytes);
+        assert_eq!(server.log.closed, Some(CloseReason::OtherProtocol(name)));
+    }
+    let mut server = Server::new(TlsOffer::None);
+    server.take(&[0xFF; 40]);
+    assert_eq!(server.log.closed, Some(CloseReason::Flags { flags: u32::MAX }));
+}
+
+#[test]
 fn an_export_by_name_alone_is_answered_with_padding_or_without() {
     for (flags, len) in [(3_u32, 10), (1, 134)] {
         let mut server = Server::new(TlsOffer::None);

@@ -127,6 +127,46 @@ mod tests {
         assert!(notice.text.contains("`the task` failed 2 times"), "{}", notice.text);
     }
 
+    /// A writer whose clones write to one place.
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("no panic").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Where the API has failed there is no status: the log has the task, the panic, and what to do.
+    #[tokio::test]
+    async fn the_log_tells_of_a_panic() {
+        let (tasks, written) = (Tasks::default(), Written::default());
+        let writer = written.clone();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _log = tracing::subscriber::set_default(log.finish());
+        let run = async |is_over, cause: &'static str| {
+            tasks.run("API", is_over, async move { panic!("{cause}") }).await
+        };
+        assert_eq!(run(true, "for good").await, None::<()>);
+        assert_eq!(run(false, "for now").await, None::<()>);
+        assert_eq!(tasks.run("API", true, async { 7 }).await, Some(7));
+        let lines = written.0.lock().expect("no panic").clone();
+        let lines = String::from_utf8(lines).expect("text");
+        let [first, second] = lines.lines().collect::<Vec<_>>()[..] else { panic!("{lines}") };
+        for (line, told, panic) in [
+            (first, "has ended: restart the server", "for good"),
+            (second, "has failed, and is begun again", "for now"),
+        ] {
+            let is_whole = ["ERROR", told, "task=\"API\"", &format!("panic=\"{panic}\"")];
+            assert!(is_whole.iter().all(|part| line.contains(part)), "{line}");
+        }
+    }
+
     #[tokio::test]
     async fn a_task_that_cannot_be_begun_again_is_told_of_for_good() {
         let tasks = Tasks::default();

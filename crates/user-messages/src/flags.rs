@@ -4,10 +4,13 @@
 use control::{Problem, ProblemCode};
 
 /// Fields of requests, and the options that fill them.
-const OPTIONS: [(&str, &str); 21] = [
+const OPTIONS: [(&str, &str); 26] = [
     ("hosts", "--host"),
     ("networks", "--network"),
     ("interfaces", "--interface"),
+    ("nbd.networks", "--nbd-network"),
+    ("nbd.certificates", "--nbd-certificate"),
+    ("nbd.unix", "--nbd-unix"),
     ("grace_seconds", "--grace"),
     ("size_bytes", "--size"),
     ("if_size_bytes", "--if-size"),
@@ -19,6 +22,8 @@ const OPTIONS: [(&str, &str); 21] = [
     ("device", "--device"),
     ("on", "--on"),
     ("owner", "--owner"),
+    ("cut", "--cut"),
+    ("policy", "--policy"),
     ("share", "--share"),
     ("reads_per_second", "--reads-per-second"),
     ("writes_per_second", "--writes-per-second"),
@@ -70,9 +75,10 @@ fn named(text: &str) -> String {
 
 /// The option for a field, which may be one of a list or lie within others: `slo.rate.reads_per_second`, `hosts[0]`.
 fn option(field: &str) -> Option<&'static str> {
+    let find = |name: &str| OPTIONS.iter().find(|(field, _)| *field == name);
+    let without_index = |part: &str| part.split('[').next().and_then(find);
     let last = field.rsplit('.').find(|part| part.parse::<usize>().is_err())?;
-    let name = last.split('[').next()?;
-    OPTIONS.iter().find(|(field, _)| *field == name).map(|(_, option)| *option)
+    without_index(field).or_else(|| without_index(last)).map(|(_, option)| *option)
 }
 
 /// Leaves out what is in parentheses for users of the API: ` (GET /v1/volumes)`.
@@ -104,6 +110,8 @@ mod tests {
     fn fields_are_named_as_options_and_nothing_else_is() {
         for (told, shown) in [
             ("`hosts[0]`: `x`: no NQN", "--host: `x`: no NQN"),
+            ("`nbd.networks[1]`: `x`: no network", "--nbd-network: `x`: no network"),
+            ("`restrictions.networks[0]`: `x`", "--network: `x`"),
             ("`slo.rate.reads_per_second`: too large", "--reads-per-second: too large"),
             (
                 "give both `reads_per_second` and `writes_per_second`",

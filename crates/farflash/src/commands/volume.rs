@@ -366,7 +366,7 @@ impl Create {
         let look = format!(
             "see whether `farflash volume list` has it; its tokens were shown to no one, and `farflash volume change-auth {}` makes \
              others",
-            request.name
+            shell::word(request.name.as_str())
         );
         let made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;

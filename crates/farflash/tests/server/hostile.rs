@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::host::{connect, filled, on_core};
-use crate::support::{Server, until};
+use crate::support::{Server, foreign, until};
 use io_traits::Spawn;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::io::BlockCommand;
@@ -356,6 +356,43 @@ fn refusals_and_ends_of_one_cause_are_one_line() {
     }
     let reason = "PDU type 0xa5 does not exist";
     assert_eq!(count("connection ended", "reason", reason), 1, "{lines:?}");
+    assert_eq!(server.wait(), Some(0));
+}
+
+/// A client that took the port of iSCSI or NBD for another one is named, once for all that it tries, and so is an NBD client that
+/// breaks the protocol with an export open.
+#[test]
+fn ends_of_connections_of_every_protocol_are_told_once() {
+    const TIMES: usize = 12;
+    let more = ["--auth", "off", "--iscsi", "127.0.0.1:0", "--nbd", "127.0.0.1:0"];
+    let server = Server::start_with("mem:256MiB", &more);
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    server.volume_json(&["restrict", "v", "--nbd-network", "127.0.0.0/8"]);
+    let at = |message| foreign::places(&server, message)[0];
+    let (iscsi, nbd) = (at("iSCSI portal open"), at("NBD open"));
+    for _ in 0..TIMES {
+        for place in [iscsi, nbd] {
+            let mut browser = Stranger::new(place);
+            browser.say(b"GET /v1/volumes HTTP/1.1\r\nHost: flash-1.example\r\n\r\n");
+            browser.hear_out();
+        }
+        let mut broken = foreign::nbd_open(nbd, "v");
+        broken.write_all(&[0xA5; 64]).unwrap();
+        // It is told what it asked for, and then that is all.
+        drop(broken.read_to_end(&mut Vec::new()));
+    }
+    server.signal("TERM");
+    let lines = server.log_until(|line| line["message"] == "drained");
+    let count = |message: &str, reason: &str| {
+        let is_one = |line: &&serde_json::Value| {
+            line["message"] == message
+                && line["reason"].as_str().is_some_and(|it| it.contains(reason))
+        };
+        lines.iter().filter(is_one).count()
+    };
+    assert_eq!(count("iSCSI connection ended", "speaks HTTP"), 1, "{lines:?}");
+    assert_eq!(count("NBD connection ended", "speaks HTTP"), 1, "{lines:?}");
+    assert_eq!(count("NBD connection ended", "a header begins with 0xa5a5a5a5"), 1, "{lines:?}");
     assert_eq!(server.wait(), Some(0));
 }
 

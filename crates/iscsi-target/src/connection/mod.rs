@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use iscsi_wire::Cdb;
-use iscsi_wire::pdu::{self, Bhs, Lun, NO_TAG, Sequence, TaskRequest};
+use iscsi_wire::pdu::{self, Bhs, Lun, NO_TAG, Sequence, TaskRequest, login_status};
 use units::Instant;
 
 use crate::limits::Limits;
@@ -34,6 +34,8 @@ use task::Tasks;
 pub enum CloseReason {
     /// The bytes are no PDU, or one that may not come now.
     ProtocolError(&'static str),
+    /// The first bytes are of this protocol.
+    OtherProtocol(&'static str),
     /// A digest does not match.
     Digest,
     /// The login was refused.
@@ -50,14 +52,35 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ProtocolError(what) => write!(f, "the initiator broke the protocol: {what}"),
+            Self::OtherProtocol(name) => {
+                write!(f, "the client speaks {name}, and this port iSCSI without TLS")
+            }
             Self::Digest => f.write_str("a digest does not match"),
-            Self::LoginRefused([class, detail]) => {
-                write!(f, "the login was refused with status {class:02x}{detail:02x}h")
+            Self::LoginRefused(status) => {
+                let [class, detail] = *status;
+                write!(f, "{} (status {class:02x}{detail:02x}h)", words_of(*status))
             }
             Self::LoggedOut => f.write_str("the initiator logged out"),
             Self::LoginTimeout => f.write_str("the login took too long"),
             Self::Stalled => f.write_str("the initiator does not answer"),
         }
+    }
+}
+
+/// The reason of a refusal with this status, in words.
+fn words_of(status: [u8; 2]) -> &'static str {
+    match status {
+        login_status::AUTHENTICATION_FAILURE => "the initiator did not authenticate",
+        login_status::AUTHORIZATION_FAILURE => "the initiator may not open the target",
+        login_status::NOT_FOUND => "there is no such target for this initiator",
+        login_status::UNSUPPORTED_VERSION => "the initiator speaks another version of iSCSI",
+        login_status::MISSING_PARAMETER => "the initiator names neither itself nor a target",
+        login_status::SESSION_TYPE => "there is no session of this type",
+        login_status::NO_SUCH_SESSION => "there is no such session to join",
+        login_status::TARGET_ERROR
+        | login_status::SERVICE_UNAVAILABLE
+        | login_status::OUT_OF_RESOURCES => "the target cannot serve the initiator now",
+        _ => "the login was not understood",
     }
 }
 
@@ -137,7 +160,7 @@ pub struct Connection {
     last_heard: Instant,
     /// Bytes of commands' data that have come.
     data_heard: u64,
-    /// The tag of a NOP-In that is not answered, and since when.
+    /// The tag of a NOP-In that is not answered, and the time since which neither that nor progress in reading was seen.
     ping: Option<(u32, Instant)>,
     is_closed: bool,
 }
@@ -339,6 +362,19 @@ impl Connection {
             self.put(&nop.encode(), &[], out);
         }
         None
+    }
+
+    /// Returns whether the answer to a NOP-In is awaited.
+    #[must_use]
+    pub fn awaits_answer(&self) -> bool {
+        self.ping.is_some()
+    }
+
+    /// Notes that the initiator has just taken some of what was sent: a NOP-In may lie behind the rest.
+    pub fn on_taken(&mut self, now: Instant) {
+        if let Some((_, since)) = &mut self.ping {
+            *since = now;
+        }
     }
 
     /// Bytes of data that the initiator has sent so far, while it owes some that was asked for or that comes by itself.

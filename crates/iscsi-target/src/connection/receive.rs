@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use checksum::{Crc32c, crc32c};
 use iscsi_wire::pdu::{self, BHS_LEN, Bhs, DIGEST_LEN, FINAL, NO_TAG, opcode, reject};
 use iscsi_wire::text;
+use strangers::protocol_of;
 use units::Instant;
 
 use super::task::{Task, TaskId};
@@ -233,10 +234,12 @@ impl Connection {
         let len = bhs.lengths.data_len();
         if self.login.is_some() {
             let is_login = bhs.operation() == opcode::LOGIN_REQUEST && bhs.lengths.ahs_words == 0;
-            return match is_login && len <= LOGIN_DATA_MAX {
-                true => Ok((Sink::Kept, None)),
-                false => Err(CloseReason::ProtocolError("no request of a login")),
-            };
+            if is_login && len <= LOGIN_DATA_MAX {
+                return Ok((Sink::Kept, None));
+            }
+            let other = protocol_of(&bhs.encode()).filter(|_| !is_login);
+            let broken = CloseReason::ProtocolError("no request of a login");
+            return Err(other.map_or(broken, CloseReason::OtherProtocol));
         }
         if len > self.limits.receive_max as usize {
             return Err(CloseReason::ProtocolError("more data than was agreed on"));

@@ -440,6 +440,22 @@ fn unsolicited_data_follows_its_command() {
 }
 
 #[test]
+fn clients_of_other_protocols_are_named() {
+    for (bytes, name) in [(&b"GET /v1/volumes HTTP/1.1\r\n"[..], "HTTP"), (&[0x16, 3, 1, 2], "TLS")]
+    {
+        let mut peer = Peer::new();
+        let mut request = bytes.to_vec();
+        request.resize(200, b'x');
+        let mut input = &request[..];
+        let step = peer.target.poll(NOW, &mut input, &mut peer.out);
+        assert!(
+            matches!(step, Step::Closed(CloseReason::OtherProtocol(found)) if found == name),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn data_out_of_order_ends_the_connection() {
     let begin = || {
         let mut peer = Peer::logged_in(&[("MaxBurstLength", "8192")]);
@@ -522,6 +538,10 @@ fn pings_are_answered_and_sent() {
     let mut silent = Peer::logged_in(&[]);
     silent.target.on_tick(later, &mut silent.out);
     assert_eq!(silent.target.on_tick(too_late, &mut silent.out), Some(CloseReason::Stalled));
+    let mut reading = Peer::logged_in(&[]);
+    reading.target.on_tick(later, &mut reading.out);
+    reading.target.on_taken(later + limits.idle);
+    assert_eq!(reading.target.on_tick(too_late, &mut reading.out), None, "it has much to read");
     let mut answer = answer;
     answer(&mut peer);
     assert_eq!(peer.target.on_tick(too_late, &mut peer.out), None);

@@ -3,6 +3,7 @@
 mod awaiting;
 mod client;
 mod hostile;
+mod paces;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -43,11 +44,19 @@ async fn formatted(world: &SimWorld) -> SimDevice {
 
 /// A core that serves what is on `device`, and has the volumes of it announced as they are.
 async fn serve_device(world: &SimWorld, device: SimDevice) -> (SimCore, NbdFrontend) {
+    serve_device_with(world, device, CoreOptions::default()).await
+}
+
+async fn serve_device_with(
+    world: &SimWorld,
+    device: SimDevice,
+    options: CoreOptions,
+) -> (SimCore, NbdFrontend) {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
     let shard = recovered.await.expect("recoverable").start().await.expect("startable");
-    let core = Core::new(world, CoreOptions::default());
+    let core = Core::new(world, options);
     let frontend = NbdFrontend::before(&core, NbdOptions::default());
     core.attach(shard);
     for (place, way) in [(place(), Way::Network), (unix_place(), Way::Unix)] {
@@ -76,8 +85,16 @@ async fn create(core: &SimCore, uuid: Uuid, name: &str, access: &Access, metadat
 
 /// A core with the volume `db`, under `access`.
 async fn serve(world: &SimWorld, access: &Access) -> (SimCore, NbdFrontend) {
+    serve_with(world, access, CoreOptions::default()).await
+}
+
+async fn serve_with(
+    world: &SimWorld,
+    access: &Access,
+    options: CoreOptions,
+) -> (SimCore, NbdFrontend) {
     let device = formatted(world).await;
-    let (core, frontend) = serve_device(world, device).await;
+    let (core, frontend) = serve_device_with(world, device, options).await;
     create(&core, VOLUME, "db", access, MetadataSize::None).await;
     announce(&core, &frontend);
     (core, frontend)

@@ -23,7 +23,6 @@ mod owed;
 mod receive;
 mod reply;
 mod slots;
-mod strange;
 mod transfer;
 
 use core::fmt;

@@ -5,11 +5,11 @@ use nvme_wire::pdu::{
     CommonHeader, DIGEST_LEN, H2cData, IcReq, PduError, PduFlags, PduLayout, PduType, TermReq,
 };
 use nvme_wire::{AdminOpcode, Sqe, Status, fabrics};
+use strangers::protocol_of;
 use units::Instant;
 use zerocopy::FromBytes;
 
 use super::slots::{NoSlot, SlotState};
-use super::strange::protocol_of;
 use super::transfer::{Transfer, classify};
 use super::{
     ADMIN_IN_CAPSULE_BYTES, Body, CPDA_BYTES, CloseReason, Connection, SlotId, State, Step,

@@ -40,6 +40,17 @@ pub fn iscsi_login(portal: SocketAddr, volume: &str) -> [u8; 2] {
 
 /// Asks for an NBD export. Returns the kind of the first reply.
 pub fn nbd_go(at: SocketAddr, export: &str) -> u32 {
+    nbd_ask(at, export).1
+}
+
+/// Opens an NBD export.
+pub fn nbd_open(at: SocketAddr, export: &str) -> TcpStream {
+    let (stream, kind) = nbd_ask(at, export);
+    assert!(kind < 1 << 31, "refused by {kind:#x}");
+    stream
+}
+
+fn nbd_ask(at: SocketAddr, export: &str) -> (TcpStream, u32) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.read_exact(&mut [0; 18]).unwrap();
     let len = export.len() as u32;
@@ -51,5 +62,5 @@ pub fn nbd_go(at: SocketAddr, export: &str) -> u32 {
     stream.write_all(&words).unwrap();
     let mut reply = [0; 20];
     stream.read_exact(&mut reply).unwrap();
-    u32::from_be_bytes(reply[12..16].try_into().unwrap())
+    (stream, u32::from_be_bytes(reply[12..16].try_into().unwrap()))
 }

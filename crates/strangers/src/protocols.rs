@@ -1,7 +1,9 @@
 //! Protocols that clients speak which took the port for another's.
 
-/// The protocol that begins with `bytes`, if it is one that is known. Eight bytes are enough for all.
-pub(super) fn protocol_of(bytes: &[u8]) -> Option<&'static str> {
+/// The protocol that begins with `bytes`, if it is one that is known. Eight bytes are enough for all,
+/// and four for most.
+#[must_use]
+pub fn protocol_of(bytes: &[u8]) -> Option<&'static str> {
     const HTTP: [&[u8]; 9] = [
         b"GET ",
         b"HEAD ",
@@ -27,6 +29,10 @@ pub(super) fn protocol_of(bytes: &[u8]) -> Option<&'static str> {
     if let [0x43, _, 0, 0, ..] = bytes {
         return Some("iSCSI");
     }
+    // An Initialize Connection Request.
+    if let [0, _, 128, 0] | [0, _, 128, 0, 128, 0, 0, 0, ..] = bytes {
+        return Some("NVMe/TCP");
+    }
     None
 }
 
@@ -42,6 +48,9 @@ mod tests {
             (b"CONNECT ", Some("HTTP")),
             (b"SSH-2.0-", Some("SSH")),
             (&[0x43, 0x87, 0, 0, 0, 0, 0, 60], Some("iSCSI")),
+            (&[0, 0, 128, 0, 128, 0, 0, 0], Some("NVMe/TCP")),
+            (&[0, 0, 128, 0], Some("NVMe/TCP")),
+            (&[0, 0, 128, 0, 0, 0, 0, 0], None),
             (&[0x55; 8], None),
             (b"", None),
         ] {
