@@ -4,6 +4,7 @@ mod bounds;
 mod case;
 mod compare;
 mod cpus;
+mod datastore;
 mod demo;
 mod demo_plot;
 mod distance;
@@ -55,6 +56,15 @@ enum Command {
     Tenants(run_args::RunArgs),
     /// Measure iSCSI, NBD and NVMe/TCP beside one another, and beside servers of others
     FrontEnds(run_args::RunArgs),
+    /// Measure the load generator beside redis-benchmark, and a datastore with remote Flash beside one with local Flash
+    Datastore(run_args::RunArgs),
+    /// Answer requests for keys at once, for `datastore`
+    #[command(hide = true)]
+    Echo {
+        /// Port on loopback
+        #[arg(long)]
+        port: u16,
+    },
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -109,6 +119,8 @@ fn main() -> Result<()> {
         Command::Sharing(args) => sharing::sharing(&args),
         Command::Tenants(args) => tenants::tenants(&args),
         Command::FrontEnds(args) => front_ends::front_ends(&args),
+        Command::Datastore(args) => datastore::datastore(&args),
+        Command::Echo { port } => datastore::echo::serve(port),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     }
 }
 
-/// Of many ticks the ends and the powers of ten: more would not have room for their labels.
+/// Keeps the ends and the powers of ten if there are many ticks: more would not have room for their labels.
 fn thinned(mut ticks: Vec<f64>) -> Vec<f64> {
     let ends = [ticks.first().copied(), ticks.last().copied()];
     if ticks.len() > LOG_TICKS_MAX {

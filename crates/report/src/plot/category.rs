@@ -111,8 +111,8 @@ impl CategoryChart {
                 _ => (HPos::Right, -MARK_PIXELS * 2),
             };
             let style = TextStyle::from((FONT, LABEL_PIXELS)).pos(Pos::new(side, VPos::Bottom));
-            let text = EmptyElement::at(point)
-                + Text::new(mark.name.clone(), (away, -MARK_PIXELS), style);
+            let text =
+                EmptyElement::at(point) + Text::new(mark.name.clone(), (away, -MARK_PIXELS), style);
             chart.draw_series([text]).map_err(draw_error)?;
         }
         if has_legend { draw_legend(&mut chart, SeriesLabelPosition::UpperLeft) } else { Ok(()) }

@@ -115,7 +115,7 @@ pub fn peaks(rounds: &[[f64; 2]]) -> Result<Outcome, ReproduceError> {
 mod tests {
     use super::*;
 
-    /// What is added is the median of the rounds' differences, not the difference of medians.
+    /// The spread is that of the differences of each round, not the difference of medians.
     #[test]
     fn rounds_are_compared_each_by_itself() {
         let round = |local: f64, remote: f64| [[local; 4], [remote; 4]];

@@ -97,7 +97,7 @@ fn shared(
 
 /// Datastores on a core, at most.
 const TENANTS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
-/// Of iSCSI on one core.
+/// Tenants that one core supports with iSCSI.
 const PAPER_TENANTS: usize = 3;
 /// Part of its own peak that each datastore asks for: peak load, with what chance makes of it.
 const AT_PEAK: f64 = 0.9;

@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(*order.borrow(), [0, 1, 1, 0, 0, 1]);
     }
 
-    /// What was made last goes first, whatever of it fails.
+    /// Steps are taken back in reverse, and one that fails does not keep the others.
     #[test]
     fn all_that_was_made_is_taken_back_in_reverse() {
         let out = tempfile::tempdir().unwrap();
