@@ -279,7 +279,9 @@ impl Made {
 
     /// Runs a command, and `back` at the end.
     fn command(&mut self, words: &[&str], back: &[&str]) -> Result<String, Failure> {
-        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let owned = |words: &[&str]| -> Vec<String> {
+            words.iter().map(|word| (*word).to_owned()).collect()
+        };
         let output = run_command(&owned(words)).map_err(failed)?;
         if !back.is_empty() {
             self.steps.push(Step::Command(owned(back)));

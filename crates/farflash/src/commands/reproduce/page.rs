@@ -60,7 +60,7 @@ impl Page {
             let row = format!("| {} | {verdict} |\n", cells.join(" | "));
             self.figures += &row;
         }
-        let _ = writeln!(self.figures, "\n![{name}: {about}]({place}/{picture})");
+        let _ = writeln!(self.figures, "\n![{name}]({place}/{picture})");
         Ok(())
     }
 
