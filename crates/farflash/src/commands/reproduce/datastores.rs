@@ -44,6 +44,8 @@ const PEAK_TOLERANCE: f64 = 0.06;
 const GETS: f64 = 0.9;
 const CONNECTIONS: usize = 16;
 const DEPTH: usize = 64;
+/// Time for the compactions that filling leaves behind.
+const SETTLE: Duration = Duration::from_secs(5);
 /// Until a datastore listens.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -215,6 +217,7 @@ impl World {
             }
             datastores.push(address);
         }
+        thread::sleep(SETTLE);
         let datastores = datastores.try_into().expect("one for each way");
         Ok(Self { datastores, _made: made })
     }
