@@ -69,8 +69,10 @@ impl Page {
         let Options { time, seed } = self.options;
         let text = format!(
             "Written by `make reproduce`, which runs `farflash reproduce --all` with `--time {time}` and \
-             `--seed {seed}`, all in simulated time. The models, where their numbers come from, and the \
-             runs in real time are described in [figures of the papers](reproduce.md). A statement agrees \
+             `--seed {seed}`, all in simulated time. The models, and where their numbers come from, are \
+             described in [figures of the papers](reproduce.md), and so are runs of real servers on this \
+             machine: `farflash reproduce eurosys-4a --real-time`, `eurosys-4b`, `afa-12` and `decibel-13`. \
+             A statement agrees \
              if its shape is that of the paper, or if a goal that no paper has is met. This table has the \
              first statement of each figure; all of them follow."
         );
