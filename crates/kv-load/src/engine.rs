@@ -445,7 +445,7 @@ mod tests {
     fn a_closed_loop_fills_a_lane_up_by_halves() {
         let mut engine =
             Engine::new(Pace::Closed, drawer(1.0), 1, 8, Duration::ZERO..Duration::from_secs(1));
-        let mut sent = |engine: &mut Engine| std::iter::from_fn(|| engine.poll_send(MS)).count();
+        let sent = |engine: &mut Engine| std::iter::from_fn(|| engine.poll_send(MS)).count();
         assert_eq!(sent(&mut engine), 8);
         for _ in 0..3 {
             assert!(engine.on_reply(0, MS, Reply::Done));
