@@ -51,7 +51,7 @@ demo: build ## serve two volumes, kill the server under load, verify, plot (3 mi
 
 .PHONY: bench
 bench: build ## compare with the machine's limit, with peers and with the raw device; updates docs/benchmarks.md and its figures
-	@.ci/install-missing fio nbdkit qemu-utils linux-perf libiscsi-bin tgt || echo "bench: some peers are missing and will be left out" >&2
+	@.ci/install-missing fio nbdkit qemu-utils linux-perf libiscsi-bin tgt redis-tools || echo "bench: some peers are missing and will be left out" >&2
 	cargo build --release --locked -p bench --bin bench-verification --features sabotage
 	cargo build --release --locked -p bench --bin bench-counting --features uncounted
 	$(RELEASE)/bench compare --farflash $(RELEASE)/farflash --report docs/benchmarks.md
@@ -59,6 +59,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench tenants --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench writes --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench datastore --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: reproduce

@@ -23,6 +23,7 @@ pub(crate) fn plot(local: &Outcome, remote: &Remote) -> Result<String, PlotError
             Marker { x: remote.killed_at, name: "killed".to_owned() },
             Marker { x: remote.back_at, name: "back".to_owned() },
         ],
+        levels: Vec::new(),
         y_format: report::rate,
     };
     let mut series = Vec::new();

@@ -4,6 +4,7 @@ mod bounds;
 mod case;
 mod compare;
 mod cpus;
+mod datastore;
 mod demo;
 mod demo_plot;
 mod distance;
@@ -58,6 +59,15 @@ enum Command {
     FrontEnds(run_args::RunArgs),
     /// Measure writes, mixed loads and large requests beside null servers, and beside another build
     Writes(writes::WritesArgs),
+    /// Measure the load generator beside redis-benchmark, and a datastore with remote Flash beside one with local Flash
+    Datastore(run_args::RunArgs),
+    /// Answer requests for keys at once, for `datastore`
+    #[command(hide = true)]
+    Echo {
+        /// Port on loopback
+        #[arg(long)]
+        port: u16,
+    },
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
 }
@@ -113,6 +123,8 @@ fn main() -> Result<()> {
         Command::Tenants(args) => tenants::tenants(&args),
         Command::FrontEnds(args) => front_ends::front_ends(&args),
         Command::Writes(args) => writes::writes(&args),
+        Command::Datastore(args) => datastore::datastore(&args),
+        Command::Echo { port } => datastore::echo::serve(port),
         Command::Demo(args) => demo::demo(&args),
     }
 }

@@ -19,7 +19,7 @@ use crate::workload::{Kind, VALUE_LEN_MAX, Workload, WriteCommand};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Values begin at different places of the same random bytes.
 const OFFSETS: u64 = 4096;
-const RECEIVE_LEN: usize = 64 << 10;
+pub(crate) const RECEIVE_LEN: usize = 64 << 10;
 
 /// A run that could not be done.
 #[derive(Debug, thiserror::Error)]
@@ -238,23 +238,27 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what is there, and hands each reply to `on_reply`, which says if a request waits for it.
+    /// Receives what is there, and hands each reply to `on_reply`, which says if a request waits for it, with the
+    /// time at which it was read.
     pub(crate) fn receive(
         &mut self,
-        mut on_reply: impl FnMut(&Answer) -> bool,
+        buffer: &mut [u8],
+        clock: impl Fn() -> Duration,
+        mut on_reply: impl FnMut(&Answer, Duration) -> bool,
     ) -> Result<(), RunError> {
-        let mut buffer = [0; RECEIVE_LEN];
         loop {
-            let len = match self.read(&mut buffer) {
+            let len = match self.read(buffer) {
                 Ok(0) => return Err(RunError::Closed { address: self.address }),
                 Ok(len) => len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(RunError::Broken { address: self.address, error }),
             };
+            // All that was read came at one time.
+            let now = clock();
             let mut input = &buffer[..len];
             while let Some(answer) = self.decode(&mut input)? {
-                if !on_reply(&answer) {
+                if !on_reply(&answer, now) {
                     let text = String::from_utf8_lossy(&answer.text);
                     return Err(
                         self.protocol_error(format!("a reply that no request asked for: {text}"))
@@ -262,7 +266,7 @@ impl Connection {
                 }
             }
             // TLS may hold more than it gave.
-            if len < RECEIVE_LEN && self.tls.is_none() {
+            if len < buffer.len() && self.tls.is_none() {
                 return Ok(());
             }
         }

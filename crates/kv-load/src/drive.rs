@@ -8,7 +8,7 @@ use resp::{Answer, AnswerKind};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::connection::{Connection, Encoder, RunError};
+use crate::connection::{Connection, Encoder, RECEIVE_LEN, RunError};
 use crate::cpu::CpuTime;
 use crate::engine::{Engine, Record, Reply};
 
@@ -58,6 +58,7 @@ pub(crate) fn drive(
     wake_in_time();
     let cpu = CpuTime::now();
     let mut first_error = None;
+    let mut buffer = vec![0; RECEIVE_LEN];
     loop {
         let now = start.elapsed();
         let sent = send(&mut engine, connections, encoder, now)?;
@@ -74,11 +75,12 @@ pub(crate) fn drive(
             until.saturating_sub(start.elapsed()).min(WAIT_MAX)
         };
         for index in readable(connections, wait)? {
-            connections[index].receive(|answer| {
+            let clock = || start.elapsed();
+            connections[index].receive(&mut buffer, clock, |answer, now| {
                 if answer.kind == AnswerKind::Error && first_error.is_none() {
                     first_error = Some(String::from_utf8_lossy(&answer.text).into_owned());
                 }
-                engine.on_reply(index, start.elapsed(), reply_of(answer))
+                engine.on_reply(index, now, reply_of(answer))
             })?;
         }
     }

@@ -59,6 +59,8 @@ struct Lane {
     held_back: VecDeque<ToSend>,
     /// The lane is in the list of those that may send.
     is_listed: bool,
+    /// It sends up to its depth, and then not until half of that is answered.
+    fills: bool,
 }
 
 /// Counts of an interval of the time series.
@@ -135,6 +137,8 @@ pub(crate) struct Engine {
     depth: usize,
     /// Requests whose intended start lies in here are measured.
     window: Range<Duration>,
+    /// Length of an interval of the time series.
+    interval_ns: u64,
     /// Lanes that have something to send and may.
     listed: VecDeque<usize>,
     turn: usize,
@@ -154,7 +158,7 @@ impl Engine {
         window: Range<Duration>,
     ) -> Self {
         let is_closed = matches!(pace, Pace::Closed);
-        let lane = |_| Lane { is_listed: is_closed, ..Lane::default() };
+        let lane = |_| Lane { is_listed: is_closed, fills: true, ..Lane::default() };
         let lanes: Vec<Lane> = (0..lanes).map(lane).collect();
         let listed = if is_closed { (0..lanes.len()).collect() } else { VecDeque::new() };
         Self {
@@ -162,6 +166,7 @@ impl Engine {
             drawer,
             lanes,
             depth,
+            interval_ns: u64::try_from(interval_len(&window).as_nanos()).unwrap_or(u64::MAX),
             window,
             listed,
             turn: 0,
@@ -187,6 +192,10 @@ impl Engine {
         self.lanes[index].outstanding.push_back(to_send);
         self.outstanding += 1;
         self.list(index);
+        // A lane that is filled up goes on, so that its requests leave in one write.
+        if matches!(self.pace, Pace::Closed) && self.lanes[index].is_listed {
+            self.listed.rotate_right(1);
+        }
         Some((index, to_send))
     }
 
@@ -223,11 +232,16 @@ impl Engine {
         drawn.map(|(key, kind)| ToSend { key, kind, intended: now })
     }
 
-    /// Lists a lane if it has something to send and may.
+    /// Lists a lane if it has something to send and may. In a closed loop a lane of some depth is filled up when half of
+    /// its requests are answered: one by one, each would cost system calls here and at the server.
     fn list(&mut self, index: usize) {
         let lane = &mut self.lanes[index];
-        let wants = matches!(self.pace, Pace::Closed) || !lane.held_back.is_empty();
-        if wants && !lane.is_listed && lane.outstanding.len() < self.depth {
+        let is_closed = matches!(self.pace, Pace::Closed);
+        let wants = is_closed || !lane.held_back.is_empty();
+        let free = self.depth.saturating_sub(lane.outstanding.len());
+        lane.fills &= free > 0;
+        lane.fills |= !is_closed || free >= self.depth.div_ceil(2);
+        if wants && !lane.is_listed && free > 0 && lane.fills {
             lane.is_listed = true;
             self.listed.push_back(index);
         }
@@ -255,8 +269,8 @@ impl Engine {
         if !self.window.contains(&sent.intended) {
             return;
         }
-        let index =
-            (sent.intended - self.window.start).as_nanos() / interval_len(&self.window).as_nanos();
+        let into_ns = u64::try_from((sent.intended - self.window.start).as_nanos());
+        let index = into_ns.unwrap_or(u64::MAX) / self.interval_ns;
         let latency = now - sent.intended;
         let record = &mut self.record;
         let interval = record.interval(index as usize);
@@ -413,17 +427,37 @@ mod tests {
     fn a_closed_loop_has_its_depth_outstanding_and_no_more() {
         let mut engine =
             Engine::new(Pace::Closed, drawer(0.5), 2, 3, Duration::ZERO..Duration::from_secs(1));
-        let sent = std::iter::from_fn(|| engine.poll_send(Duration::ZERO)).count();
-        assert_eq!(sent, 6);
-        assert!(engine.on_reply(0, MS, Reply::Done));
-        assert_eq!(engine.poll_send(MS).map(|(lane, _)| lane), Some(0));
-        assert_eq!(engine.poll_send(MS), None);
+        let sent = std::iter::from_fn(|| engine.poll_send(Duration::ZERO)).map(|(lane, _)| lane);
+        assert_eq!(sent.collect::<Vec<_>>(), [0, 0, 0, 1, 1, 1], "a lane is filled in one go");
+        assert!((0..2).all(|_| engine.on_reply(0, MS, Reply::Done)));
+        let again = std::iter::from_fn(|| engine.poll_send(MS)).map(|(lane, _)| lane);
+        assert_eq!(again.collect::<Vec<_>>(), [0, 0]);
         assert_eq!(engine.poll_send(Duration::from_secs(2)), None, "the window is over");
         for (lane, count) in [(0, 3), (1, 3)] {
             assert!((0..count).all(|_| engine.on_reply(lane, MS, Reply::Done)));
             assert!(!engine.on_reply(lane, MS, Reply::Done), "a reply that no request asked for");
         }
         assert!(engine.is_finished(Duration::from_secs(2)));
+    }
+
+    /// Replies that come one by one are answered by half a pipeline at a time, and the lane never runs dry.
+    #[test]
+    fn a_closed_loop_fills_a_lane_up_by_halves() {
+        let mut engine =
+            Engine::new(Pace::Closed, drawer(1.0), 1, 8, Duration::ZERO..Duration::from_secs(1));
+        let sent = |engine: &mut Engine| std::iter::from_fn(|| engine.poll_send(MS)).count();
+        assert_eq!(sent(&mut engine), 8);
+        for _ in 0..3 {
+            assert!(engine.on_reply(0, MS, Reply::Done));
+            assert_eq!(sent(&mut engine), 0);
+        }
+        assert!(engine.on_reply(0, MS, Reply::Done));
+        assert_eq!(sent(&mut engine), 4);
+        let mut whole =
+            Engine::new(Pace::Closed, drawer(1.0), 1, 1, Duration::ZERO..Duration::from_secs(1));
+        assert_eq!(sent(&mut whole), 1);
+        assert!(whole.on_reply(0, MS, Reply::Done));
+        assert_eq!(sent(&mut whole), 1);
     }
 
     #[test]

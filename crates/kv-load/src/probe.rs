@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use resp::Answer;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::connection::{Connection, Encoder, RunError};
+use crate::connection::{Connection, Encoder, RECEIVE_LEN, RunError};
 use crate::drive::{reply_of, timespec, wake_in_time};
 use crate::engine::Reply;
 use crate::latency::Latencies;
@@ -75,7 +76,8 @@ fn ask(
             Err(error) => return Err(RunError::System(error.into())),
         }
         let mut reply = None;
-        connection.receive(|answer| reply.replace(reply_of(answer)).is_none())?;
+        let take = |answer: &Answer, _| reply.replace(reply_of(answer)).is_none();
+        connection.receive(&mut [0; RECEIVE_LEN], || start.elapsed(), take)?;
         if reply.is_some() {
             return Ok(reply);
         }

@@ -30,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 Series { name: "remote volume".into(), points: wave(2.0) },
             ],
             markers: vec![Marker { x: 4.0, name: "server killed".into() }],
+            levels: Vec::new(),
             y_format: rate,
         }),
         Panel::Latency(LatencyChart {

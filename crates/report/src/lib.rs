@@ -14,7 +14,7 @@ mod table;
 pub use format::{duration_ns, percent, rate, rate_bytes};
 pub use plot::{
     Bar, BarChart, BarSeries, CategoryChart, CategorySeries, HeatMap, LatencyChart, LatencySeries,
-    LineChart, Mark, Marker, Panel, PlotError, ScatterChart, Series, figure,
+    Level, LineChart, Mark, Marker, Panel, PlotError, ScatterChart, Series, figure,
 };
 pub use progress::Progress;
 pub use spread::Spread;

@@ -16,7 +16,7 @@ pub use bars::{Bar, BarChart, BarSeries};
 pub use category::{CategoryChart, CategorySeries, Mark};
 pub use heat::HeatMap;
 pub use latency::{LatencyChart, LatencySeries};
-pub use line::{LineChart, Marker, Series};
+pub use line::{Level, LineChart, Marker, Series};
 pub use scatter::ScatterChart;
 
 /// Font family of all text; every viewer has one of that name.

@@ -11,6 +11,9 @@ use crate::{Options, Progress};
 const FACTORS: [f64; 10] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0];
 /// The tax with which balanced applications "become around 20 % more expensive", relative to the example's.
 const HIGHER_TAX: f64 = 4.0;
+/// Costs of the worked example.
+const PAPER_DIRECT: f64 = 960_000.0;
+const PAPER_DISAGGREGATED: f64 = 812_500.0;
 
 /// Runs `cost-example`.
 pub(crate) fn example(_: &Options, progress: Progress<'_>) -> Result<Outcome, ReproduceError> {
@@ -32,21 +35,21 @@ pub(crate) fn example(_: &Options, progress: Progress<'_>) -> Result<Outcome, Re
         data.row([name.into(), format!("{flash:.2}"), format!("{datastore:.2}"), dollars(cost)]);
     }
     Outcome::new(
-        "Worked example of the cost model",
-        &[costs(&compared)],
+        "EuroSys'16, section 4.3: worked example of the cost model",
+        &[beside_paper(&compared)],
         data,
         vec![
             Finding {
                 what: "cost with direct-attached Flash".into(),
-                paper: "960000".into(),
+                paper: dollars(PAPER_DIRECT),
                 here: dollars(compared.direct),
-                agrees: compared.direct.round() == 960_000.0,
+                agrees: compared.direct.round() == PAPER_DIRECT,
             },
             Finding {
                 what: "cost with disaggregated Flash".into(),
-                paper: "812500".into(),
+                paper: dollars(PAPER_DISAGGREGATED),
                 here: dollars(compared.disaggregated),
-                agrees: compared.disaggregated.round() == 812_500.0,
+                agrees: compared.disaggregated.round() == PAPER_DISAGGREGATED,
             },
             Finding {
                 what: "saving, of the direct-attached cost".into(),
@@ -75,6 +78,24 @@ pub fn costs(compared: &Comparison) -> Panel {
     })
 }
 
+/// The same beside the costs that the paper comes to.
+fn beside_paper(compared: &Comparison) -> Panel {
+    let bars = |name: &str, costs: [f64; 2]| BarSeries {
+        name: name.into(),
+        bars: costs.map(|value| Some(Bar { value, low: value, high: value })).into(),
+    };
+    Panel::Bars(BarChart {
+        caption: "cost of the servers".into(),
+        y_label: "US dollars".into(),
+        groups: vec!["direct-attached Flash".into(), "disaggregated Flash".into(), String::new()],
+        series: vec![
+            bars("paper", [PAPER_DIRECT, PAPER_DISAGGREGATED]),
+            bars("here", [compared.direct, compared.disaggregated]),
+        ],
+        y_format: report::rate,
+    })
+}
+
 /// The map of savings as a panel.
 #[must_use]
 pub fn savings_panel(caption: &str, map: &SavingsMap) -> Panel {
@@ -86,7 +107,8 @@ pub fn savings_panel(caption: &str, map: &SavingsMap) -> Panel {
         columns: names.clone(),
         rows: names,
         cells: map.savings.clone(),
-        format: |saving| format!("{:.0} %", saving * 100.0),
+        // Adding zero makes -0 of what is rounded to nothing a plain 0.
+        format: |saving| format!("{:.0} %", (saving * 100.0).round() + 0.0),
     })
 }
 
@@ -117,11 +139,15 @@ pub(crate) fn figure_8(_: &Options, progress: Progress<'_>) -> Result<Outcome, R
     let taxed = at(Price { tax: HIGHER_TAX * plan.price.tax, ..plan.price });
     progress(1.0);
     let panels = [
-        savings_panel("savings, prices of the example", &paper),
-        savings_panel("savings, Flash at twice the price", &dearer),
+        savings_panel(
+            "saving of the cost with direct-attached Flash, prices of the example",
+            &paper,
+        ),
+        savings_panel("the same with Flash at twice the price", &dearer),
     ];
     let findings = findings(&model, &base, [&paper, &dearer, &taxed]);
-    Outcome::new("Savings by disaggregation", &panels, savings_table(&paper), findings)
+    let title = "EuroSys'16, figure 8: savings by disaggregation";
+    Outcome::new(title, &panels, savings_table(&paper), findings)
 }
 
 fn findings(

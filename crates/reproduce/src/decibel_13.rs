@@ -173,6 +173,7 @@ fn panel(curve: &Curve, seconds: f64) -> Panel {
         y_label: "requests/s".into(),
         series: series.collect(),
         markers: vec![marker(1.0, "client 2: 90"), marker(2.0, "30")],
+        levels: Vec::new(),
         y_format: report::rate,
     })
 }

@@ -65,6 +65,7 @@ fn run(kind: &Kind, options: &Options, progress: Progress<'_>) -> Result<Outcome
             series("99.9 %", |point| point.p999_us),
         ],
         markers: Vec::new(),
+        levels: Vec::new(),
         y_format: |value| format!("{value:.0}"),
     });
     Outcome::new(kind.title, &[panel], table(&points), findings(kind, &points))

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
             progress(points.len() as f64 / (WAYS.len() * TENANTS) as f64);
         }
     }
-    let title = "EuroSys '16, figure 7: reads beside bursts of writes on a modelled P3600";
+    let title = "EuroSys'16, figure 7: reads beside bursts of writes on a modelled P3600";
     let panels = [
         panel("95 % of reads", &points, |point| point.p95_us),
         panel("99 % of reads", &points, |point| point.p99_us),
@@ -126,6 +126,7 @@ fn panel(caption: &str, points: &[Point], value: fn(&Point) -> f64) -> Panel {
         y_label: "µs".into(),
         series: series.collect(),
         markers: Vec::new(),
+        levels: Vec::new(),
         y_format: |value| format!("{value:.0}"),
     })
 }

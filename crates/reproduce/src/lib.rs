@@ -18,7 +18,7 @@ mod bench;
 pub mod cost;
 pub mod decibel_13;
 mod decibel_7_8;
-mod eurosys;
+pub mod eurosys;
 mod eurosys_7;
 mod isolation;
 mod outcome;

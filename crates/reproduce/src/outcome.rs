@@ -27,6 +27,8 @@ pub struct Outcome {
     pub data: Table,
     /// The paper and this run.
     pub findings: Vec<Finding>,
+    /// The reason, where a statement is not met.
+    pub why: Option<String>,
     /// The plot, as SVG.
     pub svg: String,
 }
@@ -59,7 +61,13 @@ impl Outcome {
         findings: Vec<Finding>,
     ) -> Result<Self, ReproduceError> {
         let svg = report::figure(title, panels, WIDTH, PANEL_HEIGHT)?;
-        Ok(Self { data, findings, svg })
+        Ok(Self { data, findings, why: None, svg })
+    }
+
+    /// Adds the reason for statements that are not met; without such a statement there is none.
+    pub(crate) fn because(mut self, why: &str) -> Self {
+        self.why = (!self.agrees()).then(|| why.to_owned());
+        self
     }
 
     /// Returns true if every finding has the shape of the paper's.

@@ -69,7 +69,11 @@ fn check_but(name: &str, time: f64, differing: &[&str]) {
 
 #[test]
 fn eurosys_1() {
-    check("eurosys-1", 1.0);
+    check_but(
+        "eurosys-1",
+        1.0,
+        &["saving for such a fleet, if others use what it leaves on a day, with iSCSI"],
+    );
 }
 
 #[test]
@@ -98,6 +102,7 @@ fn eurosys_5() {
         "eurosys-5",
         0.1,
         &[
+            "six processes beside the default of eight",
             "offload, jumbo frames and affinity, each beside the step before",
             "default beside local",
         ],
@@ -116,7 +121,7 @@ fn eurosys_6b() {
 
 #[test]
 fn eurosys_7a() {
-    check_but("eurosys-7a", 0.1, &["queries/s at a 95th percentile of 2 ms"]);
+    check("eurosys-7a", 0.1);
 }
 
 #[test]

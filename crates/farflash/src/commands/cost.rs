@@ -314,6 +314,7 @@ impl Answer {
                 line("disaggregated", |cost| cost.disaggregated),
             ],
             markers: Vec::new(),
+            levels: Vec::new(),
             y_format: report::rate,
         })
     }

@@ -1,5 +1,6 @@
 //! `farflash reproduce`: the papers' experiments, run again.
 
+mod datastores;
 mod hogs;
 mod interference;
 mod page;
@@ -23,11 +24,13 @@ Examples:
   farflash reproduce decibel-13 --real-time --scale 0.05
   farflash reproduce afa-12 --out /tmp/figures
   farflash reproduce afa-12 --real-time
+  farflash reproduce eurosys-4a --real-time
   farflash reproduce --all --time 0.125 --page figures.md
 
 Everything happens in simulated time on modelled drives, so that equal flags give equal results; but \
-for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, and \
-afa-12 with reads of files in --out beside tasks that take all CPUs.";
+for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, \
+afa-12 with reads of files in --out beside tasks that take all CPUs, and eurosys-4a and eurosys-4b with two \
+datastores, one on a local file and one on an attached volume of a server; both files are in --out.";
 
 /// Part of the paper's time for a run in real time: 27 s for each policy.
 const REAL_TIME_DEFAULT: f64 = 0.05;
@@ -52,7 +55,7 @@ pub(crate) struct Reproduce {
     /// Part of the paper's duration, for afa figures of its drives, above 0 and at most 1 [default: 1, in real time 0.05]
     #[arg(long, value_name = "PART")]
     time: Option<f64>,
-    /// In real time, on this machine (decibel-13 and afa-12)
+    /// In real time, on this machine (decibel-13, afa-12, eurosys-4a and eurosys-4b)
     #[arg(long)]
     real_time: bool,
     /// Speed of the drive in real time, relative to the paper's
@@ -99,9 +102,13 @@ impl Reproduce {
             real_time::run(time, self.scale, self.seed, &mut tell)?
         } else if name == "afa-12" {
             interference::run(&self.out, time, self.seed, &mut tell)?
+        } else if let Some(part) = datastores::Part::of(name) {
+            datastores::run(part, &self.out, time, self.seed, &mut tell)?
         } else {
             let what = format!("{name} has no form in real time");
-            return Err(Failure::usage(what, "leave out --real-time, or run decibel-13 or afa-12"));
+            let remedy =
+                "leave out --real-time, or run decibel-13, afa-12, eurosys-4a or eurosys-4b";
+            return Err(Failure::usage(what, remedy));
         };
         let document = document(&figure, &options, self.real_time, &outcome);
         save(&self.out, name, &outcome, &document)
@@ -112,10 +119,9 @@ impl Reproduce {
     fn run_all(&self) -> Result<(), Failure> {
         output::make_directory(&self.out)?;
         let options = Options { time: self.time.unwrap_or(1.0), seed: self.seed };
-        let page = self
-            .page
-            .as_deref()
-            .map(|file| page::Page::new(file).map_err(|error| not_saved(file, &error, "--page")));
+        let page = self.page.as_deref().map(|file| {
+            page::Page::new(file, options).map_err(|error| not_saved(file, &error, "--page"))
+        });
         let mut page = page.transpose()?;
         for figure in FIGURES {
             let outcome = simulated(figure, &options)?;
@@ -135,9 +141,7 @@ impl Reproduce {
             })?;
         }
         match page.zip(self.page.as_deref()) {
-            Some((page, file)) => {
-                page.save(&options).map_err(|error| not_saved(file, &error, "--page"))
-            }
+            Some((page, file)) => page.save().map_err(|error| not_saved(file, &error, "--page")),
             None => Ok(()),
         }
     }
@@ -174,6 +178,9 @@ impl Reproduce {
             };
             writeln!(out, "  {source} {said}\n  here:  {}", finding.here)?;
         }
+        if let Some(why) = &outcome.why {
+            writeln!(out, "why: {why}")?;
+        }
         let name = self.figure.as_deref().unwrap_or_default();
         writeln!(out, "saved {}.svg, .csv and .json", self.out.join(name).display())
     }
@@ -206,6 +213,7 @@ fn document(
         "real_time": real_time,
         "agrees": outcome.agrees(),
         "findings": outcome.findings,
+        "why": outcome.why,
         "data": outcome.data.to_json(),
     })
 }

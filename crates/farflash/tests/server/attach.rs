@@ -23,7 +23,7 @@ const SIZE: u64 = 64 * MIB;
 const BLOCK: usize = 4096;
 
 /// Returns whether something can be attached here; else the test is skipped, with the reason.
-fn can_attach() -> bool {
+pub fn can_attach() -> bool {
     if !rustix::process::geteuid().is_root() {
         skipped("to mount and to make loop devices takes root");
         return false;

@@ -1,5 +1,9 @@
 //! `farflash reproduce --real-time`: that it runs through a real server or on the real machine, and the gross shape.
 
+use std::path::Path;
+
+use crate::attach::can_attach;
+use crate::support::skipped::skipped;
 use crate::support::{Files, refused, succeed};
 use serde_json::Value;
 
@@ -62,4 +66,32 @@ fn the_array_is_reproduced_on_this_machine_and_nothing_stays() {
     left.sort();
     assert_eq!(left, ["afa-12.csv", "afa-12.json", "afa-12.svg"]);
     refused(&["reproduce", "afa-6", "--real-time"], 2, "no form in real time", "afa-12");
+}
+
+/// Method: very short runs. Latencies are not compared: only that both ways are measured in each round, and that no mount,
+/// loop device or file stays.
+#[test]
+fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
+    let datastore = Path::new(env!("CARGO_BIN_EXE_farflash")).with_file_name("farflash-datastore");
+    if !datastore.is_file() {
+        return skipped("farflash-datastore is not built: `make datastore-test` builds it");
+    }
+    if !can_attach() {
+        return;
+    }
+    let files = Files::new();
+    let out = files.path("figures");
+    let shown = out.to_str().unwrap();
+    let flags = ["reproduce", "eurosys-4a", "--real-time", "--time", "0.002", "--json", "--out"];
+    let printed = succeed(&[&flags[..], &[shown]].concat());
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    let data = document["data"].as_array().unwrap();
+    assert_eq!(data.len(), 5 * 2 * 4, "rounds, ways and percentiles: {printed}");
+    assert!(data.iter().all(|row| row["latency µs"].as_f64().unwrap() > 0.0), "{printed}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(shown), "{mounts}");
+    let mut left: Vec<_> =
+        std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["eurosys-4a.csv", "eurosys-4a.json", "eurosys-4a.svg"]);
 }

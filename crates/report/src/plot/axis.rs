@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
+/// More ticks of a logarithmic axis are too many.
+const LOG_TICKS_MAX: usize = 12;
+
 type Label<'a> = Box<dyn Fn(f64) -> String + 'a>;
 
 /// An axis with its own ticks.
@@ -116,11 +119,21 @@ pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
             }
             ticks.push(tick);
             if tick >= high && ticks.len() > 1 {
-                return ticks;
+                return thinned(ticks);
             }
         }
         power *= 10.0;
     }
+}
+
+/// Keeps the ends and the powers of ten if there are many ticks: more would not have room for their labels.
+fn thinned(mut ticks: Vec<f64>) -> Vec<f64> {
+    let ends = [ticks.first().copied(), ticks.last().copied()];
+    if ticks.len() > LOG_TICKS_MAX {
+        let is_power = |tick: f64| (tick.log10() - tick.log10().round()).abs() < 1e-9;
+        ticks.retain(|tick| ends.contains(&Some(*tick)) || is_power(*tick));
+    }
+    ticks
 }
 
 #[cfg(test)]
@@ -140,5 +153,6 @@ mod tests {
         assert_eq!(whole_ticks_between(0.0, 20.0, 8), [0.0, 5.0, 10.0, 15.0, 20.0]);
         assert_eq!(log_ticks(12.0, 130.0), [10.0, 20.0, 50.0, 100.0, 200.0]);
         assert_eq!(log_ticks(5.0, 5.0), [5.0, 10.0]);
+        assert_eq!(log_ticks(2.5, 45_000.0), [2.0, 10.0, 100.0, 1e3, 1e4, 5e4]);
     }
 }

@@ -60,7 +60,9 @@ impl BarChart {
         // Room for the legend above the tallest bar.
         let ticks = linear_ticks(high * 1.15, 5);
         let top = *ticks.last().expect("at least one tick");
-        let centres: Vec<f64> = (0..self.groups.len()).map(|group| group as f64 + 0.5).collect();
+        // A group without a name is room for the legend.
+        let named = self.groups.iter().enumerate().filter(|(_, name)| !name.is_empty());
+        let centres: Vec<f64> = named.map(|(group, _)| group as f64 + 0.5).collect();
         let name = |x: f64| self.groups.get(x as usize).cloned().unwrap_or_default();
         let mut chart = framed(area, &self.caption, 30)
             .build_cartesian_2d(

@@ -105,13 +105,14 @@ impl CategoryChart {
             chart
                 .draw_series([Cross::new(point, MARK_PIXELS, BLACK.stroke_width(2))])
                 .map_err(draw_error)?;
-            // Left of its cross, where the line comes from, but in the first category.
-            let (side, name) = match mark.category {
-                0 => (HPos::Left, format!("\u{a0}\u{a0}{}", mark.name)),
-                _ => (HPos::Right, format!("{}\u{a0}\u{a0}", mark.name)),
+            // Above its cross and to the left, where the line that comes to it hides nothing, but in the first category.
+            let (side, away) = match mark.category {
+                0 => (HPos::Left, MARK_PIXELS * 2),
+                _ => (HPos::Right, -MARK_PIXELS * 2),
             };
-            let style = TextStyle::from((FONT, LABEL_PIXELS)).pos(Pos::new(side, VPos::Center));
-            let text = Text::new(name, point, style);
+            let style = TextStyle::from((FONT, LABEL_PIXELS)).pos(Pos::new(side, VPos::Bottom));
+            let text =
+                EmptyElement::at(point) + Text::new(mark.name.clone(), (away, -MARK_PIXELS), style);
             chart.draw_series([text]).map_err(draw_error)?;
         }
         if has_legend { draw_legend(&mut chart, SeriesLabelPosition::UpperLeft) } else { Ok(()) }

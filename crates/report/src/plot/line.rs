@@ -3,12 +3,15 @@
 use std::ops::Range;
 
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, linear_ticks, ticks_between, whole_ticks_between};
 use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
 
 /// Ticks along x, about.
 const TICKS_X: usize = 8;
+/// Between a marker and its name.
+const MARKER_PIXELS: i32 = 4;
 /// Free space after the last point, as a part of the width of all.
 const MARGIN: f64 = 0.02;
 
@@ -30,6 +33,15 @@ pub struct Marker {
     pub name: String,
 }
 
+/// A value of y that lines are compared with, such as a limit.
+#[derive(Clone, Debug)]
+pub struct Level {
+    /// Location on the y axis.
+    pub y: f64,
+    /// Name of the level.
+    pub name: String,
+}
+
 /// Lines over a common x, from zero upwards.
 #[derive(Clone, Debug)]
 pub struct LineChart {
@@ -43,6 +55,8 @@ pub struct LineChart {
     pub series: Vec<Series>,
     /// Vertical lines.
     pub markers: Vec<Marker>,
+    /// Horizontal lines, dashed.
+    pub levels: Vec<Level>,
     /// Format of y values at their ticks.
     pub y_format: fn(f64) -> String,
 }
@@ -57,6 +71,9 @@ impl LineChart {
     fn emptiest_corner(&self, x: Range<f64>, top: f64) -> Corner {
         let part = |at: f64, y: f64| ((at - x.start) / (x.end - x.start), y / top);
         let mut places: Vec<_> = self.markers.iter().map(|marker| part(marker.x, top)).collect();
+        // Their names stand at the left.
+        let level = |level: &Level| [0.05, 0.15].map(|at| (at, level.y / top));
+        places.extend(self.levels.iter().flat_map(level));
         for series in &self.series {
             for pair in series.points.windows(2) {
                 let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
@@ -72,8 +89,10 @@ impl LineChart {
 
     pub(super) fn draw(&self, area: &Area<'_>) -> Result<(), PlotError> {
         let low_x = self.finite().map(|(x, _)| *x).min_by(f64::total_cmp);
-        let high_x = self.finite().map(|(x, _)| *x).max_by(f64::total_cmp);
-        let high_y = self.finite().map(|(_, y)| *y).max_by(f64::total_cmp);
+        let places = self.finite().map(|(x, _)| *x).chain(self.markers.iter().map(|m| m.x));
+        let high_x = places.max_by(f64::total_cmp);
+        let heights = self.finite().map(|(_, y)| *y).chain(self.levels.iter().map(|level| level.y));
+        let high_y = heights.max_by(f64::total_cmp);
         let (Some(low_x), Some(high_x), Some(high_y)) = (low_x, high_x, high_y) else {
             return Err(PlotError::Empty(self.caption.clone()));
         };
@@ -114,10 +133,24 @@ impl LineChart {
         for marker in &self.markers {
             let line = [(marker.x, 0.0), (marker.x, top)];
             let style = RED.mix(0.7).stroke_width(1);
-            let text =
-                Text::new(format!("\u{a0}{}", marker.name), (marker.x, top), (FONT, LABEL_PIXELS));
+            let is_right = marker.x - low_x > (end_x - low_x) / 2.0;
+            let (side, away) =
+                if is_right { (HPos::Right, -MARKER_PIXELS) } else { (HPos::Left, MARKER_PIXELS) };
+            let font = TextStyle::from((FONT, LABEL_PIXELS)).pos(Pos::new(side, VPos::Top));
+            let text = EmptyElement::at((marker.x, top))
+                + Text::new(marker.name.clone(), (away, MARKER_PIXELS), font);
             chart.draw_series([PathElement::new(line, style)]).map_err(draw_error)?;
             chart.draw_series([text]).map_err(draw_error)?;
+        }
+        for level in &self.levels {
+            let line = [(low_x, level.y), (end_x, level.y)];
+            let dashes = DashedLineSeries::new(line, 6, 4, BLACK.mix(0.6).stroke_width(1));
+            chart.draw_series(dashes).map_err(draw_error)?;
+            // Above the line, where curves that rise to it are farthest.
+            let text = |at| {
+                EmptyElement::at(at) + Text::new(level.name.clone(), (4, -15), (FONT, LABEL_PIXELS))
+            };
+            chart.draw_series([text((low_x, level.y))]).map_err(draw_error)?;
         }
         draw_legend(&mut chart, self.emptiest_corner(low_x..end_x, top).position())
     }
@@ -178,6 +211,7 @@ mod tests {
             y_label: String::new(),
             series: vec![Series { name: "a".to_owned(), points: points.to_vec() }],
             markers: markers.iter().map(marker).collect(),
+            levels: Vec::new(),
             y_format: plain,
         }
     }

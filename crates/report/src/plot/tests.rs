@@ -10,6 +10,7 @@ fn line(points: Vec<(f64, f64)>) -> Panel {
         y_label: "requests/s".into(),
         series: vec![Series { name: "remote".into(), points }],
         markers: vec![Marker { x: 1.0, name: "killed".into() }],
+        levels: Vec::new(),
         y_format: rate,
     })
 }

@@ -6,13 +6,18 @@
 
 use cost_model::{Plan, Requirement};
 use random::Rng;
-use report::{Align, LineChart, Panel, Series, Table, percent};
+use report::{Align, LineChart, Panel, Series, Spread, Table, percent};
 
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
 const DAYS: usize = 182;
 /// Samples of a day.
 const SAMPLES: usize = 8;
+/// Fleets of which the saving is the median: what one saves depends on its chance.
+const FLEETS: u64 = 101;
+/// Parts of the queries that remote Flash costs.
+const LOST_BY_ISCSI: f64 = 0.2;
+const LOST_BY_FARFLASH: f64 = 0.05;
 /// Use below this part of the maximum is called low.
 const LOW: f64 = 0.8;
 
@@ -98,9 +103,8 @@ fn fleet(seed: u64) -> [Resource; 3] {
 }
 
 /// Saving by disaggregation, of the cost of direct-attached Flash, if what is not used on a day serves others: by the prices of
-/// the paper's worked example, and with the most of each resource what its servers have.
-fn saving([capacity, reads, cpu]: &[Resource; 3]) -> f64 {
-    let plan = Plan::paper();
+/// a plan, and with the most of each resource what its servers have.
+fn saving([capacity, reads, cpu]: &[Resource; 3], plan: &Plan) -> f64 {
     let model = plan.model();
     let servers = plan.requirement.qps / plan.server.qps_direct;
     let [capacity, reads, cpu] = [capacity, reads, cpu].map(Resource::peaks);
@@ -115,6 +119,12 @@ fn saving([capacity, reads, cpu]: &[Resource; 3]) -> f64 {
         disaggregated += compared.disaggregated;
     }
     1.0 - disaggregated / direct
+}
+
+/// Savings of fleets that are generated alike.
+fn savings(seed: u64, plan: &Plan) -> Spread {
+    let one = |more| saving(&fleet(seed.wrapping_add(more)), plan);
+    Spread::of(&(0..FLEETS).map(one).collect::<Vec<f64>>()).expect("some fleets")
 }
 
 /// Runs `eurosys-1`.
@@ -139,23 +149,40 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
             .collect(),
     });
     let panel = Panel::Line(LineChart {
-        caption: "highest use of each day, relative to that of half a year; a generated fleet"
-            .into(),
+        caption: "highest use of each day; a generated fleet".into(),
         x_label: "day".into(),
-        y_label: "%".into(),
+        y_label: "% of its maximum".into(),
         series: series.collect(),
         markers: Vec::new(),
+        levels: Vec::new(),
         y_format: |value| format!("{value:.0}"),
     });
-    let findings = findings(&fleet);
-    Outcome::new("EuroSys'16, figure 1: use over time", &[panel], table, findings)
+    let findings = findings(&fleet, options.seed);
+    let title = "EuroSys'16, figure 1: use of CPUs and Flash over half a year";
+    let why = "The fleet is generated, since the paper's is shown as a picture alone. In most such fleets a fifth \
+        of the queries costs more servers than each day's sharing saves; the paper does not claim that for \
+        this figure.";
+    Ok(Outcome::new(title, &[panel], table, findings)?.because(why))
 }
 
-fn findings(fleet: &[Resource; 3]) -> Vec<Finding> {
+fn findings(fleet: &[Resource; 3], seed: u64) -> Vec<Finding> {
     let [capacity, reads, cpu] = fleet;
     let pairs = [(capacity, reads), (capacity, cpu), (reads, cpu)];
     let correlations = pairs.map(|(a, b)| a.correlation(b));
-    let saving = saving(fleet);
+    let lost = |part: f64| {
+        let mut plan = Plan::paper();
+        plan.server.qps_remote = plan.server.qps_direct * (1.0 - part);
+        savings(seed, &plan)
+    };
+    let said = |spread: Spread| {
+        format!(
+            "{} of the cost with direct-attached Flash, median of {FLEETS} fleets ({} to {})",
+            percent(spread.median),
+            percent(spread.low),
+            percent(spread.high)
+        )
+    };
+    let (iscsi, farflash) = (lost(LOST_BY_ISCSI), lost(LOST_BY_FARFLASH));
     let each = |of: fn(&Resource) -> f64| {
         fleet.iter().map(|resource| percent(of(resource))).collect::<Vec<_>>().join(", ")
     };
@@ -181,11 +208,17 @@ fn findings(fleet: &[Resource; 3]) -> Vec<Finding> {
             agrees: fleet.iter().all(|resource| resource.low_days() > 0.25),
         },
         Finding {
-            what: "saving by disaggregation for this fleet, if others use what it leaves on a day"
+            what: "saving for such a fleet, if others use what it leaves on a day, with iSCSI"
                 .into(),
             paper: "goal: above zero, in spite of 20 % fewer queries and the tax".into(),
-            here: format!("{} of the cost with direct-attached Flash", percent(saving)),
-            agrees: saving > 0.0,
+            here: said(iscsi),
+            agrees: iscsi.median > 0.0,
+        },
+        Finding {
+            what: "the same with farflash".into(),
+            paper: "goal: above zero, with 5 % fewer queries (eurosys-4b)".into(),
+            here: said(farflash),
+            agrees: farflash.median > 0.0,
         },
     ]
 }

@@ -1,6 +1,6 @@
 //! Figures 4a, 4b and 5: one datastore with local and remote Flash.
 
-use report::{Align, LineChart, Panel, Series, Table};
+use report::{Align, Level, LineChart, Marker, Panel, Series, Table};
 
 use super::{
     Case, GETS, MEAN_LIMIT_US, Point, TAIL_LIMIT_US, curves, curves_table, drop_percent, near,
@@ -14,6 +14,8 @@ use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 const UNLOADED_PER_SECOND: f64 = 500.0;
 const UNLOADED_SECONDS: f64 = 40.0;
 const UNLOADED_SECONDS_MIN: f64 = 8.0;
+/// Added by iSCSI to the 95th percentile.
+const PAPER_ADDED_US: f64 = 260.0;
 /// Quantiles of a distribution that are drawn.
 const STEPS: u32 = 200;
 
@@ -56,33 +58,34 @@ pub(crate) fn figure_4a(
         progress((index + 1) as f64 / 3.0);
     }
     let panel = Panel::Line(LineChart {
-        caption: "share of gets that take no longer, without load".into(),
-        x_label: "µs".into(),
-        y_label: "share".into(),
+        caption: "distribution of the latency of gets, one at a time".into(),
+        x_label: "latency, µs".into(),
+        y_label: "share of gets that take no longer".into(),
         series,
-        markers: Vec::new(),
+        markers: vec![Marker { x: p95[0] + PAPER_ADDED_US, name: "paper: local + 260 µs".into() }],
+        levels: vec![Level { y: 0.95, name: "95 %".into() }],
         y_format: |value| format!("{value:.1}"),
     });
     let (iscsi, farflash) = (p95[1] - p95[0], p95[2] - p95[0]);
     let findings = vec![
         Finding {
             what: "added to the 95th percentile by iSCSI".into(),
-            paper: "260 µs".into(),
-            here: format!(
-                "{iscsi:.0} µs ({:.0} µs local); the model has no scheduler of the kernel and no \
-                 wait for an idle core",
-                p95[0]
-            ),
+            paper: format!("{PAPER_ADDED_US} µs"),
+            here: format!("{iscsi:.0} µs ({:.0} µs local)", p95[0]),
             agrees: (130.0..390.0).contains(&iscsi),
         },
         Finding {
             what: "added to the 95th percentile by farflash".into(),
             paper: "goal: at most 100 µs".into(),
-            here: format!("{farflash:.0} µs, most of it the wait for interrupts of NICs"),
+            here: format!("{farflash:.0} µs"),
             agrees: farflash <= 100.0,
         },
     ];
-    Outcome::new("EuroSys'16, figure 4a: an unloaded datastore", &[panel], table, findings)
+    let title = "EuroSys'16, figure 4a: latency of an unloaded datastore";
+    let why = "About 80 µs of what farflash adds are the network: at each of two hops the interrupt of a \
+        NIC waits up to 60 µs, the driver's default. iSCSI adds less than in the paper, since the \
+        model has no scheduler of the kernel and no idle states.";
+    Ok(Outcome::new(title, &[panel], table, findings)?.because(why))
 }
 
 /// Runs `eurosys-4b`.
@@ -103,8 +106,20 @@ pub(crate) fn figure_4b(
     let named: Vec<(&str, &[Point])> =
         cases.iter().zip(&all).map(|(case, points)| (case.name, points.as_slice())).collect();
     let panels = [
-        curves("mean of gets", &named, |point| point.mean_us, MEAN_LIMIT_US),
-        curves("95 % of gets", &named, |point| point.p95_us, TAIL_LIMIT_US),
+        curves(
+            "mean over the rate of one datastore",
+            &named,
+            |point| point.mean_us,
+            MEAN_LIMIT_US,
+            &[(0.8 * peaks[0][0], "paper: iSCSI, 20 % below local")],
+        ),
+        curves(
+            "95th percentile",
+            &named,
+            |point| point.p95_us,
+            TAIL_LIMIT_US,
+            &[(0.9 * peaks[0][1], "paper: iSCSI, 10 % below local")],
+        ),
     ];
     let drop = |case: usize, kind: usize| drop_percent(peaks[case][kind], peaks[0][kind]);
     let findings = vec![
@@ -123,7 +138,7 @@ pub(crate) fn figure_4b(
             what: "queries/s at a 95th percentile of 2 ms, iSCSI below local".into(),
             paper: "10 %, less than of the mean".into(),
             here: format!("{:.0} %", drop(1, 1)),
-            agrees: drop(1, 1) > 0.0 && drop(1, 1) < drop(1, 0) + 2.0,
+            agrees: drop(1, 1) > 0.0 && drop(1, 1) < drop(1, 0) - 2.0,
         },
         Finding {
             what: "queries/s at a mean of 1.5 ms, farflash of local".into(),
@@ -132,8 +147,10 @@ pub(crate) fn figure_4b(
             agrees: drop(2, 0) <= 10.0,
         },
     ];
-    let title = "EuroSys'16, figure 4b: one datastore, local and remote Flash";
-    Outcome::new(title, &panels, curves_table(&named), findings)
+    let title = "EuroSys'16, figure 4b: latency of one datastore over its load";
+    let why = "CPU time of the datastore's server limits mean and tail alike in the model, and nothing \
+        else of one server does, so that the tail loses as much as the mean.";
+    Ok(Outcome::new(title, &panels, curves_table(&named), findings)?.because(why))
 }
 
 /// Runs `eurosys-5`.
@@ -154,9 +171,18 @@ pub(crate) fn figure_5(
     }
     let named: Vec<(&str, &[Point])> =
         cases.iter().zip(&all).map(|(case, points)| (case.name, points.as_slice())).collect();
-    let panel = curves("mean of gets", &named, |point| point.mean_us, MEAN_LIMIT_US);
-    let title = "EuroSys'16, figure 5: steps of tuning, at a datastore";
-    Outcome::new(title, &[panel], curves_table(&named), findings_5(&peaks))
+    let panel = curves(
+        "mean over the rate of one datastore",
+        &named,
+        |point| point.mean_us,
+        MEAN_LIMIT_US,
+        &[(0.55 * peaks[0], "paper: default, 45 % below local")],
+    );
+    let title = "EuroSys'16, figure 5: a datastore with remote Flash, by steps of tuning";
+    let why = "Only the initiator's CPU time limits a single server in the model, and each step saves \
+        little of it. The paper does not say for what its server waits.";
+    let findings = findings_5(&peaks);
+    Ok(Outcome::new(title, &[panel], curves_table(&named), findings)?.because(why))
 }
 
 /// `peaks` are those of local Flash, the default, and each step of tuning.
@@ -177,14 +203,13 @@ fn findings_5(peaks: &[f64]) -> Vec<Finding> {
             what: "six processes beside the default of eight".into(),
             paper: "14 % more (12 % on the slides)".into(),
             here: format!("{:.0} % more", gain(six, default)),
-            agrees: (0.0..20.0).contains(&gain(six, default)),
+            agrees: (7.0..21.0).contains(&gain(six, default)),
         },
         Finding {
             what: "offload, jumbo frames and affinity, each beside the step before".into(),
             paper: "7, 13 and 4 %; together 24 %".into(),
             here: format!(
-                "{:.0}, {:.0} and {:.0} %; together {:.0} %: here only the datastore's CPUs limit \
-                 a single server",
+                "{:.0}, {:.0} and {:.0} %; together {:.0} %",
                 steps[0],
                 steps[1],
                 steps[2],

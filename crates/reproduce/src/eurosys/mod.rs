@@ -5,12 +5,13 @@
 
 mod fleet;
 mod latency;
+pub mod real_time;
 mod sensitivity;
 mod sharing;
 mod table;
 mod tuning;
 
-use report::{Align, LineChart, Panel, Series, Table};
+use report::{Align, Level, LineChart, Marker, Panel, Series, Table};
 
 pub(crate) use fleet::run as figure_1;
 pub(crate) use latency::{figure_4a, figure_4b, figure_5};
@@ -31,17 +32,19 @@ const MEAN_LIMIT_US: f64 = 1_500.0;
 const TAIL_LIMIT_US: f64 = 2_000.0;
 /// Share of gets unless it is the subject.
 const GETS: f64 = 0.9;
-/// Parts of what the slowest stage can serve, at which curves are measured.
-const PARTS: [f64; 9] = [0.1, 0.3, 0.5, 0.65, 0.75, 0.83, 0.9, 0.95, 1.0];
+/// Parts of what the slowest stage can serve, at which curves are measured; beyond it latency grows without end.
+const PARTS: [f64; 11] = [0.1, 0.3, 0.5, 0.65, 0.75, 0.83, 0.9, 0.95, 1.0, 1.05, 1.15];
+/// The same between which a peak is searched.
+const PEAK_PARTS: [f64; 2] = [0.5, 1.2];
 /// Halvings of the distance between two points of a curve, to find where it crosses a limit.
 const HALVINGS: u32 = 3;
 /// The same for a peak of which no curve is known.
 const PEAK_HALVINGS: u32 = 5;
 /// Multiple of the time added to each query that the limit of the mean leaves room for.
 const BUSY_ROOM: f64 = 3.0;
-/// Measured time of a point, and the least: a whole period of writes.
+/// Measured time of a point, and the least: some periods of writes.
 const POINT_SECONDS: f64 = 4.0;
-const POINT_SECONDS_MIN: f64 = 0.5;
+const POINT_SECONDS_MIN: f64 = 2.0;
 
 /// Datastores that are alike.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +160,7 @@ impl Case {
     /// query takes longer by itself.
     fn peak(&self, options: &Options) -> Result<f64, ReproduceError> {
         let nominal = self.nominal();
-        let ends = [0.5, 1.0].map(|part| self.measure(nominal * part, options));
+        let ends = PEAK_PARTS.map(|part| self.measure(nominal * part, options));
         let [low, high] = ends;
         let limit_us = MEAN_LIMIT_US + BUSY_ROOM * self.busy_ns as f64 / 1e3;
         let mean = |point: &Point| point.mean_us;
@@ -165,29 +168,51 @@ impl Case {
     }
 }
 
-/// A panel of latencies over rates, up to twice `limit_us`.
+/// A panel of latencies over rates, up to twice `limit_us`, at which rates are compared. `paper` are the rates at that
+/// limit by the paper's drops, with their names.
 fn curves(
     caption: &str,
     all: &[(&str, &[Point])],
     value: fn(&Point) -> f64,
     limit_us: f64,
+    paper: &[(f64, &str)],
 ) -> Panel {
+    let limit = limit_us / 1e3;
     let series = all.iter().map(|(name, points)| Series {
         name: (*name).to_owned(),
-        points: points
-            .iter()
-            .map(|point| (point.per_second / 1e3, value(point) / 1e3))
-            .filter(|(_, latency)| *latency <= 2.0 * limit_us / 1e3)
-            .collect(),
+        points: cut(
+            points.iter().map(|point| (point.per_second / 1e3, value(point) / 1e3)),
+            limit * 2.0,
+        ),
     });
+    let marker = |(rate, name): &(f64, &str)| Marker { x: rate / 1e3, name: (*name).to_owned() };
     Panel::Line(LineChart {
         caption: caption.into(),
         x_label: "thousand queries/s".into(),
-        y_label: "ms".into(),
+        y_label: "latency of gets, ms".into(),
         series: series.collect(),
-        markers: Vec::new(),
+        markers: paper.iter().map(marker).collect(),
+        levels: vec![Level { y: limit, name: format!("limit of {limit} ms") }],
         y_format: |value| format!("{value:.1}"),
     })
+}
+
+/// The points up to `highest`, and where a line from the last of them to the next comes to it.
+fn cut(points: impl Iterator<Item = (f64, f64)>, highest: f64) -> Vec<(f64, f64)> {
+    let mut shown: Vec<(f64, f64)> = Vec::new();
+    for (x, y) in points {
+        if y <= highest {
+            shown.push((x, y));
+            continue;
+        }
+        if let Some((before_x, before_y)) = shown.last().copied() {
+            // To what is infinite it rises at once.
+            let part = if y.is_finite() { (highest - before_y) / (y - before_y) } else { 0.0 };
+            shown.push((before_x + (x - before_x) * part, highest));
+        }
+        break;
+    }
+    shown
 }
 
 fn curves_table(all: &[(&str, &[Point])]) -> Table {
@@ -219,4 +244,20 @@ fn drop_percent(value: f64, of: f64) -> f64 {
 
 fn near(value: f64, wanted: f64, off: f64) -> bool {
     (value - wanted).abs() <= off
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Curves end at the frame, not at the last point below it.
+    #[test]
+    fn a_curve_is_drawn_up_to_the_frame() {
+        let rising = [(10.0, 1.0), (20.0, 2.0), (30.0, 4.0), (40.0, 5.0)];
+        assert_eq!(cut(rising.into_iter(), 3.0), [(10.0, 1.0), (20.0, 2.0), (25.0, 3.0)]);
+        assert_eq!(cut(rising.into_iter(), 9.0), rising);
+        let overloaded = [(10.0, 1.0), (20.0, f64::INFINITY)];
+        assert_eq!(cut(overloaded.into_iter(), 3.0), [(10.0, 1.0), (10.0, 3.0)]);
+        assert_eq!(cut([(10.0, 9.0)].into_iter(), 3.0), []);
+    }
 }

@@ -152,6 +152,7 @@ fn panel(curve: &Curve, latency: Duration) -> Panel {
         y_label: "µs".to_owned(),
         series: figures.into_iter().chain(target).collect(),
         markers: Vec::new(),
+        levels: Vec::new(),
         y_format: |value| format!("{}", (value * 100.0).round() / 100.0),
     })
 }

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,15 +40,17 @@ const IDLE_PERCENT: f64 = 10.0;
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// A server of ours; ends with this value.
-struct Server {
+pub(super) struct Server {
     child: Child,
-    api: ApiClient,
+    pub(super) api: ApiClient,
+    /// Address of the API.
+    pub(super) url: String,
     portal: SocketAddr,
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It holds nothing but memory.
+        // What it holds goes with the experiment.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -70,7 +73,8 @@ pub(super) fn run(
         reads_per_second: scaled(CEILING.reads_per_second),
         writes_per_second: scaled(CEILING.writes_per_second),
     };
-    let server = Server::start(scale, seed)?;
+    let device = format!("{},size=128MiB,scale={scale},seed={seed}", device_name());
+    let server = Server::start(&device)?;
     let part = |rate: u64| (rate as f64 * PART) as u64;
     let slo = Slo::Rate {
         reads_per_second: part(ceiling.reads_per_second),
@@ -126,17 +130,19 @@ fn device_name() -> String {
 }
 
 impl Server {
-    fn start(scale: f64, seed: u64) -> Result<Self, Failure> {
+    /// Serves `device` to every host of this machine.
+    pub(super) fn start(device: &str) -> Result<Self, Failure> {
         let failed = |error: &dyn std::fmt::Display| {
             let what = format!("the server for this experiment does not start: {error}");
-            Failure::runtime(what, "see whether `farflash serve --device model:p3700` does")
+            Failure::runtime(what, format!("see whether `farflash serve --device {device}` does"))
         };
-        let device = format!("{},size=128MiB,scale={scale},seed={seed}", device_name());
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
         let mut child = Command::new(program)
-            .args(["serve", "--device", &device, "--listen", "127.0.0.1:0"])
+            .args(["serve", "--device", device, "--listen", "127.0.0.1:0"])
             .args(["--api", "127.0.0.1:0", "--auth", "off", "--log-json"])
             .stderr(Stdio::piped())
+            // Ctrl-C is for this process, which ends its server.
+            .process_group(0)
             .spawn()
             .map_err(|error| failed(&error))?;
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
@@ -156,7 +162,7 @@ impl Server {
         };
         // Whatever it says from now on is read, so that it never waits for a reader.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
-        Ok(Self { child, api: ApiClient::new(&api)?, portal })
+        Ok(Self { child, api: ApiClient::new(&api)?, url: api, portal })
     }
 }
 

@@ -1,0 +1,222 @@
+//! `bench datastore`: the load generator by itself beside redis-benchmark, and a datastore with remote Flash beside one with
+//! local Flash.
+//!
+//! The generators are driven against a server that answers at once, on the server's CPU. Their rates are those of a second
+//! of their own CPU time, which does not depend on what that server reaches. The datastores are those of
+//! `farflash reproduce --real-time`, which measures them by turns.
+
+pub(crate) mod echo;
+mod generators;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use report::{Align, Spread, Table, duration_ns, rate};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::generators::{DEPTHS, Pair};
+use crate::machine::{Facts, machine};
+use crate::page::{busy_text, machine_text, publish};
+use crate::process::run;
+use crate::run_args::RunArgs;
+use crate::verdict::{self, Bound, Unit, Verdict};
+
+/// Rounds of the generators, and the part of its minute that a datastore is measured, in a full and in a quick run.
+const FULL: (usize, f64) = (9, 0.1);
+const QUICK: (usize, f64) = (2, 0.01);
+/// The generated part of either page lies between these lines.
+const BEGIN: &str = "<!-- datastore: begin; written by `make bench` -->";
+const END: &str = "<!-- datastore: end -->";
+/// Requests a second of the load generator on one core, and the same in multiples of redis-benchmark's.
+const RATE_MIN: f64 = 500_000.0;
+const TIMES_MIN: f64 = 2.0;
+/// Added to the 95th percentile of an unloaded datastore, and its rate at 1.5 ms in parts of the local one's.
+const ADDED_MAX_US: f64 = 100.0;
+const SHARE_MIN: f64 = 0.9;
+
+/// Figures of `farflash reproduce --real-time`, local and remote, in each round.
+#[derive(Default, Serialize)]
+struct Datastores {
+    p95_us: [Vec<f64>; 2],
+    peaks: [Vec<f64>; 2],
+}
+
+#[derive(Serialize)]
+struct Results {
+    facts: Facts,
+    generators: Vec<Pair>,
+    datastores: Option<Datastores>,
+    verdicts: Vec<Verdict>,
+}
+
+/// Runs everything and writes what it brought.
+pub(crate) fn datastore(args: &RunArgs) -> Result<()> {
+    let (rounds, time) = if args.quick { QUICK } else { FULL };
+    let (rounds, out, farflash) = (args.rounds(None, rounds)?, args.out()?, args.farflash()?);
+    let facts = machine();
+    let generators = generators::measure(rounds, &out)?;
+    let datastores = if farflash.with_file_name("farflash-datastore").is_file() {
+        Some(Datastores::measure(&farflash, &out, time)?)
+    } else {
+        eprintln!(
+            "bench: there is no farflash-datastore beside farflash: `make datastore` builds it"
+        );
+        None
+    };
+    let verdicts = judge(&generators, datastores.as_ref());
+    let results = Results { facts, generators, datastores, verdicts };
+    write(&results, &out, args.report.as_deref())
+}
+
+impl Datastores {
+    fn measure(farflash: &Path, out: &Path, time: f64) -> Result<Self> {
+        let figure = |name: &str| -> Result<Value> {
+            eprintln!("{name}, in real time");
+            let mut command = Command::new(farflash);
+            command.args(["reproduce", name, "--real-time", "--json", "--time", &time.to_string()]);
+            let printed = run(command.arg("--out").arg(out))?;
+            serde_json::from_str(&printed).with_context(|| format!("not understood: {printed}"))
+        };
+        let (unloaded, peaks) = (figure("eurosys-4a")?, figure("eurosys-4b")?);
+        let is_p95 = |row: &Value| row["percentile"].as_f64() == Some(95.0);
+        Ok(Self {
+            p95_us: by_way(&unloaded, "latency µs", is_p95),
+            peaks: by_way(&peaks, "queries/s", |_| true),
+        })
+    }
+
+    fn compared(&self, of: impl Fn(f64, f64) -> f64, values: &[Vec<f64>; 2]) -> Option<Spread> {
+        let pairs = values[0].iter().zip(&values[1]);
+        Spread::of(&pairs.map(|(local, remote)| of(*local, *remote)).collect::<Vec<f64>>())
+    }
+}
+
+/// A column of a figure's data, in the order of rounds, local and remote.
+fn by_way(figure: &Value, column: &str, wanted: impl Fn(&Value) -> bool) -> [Vec<f64>; 2] {
+    let rows = figure["data"].as_array().map(Vec::as_slice).unwrap_or_default();
+    [true, false].map(|is_local| {
+        let of_way = rows.iter().filter(|row| (row["flash"] == "local") == is_local && wanted(row));
+        of_way.filter_map(|row| row[column].as_f64()).collect()
+    })
+}
+
+fn judge(generators: &[Pair], datastores: Option<&Datastores>) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for (pair, (depth, is_goal)) in generators.iter().zip(DEPTHS) {
+        let goal = |bound: f64| is_goal.then_some(Bound::AtLeast(bound));
+        let verdict = |what: String, reached, unit, bound| Verdict {
+            what,
+            place: "CPU",
+            reached,
+            unit,
+            bound,
+        };
+        let rates = Spread::of(&pair.own);
+        let what = format!("kv-load, requests/s of a core, {depth} outstanding on a connection");
+        verdicts.push(verdict(what, rates, Unit::PerSecond, goal(RATE_MIN)));
+        let what = format!("the same in multiples of redis-benchmark's, {depth} outstanding");
+        verdicts.push(verdict(what, Spread::of(&pair.times()), Unit::Times, goal(TIMES_MIN)));
+    }
+    if let Some(datastores) = datastores {
+        verdicts.push(Verdict {
+            what: "queries/s at a 95th percentile of 1.5 ms, remote of local Flash".to_owned(),
+            place: "file",
+            reached: datastores.compared(|local, remote| remote / local, &datastores.peaks),
+            unit: Unit::Share,
+            bound: Some(Bound::AtLeast(SHARE_MIN)),
+        });
+        verdicts.push(Verdict {
+            what: "added to the 95th percentile of gets by remote Flash, without load".to_owned(),
+            place: "file",
+            reached: datastores.compared(|local, remote| remote - local, &datastores.p95_us),
+            unit: Unit::Microseconds,
+            bound: Some(Bound::AtMost(ADDED_MAX_US)),
+        });
+    }
+    verdicts
+}
+
+impl Results {
+    fn tables(&self) -> Vec<Table> {
+        let shown = |values: &[f64], show: fn(f64) -> String| {
+            Spread::of(values).map_or("–".to_owned(), |spread| spread.show(show))
+        };
+        let mut generators = Table::new(&[
+            ("outstanding on each of 16 connections", Align::Right),
+            ("kv-load, requests/s of a core", Align::Right),
+            ("redis-benchmark", Align::Right),
+        ]);
+        for (pair, (depth, _)) in self.generators.iter().zip(DEPTHS) {
+            generators.row([depth.to_string(), shown(&pair.own, rate), shown(&pair.redis, rate)]);
+        }
+        let mut tables = vec![generators];
+        if let Some(datastores) = &self.datastores {
+            let mut table = Table::new(&[
+                ("datastore", Align::Left),
+                ("95 % of gets, one at a time", Align::Right),
+                ("queries/s, 95 % of gets within 1.5 ms", Align::Right),
+            ]);
+            for (way, name) in ["local Flash", "an attached volume"].into_iter().enumerate() {
+                let ns: Vec<f64> = datastores.p95_us[way].iter().map(|us| us * 1e3).collect();
+                let peaks = shown(&datastores.peaks[way], rate);
+                table.row([name.to_owned(), shown(&ns, duration_ns), peaks]);
+            }
+            tables.push(table);
+        }
+        tables
+    }
+}
+
+/// Prints the results and writes them to `out`, and to `page` if there is one.
+fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
+    let (tables, verdicts) = (results.tables(), verdict::table(&results.verdicts));
+    for table in tables.iter().chain([&verdicts]) {
+        println!("{}", table.to_text());
+    }
+    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
+    println!("{facts}");
+    fs::write(out.join("datastore.json"), serde_json::to_string_pretty(results)? + "\n")?;
+    let Some(page) = page else { return Ok(()) };
+    let rounds = results.generators.first().map_or(0, |pair| pair.own.len());
+    let length = format!(
+        "{rounds} rounds of the generators, {} s each; median (lowest–highest).",
+        generators::SECONDS
+    );
+    let shown: Vec<String> = tables.iter().map(Table::to_markdown).collect();
+    let figures = format!(
+        "{length}\n\n{}\n### Goals and references of the datastore\n\n{}\n{facts}",
+        shown.join("\n"),
+        verdicts.to_markdown()
+    );
+    let goals = verdict::goals(&results.verdicts).to_markdown();
+    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Ways are compared within a round, where noise hits both.
+    #[test]
+    fn rounds_of_a_figure_are_compared_each_by_itself() {
+        let row = |flash, round, percentile, us| json!({ "flash": flash, "round": round, "percentile": percentile, "latency µs": us });
+        let figure = json!({ "data": [
+            row("local", 0, 50, 10.0), row("local", 0, 95, 100.0), row("farflash, attached", 0, 95, 150.0),
+            row("local", 1, 95, 400.0), row("farflash, attached", 1, 95, 490.0),
+        ]});
+        let p95_us = by_way(&figure, "latency µs", |row| row["percentile"].as_f64() == Some(95.0));
+        assert_eq!(p95_us, [vec![100.0, 400.0], vec![150.0, 490.0]]);
+        let datastores = Datastores { p95_us, peaks: [vec![1_000.0], vec![800.0]] };
+        let pair = Pair { own: vec![6e5, 9e5], redis: vec![2e5, 6e5] };
+        let verdicts = judge(&[pair], Some(&datastores));
+        let reached: Vec<f64> =
+            verdicts.iter().map(|v| v.reached.expect("measured").median).collect();
+        assert_eq!(reached, [7.5e5, 2.25, 0.8, 70.0]);
+        let met: Vec<_> = verdicts.iter().map(Verdict::is_met).collect();
+        assert_eq!(met[2..], [Some(false), Some(true)]);
+    }
+}
