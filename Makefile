@@ -354,6 +354,7 @@ soak: deps ## simulate new seeds, and cut the power below the real server, until
 .PHONY: soak-simulator
 soak-simulator: deps ## the first half of that
 	@cargo build --release --locked -p simulate
+	$(RELEASE)/farflash-sim --programs
 	$(RELEASE)/farflash-sim $(if $(SOAK_MINUTES),--minutes $(SOAK_MINUTES))
 
 .PHONY: soak-demo

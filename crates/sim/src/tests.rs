@@ -45,6 +45,18 @@ fn a_world_in_which_nothing_can_happen_says_so() {
     assert_eq!(stalled.tasks, 1);
 }
 
+/// A task that is ready again and again while no time passes ends the run soon, with the time at which it spins.
+#[test]
+#[should_panic(expected = "tasks spin at")]
+fn a_world_in_which_tasks_spin_says_so() {
+    let simulation = Simulation::new(1);
+    let spinning = std::future::poll_fn(|context| {
+        context.waker().wake_by_ref();
+        std::task::Poll::<()>::Pending
+    });
+    let _ = simulation.run(spinning);
+}
+
 /// Sends numbered bytes both ways and returns the trace of when which chunk came.
 fn trace_of_an_echo(seed: u64) -> Vec<(u64, usize)> {
     let simulation = Simulation::new(seed);

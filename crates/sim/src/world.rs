@@ -16,8 +16,8 @@ use units::{Duration, Instant};
 use crate::network::{SimListener, SimNetwork, SimStream};
 use crate::{Rng, Trace};
 
-/// Polls in one instant after which tasks are taken to spin on each other.
-const POLLS_PER_INSTANT_MAX: u64 = 10_000_000;
+/// Polls in one instant after which tasks are taken to spin on each other. No sound run needs a thousand.
+const POLLS_PER_INSTANT_MAX: u64 = 100_000;
 
 /// The time of day at which a simulated world begins, unless it is set: January 2027.
 const BEGINNING: Duration = Duration::from_secs(1_800_000_000);

@@ -4,8 +4,9 @@
 //! and again, with the power cut one event later each time; of every state that the disk passes
 //! through, several survivors are opened, compared with the model, and checked.
 //!
-//! Which programs there are is in `exhaustive/program.rs`.
+//! Which programs there are is in `exhaustive/program.rs`; which of them on which disks, in `exhaustive/crashes.rs`.
 
+mod crashes;
 mod program;
 
 use std::cell::{Cell, RefCell};
@@ -21,6 +22,7 @@ use units::{BLOCK_SIZE, Duration, Lba, LbaRange, MetadataSize};
 use uuid::Uuid;
 use volume::{FormatOptions, NodeCapacity, Shard, Volume};
 
+pub use self::crashes::Crashes;
 pub use self::program::{Program, Step, programs, shape_programs, tall_programs};
 use crate::content::{self, Shown};
 use crate::history::Fate;
@@ -49,6 +51,8 @@ const SHAPED_NODES: NodeCapacity = NodeCapacity { leaf: 4, inner: 4 };
 /// Range that is deallocated again: the first entry of the last leaf below the first inner node, which has room
 /// then.
 const THIN: LbaRange = LbaRange::new(Lba(12), 1);
+/// Blocks of the journal. A start reads all of it, and no program writes more than a few records.
+const JOURNAL_BLOCKS: u32 = 128;
 /// An event that no program reaches.
 const NEVER: u64 = 1 << 32;
 
@@ -119,6 +123,7 @@ impl Base {
 
     fn fresh(start: Start) -> Self {
         let _nodes = Nodes::of(start);
+        volume::set_journal_blocks(Some(JOURNAL_BLOCKS));
         let simulation = Simulation::new(1);
         let world = simulation.world();
         let disk = SimDevice::new(&world, DEVICE_BLOCKS);
@@ -132,6 +137,7 @@ impl Base {
             rig.create(&model, blocks_of(start)).await.expect("room");
             write_first(&rig, &model, start).await;
         });
+        volume::set_journal_blocks(None);
         made.expect("nothing waits forever");
         Self { disk, start }
     }

@@ -53,7 +53,7 @@ mod tall;
 mod target;
 mod watched;
 
-pub use exhaustive::{Base, Program, Step, programs, shape_programs, tall_programs};
+pub use exhaustive::{Base, Crashes, Program, Step, programs, shape_programs, tall_programs};
 pub use outcome::{Outcome, run};
 pub use profile::Workload;
 pub use reached::{Count, Reached, table};

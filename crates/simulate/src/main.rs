@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use sim::Trace;
-use simulate::{Count, Outcome, Seam, Soak, Summary, Workload, run, table};
+use simulate::{Count, Crashes, Outcome, Seam, Soak, Summary, Workload, run, table};
 use situations::Situation;
 
 /// Time between two lines of progress.
@@ -30,13 +30,16 @@ struct Args {
     /// Run seeds for so many minutes; until stopped (Ctrl-C) if nothing is said.
     #[arg(long)]
     minutes: Option<f64>,
+    /// Crash every short program at every event of the disk, and run no seed.
+    #[arg(long, conflicts_with_all = ["seed", "seeds", "minutes", "workload"])]
+    programs: bool,
     /// The workload of all runs, instead of the one that each seed chooses.
     #[arg(long, value_parser = parse_workload)]
     workload: Option<Workload>,
     /// Print every event of the run.
     #[arg(long, requires = "seed")]
     trace: bool,
-    /// Seeds at a time; one for each processor if not said.
+    /// Seeds or programs at a time; one for each processor if not said.
     #[arg(long)]
     threads: Option<usize>,
     /// Print the table of situations as docs/simulation.md has it, with what these seeds reach.
@@ -45,6 +48,13 @@ struct Args {
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    fn threads(&self) -> usize {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        self.threads.unwrap_or_else(processors)
+    }
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
@@ -65,9 +75,36 @@ fn main() -> ExitCode {
     if let Some(seed) = args.seed {
         return run_one(&args, seed);
     }
+    if args.programs {
+        return crash_programs(&args);
+    }
     // A panic of the code under test is a finding, and told with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     run_many(&args)
+}
+
+/// Crashes every short program everywhere; status 1 if one finds something or they are stopped.
+fn crash_programs(args: &Args) -> ExitCode {
+    let (programs, stop) = (Crashes::all(), stopped_by_signals());
+    let total = programs.count();
+    let last = std::sync::Mutex::new(Instant::now());
+    let outcome = programs.run(args.threads(), &stop, |done| {
+        let mut last = last.lock().expect("no holder panics");
+        if last.elapsed() >= PROGRESS {
+            *last = Instant::now();
+            eprintln!("farflash-sim: {done} of {total} programs");
+        }
+    });
+    let stopped = stop.load(Ordering::Relaxed);
+    match &outcome {
+        Err(finding) => println!("{finding}"),
+        Ok(_) if stopped => println!("stopped"),
+        Ok(survivors) if args.json => {
+            println!("{}", json!({ "programs": total, "survivors": survivors }));
+        }
+        Ok(survivors) => println!("{total} programs are sound: {survivors} survivors looked at"),
+    }
+    exit_code(outcome.is_ok() && !stopped)
 }
 
 fn run_one(args: &Args, seed: u64) -> ExitCode {
@@ -89,11 +126,10 @@ fn exit_code(sound: bool) -> ExitCode {
 
 fn run_many(args: &Args) -> ExitCode {
     let (from, to) = args.seeds.unwrap_or((first_seed(), u64::MAX));
-    let processors = thread::available_parallelism().map_or(1, usize::from);
     let soak = Soak {
         seeds: from..to,
         workload: args.workload,
-        threads: args.threads.unwrap_or(processors),
+        threads: args.threads(),
         failures_max: 10,
     };
     let stop = stopped_by_signals();
@@ -105,7 +141,7 @@ fn run_many(args: &Args) -> ExitCode {
             eprintln!("{}", outcome_text(outcome));
         }
         if args.minutes.is_some_and(|m| began.elapsed().as_secs_f64() > m * 60.0) {
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
         }
         let mut last = last.lock().expect("no holder panics");
         last.1 += 1;

@@ -47,6 +47,8 @@ const WATCH: Duration = Duration::from_micros(200);
 const WATCH_IDLY: Duration = Duration::from_millis(5);
 /// Time after which a run hangs. Clients give a command 30 s.
 const HANG: Duration = Duration::from_secs(200);
+/// Events of the disk after which what is waited for spins: it asks for more, and comes to no end. Sound runs have a tenth in all.
+const EVENTS_MAX: u64 = 250_000;
 /// Time for which stuck requests are stuck, and disks are gone.
 const TROUBLE: Duration = Duration::from_millis(400);
 /// Free blocks of an aged shard beside those for its volumes.
@@ -232,7 +234,7 @@ impl Boot {
     /// Waits for `future` as long as there is power, and not forever.
     async fn watch<T>(&self, what: &str, future: impl Future<Output = T>) -> Watched<T> {
         let mut future = pin!(future);
-        let began = self.world.now();
+        let (began, events) = (self.world.now(), self.disk().events());
         loop {
             let idle = self.world.now().since(began) > Duration::from_millis(100);
             let pause = if idle { WATCH_IDLY } else { WATCH };
@@ -251,6 +253,10 @@ impl Boot {
                 return Watched::Done(done);
             }
             if self.run.has_failed() {
+                return Watched::Ended(End::Failed);
+            }
+            if self.disk().events() - events > EVENTS_MAX {
+                self.run.fail(format!("{what} spins at {:?}", self.world.now()));
                 return Watched::Ended(End::Failed);
             }
             if self.world.now().since(began) > self.patience() {

@@ -1,39 +1,42 @@
 //! Short programs, crashed at every event of the disk: nothing acknowledged is lost, nothing is torn.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use simulate::{Base, Program, Step, programs, shape_programs, tall_programs};
-use units::MetadataSize;
+use simulate::{Base, Crashes, Program, Step, programs, shape_programs, tall_programs};
 use volume::Sabotage;
 
 /// Threads, each with programs of its own.
 const THREADS: usize = 2;
 
+/// Method: the slice of the programs; `farflash-sim --programs`, a part of `make soak`, crashes all.
 #[test]
 fn no_short_program_loses_anything_wherever_the_power_is_cut() {
+    let slice = Crashes::slice();
+    let looked = slice.run(THREADS, &AtomicBool::new(false), |_| {});
+    let looked = looked.unwrap_or_else(|finding| panic!("{finding}"));
+    println!("{} of {} programs, {looked} survivors", slice.count(), Crashes::all().count());
+    assert!(looked > 5 * slice.count() as u64, "each is cut in several places");
+}
+
+/// The slice has all programs of up to two operations, and of the longer ones some that begin with each operation and some that
+/// end with it.
+#[test]
+fn the_slice_has_something_of_everything() {
+    let slice = Crashes::slice();
+    let has =
+        |wanted: &dyn Fn(&Program) -> bool| slice.programs().any(|(program, _)| wanted(program));
     let programs = programs();
-    assert!(programs.iter().any(|program| program.steps.len() == 4));
-    // The short ones once more for each size of metadata.
-    let all = programs.iter().map(|program| (program, 0));
-    let short = || programs.iter().filter(|program| program.steps.len() <= 2);
-    let sizes = 1..MetadataSize::ALL.len();
-    let with_metadata = sizes.flat_map(|size| short().map(move |program| (program, size)));
-    let jobs: Vec<_> = all.chain(with_metadata).collect();
-    let (next, looked) = (AtomicUsize::new(0), AtomicU64::new(0));
-    let work = || {
-        let bases = MetadataSize::ALL.map(Base::new);
-        while let Some((program, base)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let found = bases[*base].crash_everywhere(program);
-            let survivors = found.unwrap_or_else(|finding| panic!("{finding}"));
-            looked.fetch_add(survivors, Ordering::Relaxed);
+    for short in programs.iter().filter(|program| program.steps.len() <= 2) {
+        assert!(has(&|program| program == short), "{short:?}");
+    }
+    for step in programs.iter().flat_map(|program| &program.steps) {
+        for (len, at_once) in [(3, false), (3, true)] {
+            let is_such = |p: &Program| p.steps.len() == len && p.at_once == at_once;
+            assert!(has(&|p| is_such(p) && p.steps.first() == Some(step)), "{step:?} first");
+            assert!(has(&|p| is_such(p) && p.steps.last() == Some(step)), "{step:?} last");
         }
-    };
-    std::thread::scope(|scope| {
-        (0..THREADS).for_each(|_| drop(scope.spawn(work)));
-    });
-    let looked = looked.into_inner();
-    println!("{} programs, {looked} survivors", programs.len());
-    assert!(looked > 5 * programs.len() as u64, "each is cut in several places");
+    }
+    assert!(has(&|program| program.steps.len() == 4), "and some of four");
 }
 
 /// Only in its last operation is the power cut in a program in order: so what comes before must be another.
