@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Where the API has failed there is no status: the log has the task, the panic, and what to do.
+    /// The API that has failed shows no status: the log has the task, the panic, and what to do.
     #[tokio::test]
     async fn the_log_tells_of_a_panic() {
         let (tasks, written) = (Tasks::default(), Written::default());

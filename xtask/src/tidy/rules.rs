@@ -31,6 +31,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "auth",
             "access",
+            "strangers",
             "reservation",
             "cluster",
             "nvme-target",
@@ -38,7 +39,6 @@ pub(super) const LAYERS: &[Layer] = &[
             "nvme-initiator",
             "iscsi-target",
             "schedule",
-            "strangers",
             "toml-mistake",
         ],
         // What goes over the wire does not depend on what lies on a device.
