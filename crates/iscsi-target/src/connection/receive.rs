@@ -151,7 +151,15 @@ impl Connection {
         match self.receiver.state {
             State::Header => {
                 let digest = self.parameters.header_digest;
-                if !self.receiver.take_header(input, digest) {
+                let is_whole = self.receiver.take_header(input, digest);
+                // Before it is whole: the words of another protocol make it as long as they please.
+                if self.login.is_some()
+                    && let Some(other) = protocol_of(&self.receiver.header)
+                    && other != "iSCSI"
+                {
+                    return Err(CloseReason::OtherProtocol(other));
+                }
+                if !is_whole {
                     return Ok(None);
                 }
                 let bhs = self.receiver.end_header(digest)?;
@@ -237,9 +245,7 @@ impl Connection {
             if is_login && len <= LOGIN_DATA_MAX {
                 return Ok((Sink::Kept, None));
             }
-            let other = protocol_of(&bhs.encode()).filter(|_| !is_login);
-            let broken = CloseReason::ProtocolError("no request of a login");
-            return Err(other.map_or(broken, CloseReason::OtherProtocol));
+            return Err(CloseReason::ProtocolError("no request of a login"));
         }
         if len > self.limits.receive_max as usize {
             return Err(CloseReason::ProtocolError("more data than was agreed on"));
