@@ -85,7 +85,17 @@ fn simulate<F: Future<Output = ()> + 'static>(scenario: impl Fn(SimWorld) -> F) 
 async fn session(world: &SimWorld, uuid: Uuid) -> Initiator {
     let name = target_name_of(uuid);
     let opened = Initiator::open(world, portal(), &name, None).await;
-    let mut initiator = opened.expect("it may open it");
+    begun(opened.expect("it may open it")).await
+}
+
+/// A session of another port of the same initiator.
+async fn session_of_port(world: &SimWorld, uuid: Uuid, port: u8) -> Initiator {
+    let name = target_name_of(uuid);
+    begun(Initiator::open_from_port(world, portal(), &name, port).await).await
+}
+
+/// A session that is told all that it has to be.
+async fn begun(mut initiator: Initiator) -> Initiator {
     let ended = initiator.command(Cdb([0; 16]), &[], 0).await;
     assert_eq!(ended.sense, Some((6, 0x29, 0)), "power on");
     initiator

@@ -3,11 +3,12 @@
 use io_traits::Clock;
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
+use iscsi_wire::pdu::opcode;
 use sim::SimWorld;
 use units::Duration;
 
-use crate::strict::Initiator;
-use crate::{VOLUME, pattern, serve, session, simulate};
+use crate::strict::{Initiator, Received};
+use crate::{VOLUME, pattern, serve, session, session_of_port, simulate};
 
 /// Blocks of 1 MiB.
 const MIB_BLOCKS: u32 = 256;
@@ -57,5 +58,37 @@ fn data_that_comes_steadily_is_waited_for() {
         }
         initiator.begin(Cdb([0; 16]), &[], 0).await;
         assert!(initiator.receive().await.is_some(), "it is still there");
+    });
+}
+
+/// An initiator that reads slowly is served to the end, and has the time to get to a NOP-In; one that does not read is cut off.
+///
+/// Method: 12 MiB are read at 128 KiB a second.
+#[test]
+fn a_slow_reader_is_waited_for_and_a_deaf_one_is_not() {
+    const READS: usize = 12;
+    simulate(async |world| {
+        let core = serve(&world, false).await;
+        let (mut slow, mut deaf) =
+            (session(&world, VOLUME).await, session_of_port(&world, VOLUME, 1).await);
+        for initiator in [&mut slow, &mut deaf] {
+            for _ in 0..READS {
+                let read = Cdb::with_blocks(scsi::READ_10, 0, MIB_BLOCKS);
+                initiator.begin(read, &[], 1 << 20).await;
+            }
+        }
+        let (begun, mut left) = (world.now(), READS << 20);
+        while left > 0 {
+            let Received { bhs, data } = slow.receive().await.expect("it is waited for");
+            if bhs.opcode == opcode::NOP_IN {
+                slow.answer_ping(&bhs).await;
+                continue;
+            }
+            left -= data.len();
+            let fraction = u64::try_from(data.len()).expect("short") * 1000 / (128 << 10);
+            sleep(&world, Duration::from_millis(fraction)).await;
+        }
+        assert!(world.now().since(begun) > Duration::from_secs(80), "slow indeed");
+        assert_eq!(core.stats().connections, 1, "the other one was cut off");
     });
 }

@@ -348,6 +348,15 @@ impl Initiator {
         pdu::R2t::decode(&bhs.encode()).ttt.get()
     }
 
+    /// Answers a NOP-In.
+    pub(crate) async fn answer_ping(&self, ping: &Bhs) {
+        let ping = pdu::NopIn::decode(&ping.encode());
+        let mut nop: pdu::NopOut = pdu::blank(opcode::NOP_OUT | IMMEDIATE);
+        (nop.itt, nop.ttt) = (NO_TAG.into(), ping.ttt);
+        nop.cmd_sn = self.cmd_sn.into();
+        self.send(nop.encode(), &[]).await;
+    }
+
     /// Sends a drop of what was asked for: the one with the number `sn`, from `offset` on.
     pub(crate) async fn drop_of(&self, (itt, ttt): (u32, u32), sn: u32, offset: u32, data: &[u8]) {
         let mut out: pdu::DataOut = pdu::blank(opcode::DATA_OUT);
