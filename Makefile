@@ -95,7 +95,7 @@ test-but-simulator: deps
 
 .PHONY: test-most-crates
 test-most-crates: deps
-	@$(NEXTEST) $(TESTED) --filterset 'not group(alone)'
+	@$(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore)'
 	cargo test $(TESTED) --doc
 
 .PHONY: test-beside
@@ -183,6 +183,7 @@ datastore-test: deps ## the key-value server on RocksDB, under clients of others
 	FARFLASH_DATASTORE=$(TARGET)/debug/farflash-datastore timeout --verbose --kill-after=10 300 \
 		$$environment/bin/python crates/datastore/tests/redis_py.py
 	timeout --verbose --kill-after=10 300 tests/datastore/redis-suite --short $(TARGET)/debug/farflash-datastore
+	$(NEXTEST) $(TESTED) --filterset 'group(datastore)'
 
 .PHONY: redis-suite
 redis-suite: deps ## all of Redis' own test suite that the key-value server is to pass, in clear and over TLS (minutes)
