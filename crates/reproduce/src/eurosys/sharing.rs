@@ -82,7 +82,7 @@ fn shared(
                 "{tail:.0} %, {alone:.0} % for one; farflash, without a ceiling, {:.0} %",
                 drop(2, 0, 1)
             ),
-            agrees: tail > alone + 2.0,
+            agrees: tail > alone + 5.0,
         },
     ];
     let figure = if servers == 2 { "7a" } else { "7b" };
