@@ -30,6 +30,9 @@ use crate::{Options, ReproduceError};
 const MEAN_LIMIT_US: f64 = 1_500.0;
 /// The same for the 95th percentile: where its plots of one server end.
 const TAIL_LIMIT_US: f64 = 2_000.0;
+/// Queries/s at the mean's limit that the paper's iSCSI is below local Flash, and one datastore of it at the tail's limit.
+const PAPER_MEAN_PERCENT: f64 = 20.0;
+const PAPER_TAIL_PERCENT: f64 = 10.0;
 /// Share of gets unless it is the subject.
 const GETS: f64 = 0.9;
 /// Parts of what the slowest stage can serve, at which curves are measured; beyond it latency grows without end.
@@ -195,6 +198,25 @@ fn curves(
         levels: vec![Level { y: limit, name: format!("limit of {limit} ms") }],
         y_format: |value| format!("{value:.1}"),
     })
+}
+
+/// Panels of the mean and of the 95th percentile of gets, with the rates at which the paper's iSCSI reaches the limits: 20 % and
+/// `paper_tail_percent` below `local`, which are those of local Flash.
+fn mean_and_tail(
+    caption: &str,
+    all: &[(&str, &[Point])],
+    local: [f64; 2],
+    paper_tail_percent: f64,
+) -> [Panel; 2] {
+    let panel = |caption, value, limit_us, local: f64, percent: f64| {
+        let name = format!("paper: iSCSI, {percent} % below local");
+        curves(caption, all, value, limit_us, &[((1.0 - percent / 100.0) * local, &name)])
+    };
+    let [mean, tail] = local;
+    [
+        panel(caption, |point| point.mean_us, MEAN_LIMIT_US, mean, PAPER_MEAN_PERCENT),
+        panel("95th percentile", |point| point.p95_us, TAIL_LIMIT_US, tail, paper_tail_percent),
+    ]
 }
 
 /// The points up to `highest`, and where a line from the last of them to the next comes to it.

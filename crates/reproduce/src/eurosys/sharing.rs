@@ -3,8 +3,8 @@
 use report::{Align, Level, LineChart, Marker, Panel, Series, Table};
 
 use super::{
-    Case, MEAN_LIMIT_US, Point, TAIL_LIMIT_US, curves, curves_table, cut, drop_percent, near,
-    remote, tuned,
+    Case, MEAN_LIMIT_US, Point, TAIL_LIMIT_US, curves_table, cut, drop_percent, mean_and_tail,
+    near, remote, tuned,
 };
 use crate::tiers::Flash;
 use crate::tiers::costs::{FARFLASH, Stack, Step, iscsi};
@@ -47,23 +47,8 @@ fn shared(
     }
     let named: Vec<(&str, &[Point])> =
         cases.iter().zip(&curves_of).map(|(case, points)| (case.name, points.as_slice())).collect();
-    let marked = format!("paper: iSCSI, {paper_tail} % below local");
-    let panels = [
-        curves(
-            "mean over the rate of all datastores together",
-            &named,
-            |point| point.mean_us,
-            MEAN_LIMIT_US,
-            &[(0.8 * peaks[0][0], "paper: iSCSI, 20 % below local")],
-        ),
-        curves(
-            "95th percentile",
-            &named,
-            |point| point.p95_us,
-            TAIL_LIMIT_US,
-            &[((1.0 - paper_tail / 100.0) * peaks[0][1], &marked)],
-        ),
-    ];
+    let caption = "mean over the rate of all datastores together";
+    let panels = mean_and_tail(caption, &named, peaks[0], paper_tail);
     let drop = |case: usize, local: usize, kind: usize| {
         drop_percent(peaks[case][kind], peaks[local][kind])
     };
