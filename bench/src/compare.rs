@@ -124,10 +124,10 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     Ok(())
 }
 
-/// The cases with their numbers, in reverse order in every other round: a virtual drive may allow more for a while
-/// than for long, and later cases get less of that.
-fn in_turn(cases: &[Case], round: usize) -> Vec<(usize, &Case)> {
-    let mut all: Vec<_> = cases.iter().enumerate().collect();
+/// All that is measured in a round, with their numbers, in reverse order in every other round: a virtual drive may allow more
+/// for a while than for long, and later ones get less of that.
+pub(crate) fn in_turn<T>(all: &[T], round: usize) -> Vec<(usize, &T)> {
+    let mut all: Vec<_> = all.iter().enumerate().collect();
     if round % 2 == 1 {
         all.reverse();
     }

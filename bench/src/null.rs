@@ -13,10 +13,10 @@
 //!   for a server that looks up nothing and checks nothing (`null/outgoing.rs`).
 //! - N5: or it checks each block as well, and looks up nothing: only the work of storage itself remains.
 //! - N6: or it sends what it reads from a file (`null/file.rs`).
+//! - N7: or hosts come and go beside its load (`null/visited.rs`).
 //! - N8: or it stores what writes bring, as storage does (`null/stored.rs`): it computes the checksum of each block and
 //!   copies it to a place somewhere in 1 GiB that was written before. It keeps no map and no journal.
 //! - N9: or it stores each block where none was before, in memory that the kernel has yet to provide.
-//! - N7: or hosts come and go beside its load (`null/visited.rs`).
 
 pub(crate) mod file;
 mod outgoing;

@@ -108,6 +108,52 @@ pub(crate) fn write(results: &Results, out: &Path, page: Option<&Path>) -> Resul
     publish(page, (BEGIN, END), &goals, &figures)
 }
 
+/// Results of an area of benchmarks whose page has its tables, and its goals behind them.
+pub(crate) struct Area<'a> {
+    /// Its name among the arguments, in the names of files and in the lines around its part of a page.
+    pub(crate) name: &'a str,
+    /// The subject of its goals, in words.
+    pub(crate) subject: &'a str,
+    /// Amount of measuring, in a sentence.
+    pub(crate) length: String,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) verdicts: &'a [verdict::Verdict],
+    pub(crate) facts: &'a Facts,
+}
+
+impl Area<'_> {
+    /// Prints the tables, and writes `results` to `out`, and tables and goals to `page` if there is one.
+    pub(crate) fn write(
+        &self,
+        results: &impl Serialize,
+        out: &Path,
+        page: Option<&Path>,
+    ) -> Result<()> {
+        let verdicts = verdict::table(self.verdicts);
+        for table in self.tables.iter().chain([&verdicts]) {
+            println!("{}", table.to_text());
+        }
+        let facts = busy_text(self.facts) + &machine_text(self.facts);
+        println!("{facts}");
+        let json = out.join(self.name).with_extension("json");
+        fs::write(json, serde_json::to_string_pretty(results)? + "\n")?;
+        let Some(page) = page else { return Ok(()) };
+        let Self { name, subject, length, .. } = self;
+        let tables: Vec<String> = self.tables.iter().map(Table::to_markdown).collect();
+        let figures = format!(
+            "{length}\n\n{}\n### Goals and references of {subject}\n\n{}\n{facts}",
+            tables.join("\n"),
+            verdicts.to_markdown()
+        );
+        let goals = verdict::goals(self.verdicts).to_markdown();
+        let lines = (
+            &*format!("<!-- {name}: begin; written by `make bench` -->"),
+            &*format!("<!-- {name}: end -->"),
+        );
+        publish(page, lines, &format!("{length}\n\n{goals}\n{facts}"), &figures)
+    }
+}
+
 /// Replaces what is between the two lines: by `goals` in `page`, by `figures` in the page of all tables.
 pub(crate) fn publish(page: &Path, lines: (&str, &str), goals: &str, figures: &str) -> Result<()> {
     replace(page, lines, goals)?;

@@ -106,6 +106,18 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
 
 /// The same, in user and in kernel.
 fn cpu_seconds_apart(pid: u32) -> Result<[f64; 2]> {
+    let [user, kernel, ..] = processor_times(pid)?;
+    Ok([user, kernel])
+}
+
+/// Processor time of this process so far, and of its children that have ended.
+pub(crate) fn own_and_childrens_cpu_seconds() -> Result<[f64; 2]> {
+    let [user, kernel, childrens_user, childrens_kernel] = processor_times(std::process::id())?;
+    Ok([user + kernel, childrens_user + childrens_kernel])
+}
+
+/// Processor time in seconds of a process, in user and in kernel, and of its children that have ended, in user and in kernel.
+fn processor_times(pid: u32) -> Result<[f64; 4]> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold anything; fields are counted behind it.
     let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
@@ -114,7 +126,7 @@ fn cpu_seconds_apart(pid: u32) -> Result<[f64; 2]> {
         let ticks = fields.next().and_then(|ticks| ticks.parse::<u64>().ok());
         Ok(ticks.context("a malformed stat file")? as f64 / TICKS_PER_SECOND)
     };
-    Ok([seconds()?, seconds()?])
+    Ok([seconds()?, seconds()?, seconds()?, seconds()?])
 }
 
 /// A process's resident memory in bytes.
@@ -234,9 +246,7 @@ impl Server {
         let output = run(Command::new(&self.farflash).args(args))?;
         serde_json::from_str(&output).with_context(|| format!("not understood: {output}"))
     }
-}
 
-impl Server {
     /// Deletes a volume with all that it holds.
     pub(crate) fn delete_volume(&self, name: &str) -> Result<()> {
         let api = format!("http://{}", self.api);

@@ -1,20 +1,19 @@
 //! Load generators against a server that answers at once.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use kv_load::{Loop, Popularity, Setup, Sizes, Workload, WriteCommand};
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 
 use crate::cpus;
+use crate::null::pin;
 use crate::peers::pinned;
-use crate::process::{Program, free_address, is_installed, run};
+use crate::process::{Program, free_address, is_installed, own_and_childrens_cpu_seconds, run};
 
 /// Requests outstanding on a connection, and whether the goals are for that.
 pub(super) const DEPTHS: [(usize, bool); 3] = [(1, false), (16, true), (64, false)];
@@ -22,8 +21,6 @@ pub(super) const DEPTHS: [(usize, bool); 3] = [(1, false), (16, true), (64, fals
 pub(super) const SECONDS: f64 = 1.0;
 const CONNECTIONS: usize = 16;
 const KEY_BYTES: u32 = 20;
-/// Unit of processor times in /proc.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Requests for each second of the generator's CPU time, by round.
 #[derive(Default, Serialize)]
@@ -91,39 +88,24 @@ fn kv_load(address: SocketAddr, depth: usize) -> Result<(u64, f64)> {
         probe_rate: 0.0,
         workload,
     };
-    let before = cpu_seconds()?[0];
+    let before = own_and_childrens_cpu_seconds()?[0];
     let load = move || {
-        let mut cpu = CpuSet::new();
-        cpu.set(cpus::client());
-        sched_setaffinity(None, &cpu)?;
+        pin(cpus::client())?;
         // Its own CPU is the limit, which is what is measured here.
         kv_load::run(&setup).map_err(anyhow::Error::from)
     };
     let outcome = thread::spawn(load).join().map_err(|_| anyhow!("the load panicked"))??;
     let requests = outcome.reads.count;
-    Ok((requests, requests as f64 / (cpu_seconds()?[0] - before)))
+    Ok((requests, requests as f64 / (own_and_childrens_cpu_seconds()?[0] - before)))
 }
 
 fn redis_benchmark(address: SocketAddr, depth: usize, requests: u64) -> Result<f64> {
-    let before = cpu_seconds()?[1];
+    let before = own_and_childrens_cpu_seconds()?[1];
     let mut command = Command::new("taskset");
     command.args(["-c", &cpus::client().to_string(), "redis-benchmark", "-q", "-t", "get"]);
     command.args(["-p", &address.port().to_string(), "-c", &CONNECTIONS.to_string()]);
     // Its key is one of ten thousand, too.
     command.args(["-P", &depth.to_string(), "-n", &requests.to_string(), "-r", "10000"]);
     run(&mut command)?;
-    Ok(requests as f64 / (cpu_seconds()?[1] - before))
-}
-
-/// Processor time of this process, and of children that have ended.
-fn cpu_seconds() -> Result<[f64; 2]> {
-    let stat = fs::read_to_string("/proc/self/stat")?;
-    // The name in parentheses may hold anything; fields are counted behind it.
-    let fields = stat.rsplit_once(')').context("a malformed stat file")?.1;
-    let ticks: Vec<f64> =
-        fields.split_whitespace().skip(11).take(4).filter_map(|ticks| ticks.parse().ok()).collect();
-    let [user, kernel, of_children, in_kernel] = ticks[..] else {
-        return Err(anyhow!("a malformed stat file"));
-    };
-    Ok([user + kernel, of_children + in_kernel].map(|ticks| ticks / TICKS_PER_SECOND))
+    Ok(requests as f64 / (own_and_childrens_cpu_seconds()?[1] - before))
 }

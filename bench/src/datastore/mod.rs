@@ -8,7 +8,6 @@
 pub(crate) mod echo;
 mod generators;
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -19,17 +18,14 @@ use serde_json::Value;
 
 use self::generators::{DEPTHS, Pair};
 use crate::machine::{Facts, machine};
-use crate::page::{busy_text, machine_text, publish};
+use crate::page::Area;
 use crate::process::run;
 use crate::run_args::RunArgs;
-use crate::verdict::{self, Bound, Unit, Verdict};
+use crate::verdict::{Bound, Unit, Verdict};
 
 /// Rounds of the generators, and the part of its minute that a datastore is measured, in a full and in a quick run.
 const FULL: (usize, f64) = (9, 0.1);
 const QUICK: (usize, f64) = (2, 0.01);
-/// The generated part of either page lies between these lines.
-const BEGIN: &str = "<!-- datastore: begin; written by `make bench` -->";
-const END: &str = "<!-- datastore: end -->";
 /// Requests a second of the load generator on one core, and the same in multiples of redis-benchmark's.
 const RATE_MIN: f64 = 500_000.0;
 const TIMES_MIN: f64 = 2.0;
@@ -172,27 +168,20 @@ impl Results {
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let (tables, verdicts) = (results.tables(), verdict::table(&results.verdicts));
-    for table in tables.iter().chain([&verdicts]) {
-        println!("{}", table.to_text());
-    }
-    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{facts}");
-    fs::write(out.join("datastore.json"), serde_json::to_string_pretty(results)? + "\n")?;
-    let Some(page) = page else { return Ok(()) };
     let rounds = results.generators.first().map_or(0, |pair| pair.own.len());
     let length = format!(
         "{rounds} rounds of the generators, {} s each; median (lowest–highest).",
         generators::SECONDS
     );
-    let shown: Vec<String> = tables.iter().map(Table::to_markdown).collect();
-    let figures = format!(
-        "{length}\n\n{}\n### Goals and references of the datastore\n\n{}\n{facts}",
-        shown.join("\n"),
-        verdicts.to_markdown()
-    );
-    let goals = verdict::goals(&results.verdicts).to_markdown();
-    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+    let area = Area {
+        name: "datastore",
+        subject: "the datastore",
+        length,
+        tables: results.tables(),
+        verdicts: &results.verdicts,
+        facts: &results.facts,
+    };
+    area.write(results, out, page)
 }
 
 #[cfg(test)]

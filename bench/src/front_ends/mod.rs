@@ -5,7 +5,6 @@
 
 mod targets;
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -13,17 +12,15 @@ use report::{Align, Spread, Table, duration_ns, rate};
 use serde::Serialize;
 
 use self::targets::{Bed, Measured, Way};
+use crate::compare::in_turn;
 use crate::machine::{Facts, machine};
-use crate::page::{busy_text, machine_text, publish};
+use crate::page::Area;
 use crate::run_args::RunArgs;
-use crate::verdict::{self, Bound, Unit, Verdict};
+use crate::verdict::{Bound, Unit, Verdict};
 
 /// Rounds of a full and of a quick run.
 const FULL: usize = 15;
 const QUICK: usize = 2;
-/// The generated part of either page lies between these lines.
-const BEGIN: &str = "<!-- front-ends: begin; written by `make bench` -->";
-const END: &str = "<!-- front-ends: end -->";
 
 /// A rate that is to be a multiple of another.
 struct Goal {
@@ -87,13 +84,9 @@ pub(crate) fn front_ends(args: &RunArgs) -> Result<()> {
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         let mut row = vec![None; ways.len()];
-        let mut order: Vec<usize> = (0..ways.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let measured = bed.measure(ways[at]).with_context(|| ways[at].name().to_owned())?;
-            eprintln!("  {:34} {:>9} IOPS", ways[at].name(), rate(measured.iops));
+        for (at, way) in in_turn(&ways, round) {
+            let measured = bed.measure(*way).with_context(|| way.name().to_owned())?;
+            eprintln!("  {:34} {:>9} IOPS", way.name(), rate(measured.iops));
             row[at] = Some(measured);
         }
         samples.push(row);
@@ -162,24 +155,20 @@ impl Results {
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let (rates, verdicts) = (results.table(), verdict::table(&results.verdicts));
-    println!("{}\n{}", rates.to_text(), verdicts.to_text());
-    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{facts}");
-    fs::write(out.join("front-ends.json"), serde_json::to_string_pretty(results)? + "\n")?;
-    let Some(page) = page else { return Ok(()) };
     let length = format!(
         "{} rounds, {} s each measurement; median (lowest–highest).",
         results.samples.len(),
         results.seconds,
     );
-    let figures = format!(
-        "{length}\n\n{}\n### Goals and references of front ends\n\n{}\n{facts}",
-        rates.to_markdown(),
-        verdicts.to_markdown()
-    );
-    let goals = verdict::goals(&results.verdicts).to_markdown();
-    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+    let area = Area {
+        name: "front-ends",
+        subject: "front ends",
+        length,
+        tables: vec![results.table()],
+        verdicts: &results.verdicts,
+        facts: &results.facts,
+    };
+    area.write(results, out, page)
 }
 
 #[cfg(test)]

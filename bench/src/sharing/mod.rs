@@ -7,7 +7,6 @@
 
 mod cost;
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,20 +20,17 @@ use crate::case::Shape;
 use crate::cpus;
 use crate::driver::Driver;
 use crate::machine::{Facts, machine};
-use crate::page::{busy_text, machine_text, publish};
+use crate::page::Area;
 use crate::process::Server;
 use crate::run_args::RunArgs;
 use crate::steady::{Steady, by_run};
-use crate::verdict::{self, Bound, Unit, Verdict};
+use crate::verdict::{Bound, Unit, Verdict};
 
 /// Runs of a load, and pairs of slices in each, in a full and in a quick run.
 const FULL: (usize, usize) = (5, 200);
 const QUICK: (usize, usize) = (2, 20);
 /// Length of a slice.
 const SLICE: Duration = Duration::from_millis(40);
-/// The generated part of either page lies between these lines.
-const BEGIN: &str = "<!-- sharing: begin; written by `make bench` -->";
-const END: &str = "<!-- sharing: end -->";
 /// Part of the rate without a scheduler that must be left.
 const RATE_SHARE_MIN: f64 = 0.98;
 /// Most that a request may cost in the scheduler, with a thousand volumes.
@@ -167,26 +163,17 @@ fn rates(pairs: &[Pairs], pairs_each: usize) -> Table {
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let tables = [
-        rates(&results.pairs, results.pairs_each),
-        cost::table(&results.costs),
-        verdict::table(&results.verdicts),
-    ];
-    for table in &tables {
-        println!("{}", table.to_text());
-    }
-    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{facts}");
-    fs::write(out.join("sharing.json"), serde_json::to_string_pretty(results)? + "\n")?;
-    let Some(page) = page else { return Ok(()) };
-    let [rates, costs, verdicts] = tables.map(|table| table.to_markdown());
     let length = format!(
         "{} runs of the load, in each {} pairs of slices of {} ms; medians of runs (lowest–highest).",
         results.runs, results.pairs_each, results.slice_ms,
     );
-    let figures = format!(
-        "{length}\n\n{rates}\n{costs}\n### Goals and references of sharing\n\n{verdicts}\n{facts}"
-    );
-    let goals = format!("{length}\n\n{}\n{facts}", verdict::goals(&results.verdicts).to_markdown());
-    publish(page, (BEGIN, END), &goals, &figures)
+    let area = Area {
+        name: "sharing",
+        subject: "sharing",
+        length,
+        tables: vec![rates(&results.pairs, results.pairs_each), cost::table(&results.costs)],
+        verdicts: &results.verdicts,
+        facts: &results.facts,
+    };
+    area.write(results, out, page)
 }

@@ -7,7 +7,6 @@
 
 mod load;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -15,17 +14,15 @@ use report::{Align, Spread, Table, duration_ns, rate};
 use serde::Serialize;
 
 use self::load::{Bed, LOADS, Load, Measured, SECONDS};
+use crate::compare::in_turn;
 use crate::machine::{Facts, machine};
-use crate::page::{busy_text, machine_text, publish};
+use crate::page::Area;
 use crate::run_args::{RunArgs, program};
-use crate::verdict::{self, Bound, Unit, Verdict};
+use crate::verdict::{Bound, Unit, Verdict};
 
 /// Rounds of a full and of a quick run.
 const FULL: usize = 10;
 const QUICK: usize = 2;
-/// The generated part of either page lies between these lines.
-const BEGIN: &str = "<!-- writes: begin; written by `make bench` -->";
-const END: &str = "<!-- writes: end -->";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WritesArgs {
@@ -91,15 +88,10 @@ pub(crate) fn writes(args: &WritesArgs) -> Result<()> {
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         let mut row = vec![Measured::default(); cases.len()];
-        let mut order: Vec<usize> = (0..cases.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for at in order {
-            let Case { load, subject } = cases[at];
+        for (at, Case { load, subject }) in in_turn(&cases, round) {
             let measured = match subject {
-                Subject::Farflash => bed.farflash(&load),
-                Subject::Base => bed.base(&load),
+                Subject::Farflash => bed.farflash(load),
+                Subject::Base => bed.base(load),
                 Subject::Null => load.null(),
             };
             row[at] = measured.with_context(|| format!("{}, {}", load.name, subject.name()))?;
@@ -216,24 +208,20 @@ impl Results {
 
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
-    let (rates, verdicts) = (results.table(), verdict::table(&results.verdicts));
-    println!("{}\n{}", rates.to_text(), verdicts.to_text());
-    let facts = busy_text(&results.facts) + &machine_text(&results.facts);
-    println!("{facts}");
-    fs::write(out.join("writes.json"), serde_json::to_string_pretty(results)? + "\n")?;
-    let Some(page) = page else { return Ok(()) };
     let length = format!(
         "{} rounds, {} s each measurement; median (lowest–highest).",
         results.samples.len(),
         results.seconds,
     );
-    let figures = format!(
-        "{length}\n\n{}\n### Goals and references of writes\n\n{}\n{facts}",
-        rates.to_markdown(),
-        verdicts.to_markdown()
-    );
-    let goals = verdict::table(&results.verdicts).to_markdown();
-    publish(page, (BEGIN, END), &format!("{length}\n\n{goals}\n{facts}"), &figures)
+    let area = Area {
+        name: "writes",
+        subject: "writes",
+        length,
+        tables: vec![results.table()],
+        verdicts: &results.verdicts,
+        facts: &results.facts,
+    };
+    area.write(results, out, page)
 }
 
 #[cfg(test)]
@@ -248,8 +236,7 @@ mod tests {
             let iops = |case: &Case| match (case.subject, case.load.name) {
                 (Subject::Base, _) => 200e3,
                 (Subject::Null, _) => 800e3,
-                (_, load::MIXED) => 400e3,
-                (..) => 400e3,
+                (Subject::Farflash, _) => 400e3,
             };
             let measured = |case| Measured { iops: iops(case) * noise, ..Measured::default() };
             cases.iter().map(measured).collect()
