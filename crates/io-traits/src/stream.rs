@@ -68,18 +68,10 @@ pub struct Landed<C> {
     pub buffer: Buffer,
     /// Bytes at the start of its part that came.
     pub len_bytes: usize,
-    /// Bytes that came behind them, from byte `behind_from` on. Nothing does unless the part is full.
-    pub behind: Option<C>,
-    /// See `behind`.
+    /// The bytes from `behind_from` on came behind them. There are none unless the part is full.
+    pub chunk: C,
+    /// See `chunk`.
     pub behind_from: usize,
-}
-
-impl<C: Deref<Target = [u8]>> Landed<C> {
-    /// The bytes that came behind those in the buffer.
-    #[must_use]
-    pub fn behind(&self) -> &[u8] {
-        self.behind.as_deref().map_or(&[], |chunk| &chunk[self.behind_from..])
-    }
 }
 
 /// A connected byte stream. One task receives, one sends; cheap to clone so that they can be two.
@@ -107,7 +99,7 @@ pub trait Stream: Clone + 'static {
             let len_bytes = chunk.len().min(part.len());
             let target = &mut buffer.as_mut_bytes()[part.start..part.start + len_bytes];
             target.copy_from_slice(&chunk[..len_bytes]);
-            Ok(Landed { buffer, len_bytes, behind: Some(chunk), behind_from: len_bytes })
+            Ok(Landed { buffer, len_bytes, chunk, behind_from: len_bytes })
         }
     }
 

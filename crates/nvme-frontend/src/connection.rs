@@ -351,15 +351,14 @@ impl<W: World, D: Device> Connection<W, D> {
     fn take_in_landed(
         self: &Rc<Self>,
         awaited: Awaited,
-        mut landed: Landed<<W::Stream as Stream>::Chunk>,
+        Landed { buffer, len_bytes, chunk, behind_from }: Landed<<W::Stream as Stream>::Chunk>,
     ) -> Option<CloseReason> {
-        let len_bytes = u32::try_from(landed.len_bytes).expect("no more than was awaited");
-        let buffer = std::mem::replace(&mut landed.buffer, Buffer::new(0));
-        self.incoming.landed(awaited.slot, buffer, awaited.offset as usize, landed.len_bytes);
+        self.incoming.landed(awaited.slot, buffer, awaited.offset as usize, len_bytes);
         if self.is_open() {
+            let len_bytes = u32::try_from(len_bytes).expect("no more than was awaited");
             self.transport.borrow_mut().landed(self.reading_time(), len_bytes);
         }
-        self.take_in(landed.behind())
+        self.take_in(&chunk[behind_from..])
     }
 
     /// Returns true if the stream was ended by the host.

@@ -360,7 +360,7 @@ impl Stream for TcpStream {
             Poll::Ready(received.map(|(len_bytes, chunk)| Landed {
                 buffer: lent.buffer,
                 len_bytes,
-                behind: Some(chunk),
+                chunk,
                 behind_from: 0,
             }))
         })
