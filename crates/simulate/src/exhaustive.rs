@@ -4,7 +4,7 @@
 //! and again, with the power cut one event later each time; of every state that the disk passes
 //! through, several survivors are opened, compared with the model, and checked.
 //!
-//! Which programs there are is in `exhaustive/program.rs`; which of them on which disks, in `exhaustive/crashes.rs`.
+//! The programs are in `exhaustive/program.rs`; selections of them, each with a disk, in `exhaustive/crashes.rs`.
 
 mod crashes;
 mod program;
