@@ -123,10 +123,17 @@ impl<D: Device> Inner<D> {
         reserved_blocks: u64,
     ) -> Result<(), VolumeError> {
         let _founding = during(Phase::Founding);
+        if self.journal.borrow().is_lost() {
+            return Err(self.loss_error());
+        }
         self.created_by_checkpoint.borrow_mut().push(state.clone());
         // From here on the share of the tables stands for it.
         self.reserved_blocks.set(self.reserved_blocks.get() - reserved_blocks);
-        self.checkpoint_and_wait().await
+        // Once it is begun, its root may be on the device, whatever the shard fails for.
+        self.checkpoint_and_wait().await.map_err(|error| match error {
+            VolumeError::Device(_) => VolumeError::JournalLost,
+            other => other,
+        })
     }
 }
 

@@ -58,6 +58,23 @@ fn every_block_but_the_journal(shard: &Shard<TestDevice>) -> impl Iterator<Item 
     (1..DEVICE_BLOCKS).filter(move |pba| !(journal.start.0..journal.end().0).contains(pba))
 }
 
+/// A root that brings the volume may be on the device when the shard fails: so it is not said that nothing has changed.
+#[test]
+fn a_creation_by_a_checkpoint_that_fails_for_want_of_space_is_in_doubt() {
+    let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
+    let shard = volume.shard().clone();
+    sim.device.faults(|faults| faults.is_full = true);
+    let creating = shard.clone();
+    let spec = VolumeSpec { uuid: Uuid::from_u128(2), name: "new".into(), blocks: 100 };
+    let terms = Terms { metadata: MetadataSize::Bytes8, ..Terms::default() };
+    let told =
+        sim.begin(async move { creating.create_volume_under(spec, terms).await.map(|_| ()) });
+    tick(&mut sim, &shard, TICKS);
+    let loss = shard.journal_loss();
+    assert!(matches!(loss, Some(JournalLoss::Record(DeviceError::NoSpace { .. }))), "{loss:?}");
+    assert_eq!(*told.borrow(), Some(Err(VolumeError::JournalLost)));
+}
+
 /// F1. Method: no checkpoint can be written any more, and a writer goes on writing.
 #[test]
 fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
