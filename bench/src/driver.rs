@@ -34,6 +34,12 @@ impl Driver {
     }
 
     pub(crate) fn command(&self, target: &str, shape: &Shape) -> Command {
+        // A local device takes the server's place: where its interrupts go makes a difference between the CPUs.
+        let cpu = if target.starts_with("tcp:") { cpus::client() } else { cpus::server() };
+        self.command_on(target, shape, cpu)
+    }
+
+    fn command_on(&self, target: &str, shape: &Shape, cpu: usize) -> Command {
         let mut command = self.program();
         command.args(["bench", "--target", target, "--json", "--quiet", "--overwrite"]);
         command.args(["--rw", if shape.write { "randwrite" } else { "randread" }]);
@@ -41,15 +47,22 @@ impl Driver {
         command.args(["--connections", &shape.connections.to_string()]);
         command.args(["--range", &shape.range_bytes.to_string()]);
         command.args(["--seconds", &self.seconds.to_string()]);
-        // A local device takes the server's place: where its interrupts go makes a difference between the CPUs.
-        let cpu = if target.starts_with("tcp:") { cpus::client() } else { cpus::server() };
         command.args(["--cpu", &cpu.to_string()]);
         command
     }
 
     /// Drives a target once.
     pub(crate) fn sample(&self, target: &str, shape: &Shape) -> Result<Sample> {
-        let output = run(&mut self.command(target, shape))?;
+        Self::sampled(&mut self.command(target, shape), shape)
+    }
+
+    /// Drives a target once from the client's CPU, also one that is a local file: other programs serve it.
+    pub(crate) fn sample_remote(&self, target: &str, shape: &Shape) -> Result<Sample> {
+        Self::sampled(&mut self.command_on(target, shape, cpus::client()), shape)
+    }
+
+    fn sampled(command: &mut Command, shape: &Shape) -> Result<Sample> {
+        let output = run(command)?;
         let json: serde_json::Value = serde_json::from_str(&output)?;
         let lane = &json[if shape.write { "write" } else { "read" }];
         let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");

@@ -1,10 +1,11 @@
-//! `bench datastore`: the load generator by itself beside redis-benchmark, and a datastore with remote Flash beside one with
-//! local Flash.
+//! `bench datastore`: the load generator by itself beside redis-benchmark, an attached volume beside the same by the library,
+//! and a datastore with remote Flash beside one with local Flash.
 //!
 //! The generators are driven against a server that answers at once, on the server's CPU. Their rates are those of a second
 //! of their own CPU time, which does not depend on what that server reaches. The datastores are those of
 //! `farflash reproduce --real-time`, which measures them by turns.
 
+mod attached;
 pub(crate) mod echo;
 mod generators;
 
@@ -44,6 +45,7 @@ struct Datastores {
 struct Results {
     facts: Facts,
     generators: Vec<Pair>,
+    attached: Vec<attached::Pair>,
     datastores: Option<Datastores>,
     verdicts: Vec<Verdict>,
 }
@@ -54,6 +56,7 @@ pub(crate) fn datastore(args: &RunArgs) -> Result<()> {
     let (rounds, out, farflash) = (args.rounds(None, rounds)?, args.out()?, args.farflash()?);
     let facts = machine();
     let generators = generators::measure(rounds, &out)?;
+    let attached = attached::measure(&farflash, rounds, &out)?;
     let datastores = if farflash.with_file_name("farflash-datastore").is_file() {
         Some(Datastores::measure(&farflash, &out, time)?)
     } else {
@@ -62,8 +65,8 @@ pub(crate) fn datastore(args: &RunArgs) -> Result<()> {
         );
         None
     };
-    let verdicts = judge(&generators, datastores.as_ref());
-    let results = Results { facts, generators, datastores, verdicts };
+    let verdicts = judge(&generators, &attached, datastores.as_ref());
+    let results = Results { facts, generators, attached, datastores, verdicts };
     write(&results, &out, args.report.as_deref())
 }
 
@@ -99,7 +102,11 @@ fn by_way(figure: &Value, column: &str, wanted: impl Fn(&Value) -> bool) -> [Vec
     })
 }
 
-fn judge(generators: &[Pair], datastores: Option<&Datastores>) -> Vec<Verdict> {
+fn judge(
+    generators: &[Pair],
+    attached: &[attached::Pair],
+    datastores: Option<&Datastores>,
+) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (pair, (depth, is_goal)) in generators.iter().zip(DEPTHS) {
         let goal = |bound: f64| is_goal.then_some(Bound::AtLeast(bound));
@@ -115,6 +122,15 @@ fn judge(generators: &[Pair], datastores: Option<&Datastores>) -> Vec<Verdict> {
         verdicts.push(verdict(what, rates, Unit::PerSecond, goal(RATE_MIN)));
         let what = format!("the same in multiples of redis-benchmark's, {depth} outstanding");
         verdicts.push(verdict(what, Spread::of(&pair.times()), Unit::Times, goal(TIMES_MIN)));
+    }
+    for (pair, shape) in attached.iter().zip(attached::SHAPES) {
+        let (what, values, unit) = match shape.depth {
+            1 => ("added by an attached file", pair.added_us(1), Unit::Microseconds),
+            _ => ("an attached file's rate, of the library's", pair.shares(), Unit::Share),
+        };
+        let what = format!("{what}, {}", shape.name());
+        let reached = Spread::of(&values);
+        verdicts.push(Verdict { what, place: "mem", reached, unit, bound: None });
     }
     if let Some(datastores) = datastores {
         verdicts.push(Verdict {
@@ -148,7 +164,15 @@ impl Results {
         for (pair, (depth, _)) in self.generators.iter().zip(DEPTHS) {
             generators.row([depth.to_string(), shown(&pair.own, rate), shown(&pair.redis, rate)]);
         }
-        let mut tables = vec![generators];
+        let mut attached = Table::new(&[
+            ("load", Align::Left),
+            ("by the library, requests/s", Align::Right),
+            ("through an attached file", Align::Right),
+        ]);
+        for (pair, shape) in self.attached.iter().zip(attached::SHAPES) {
+            attached.row([shape.name(), shown(&pair.library, rate), shown(&pair.file, rate)]);
+        }
+        let mut tables = vec![generators, attached];
         if let Some(datastores) = &self.datastores {
             let mut table = Table::new(&[
                 ("datastore", Align::Left),
@@ -201,7 +225,7 @@ mod tests {
         assert_eq!(p95_us, [vec![100.0, 400.0], vec![150.0, 490.0]]);
         let datastores = Datastores { p95_us, peaks: [vec![1_000.0], vec![800.0]] };
         let pair = Pair { own: vec![6e5, 9e5], redis: vec![2e5, 6e5] };
-        let verdicts = judge(&[pair], Some(&datastores));
+        let verdicts = judge(&[pair], &[], Some(&datastores));
         let reached: Vec<f64> =
             verdicts.iter().map(|v| v.reached.expect("measured").median).collect();
         assert_eq!(reached, [7.5e5, 2.25, 0.8, 70.0]);
