@@ -140,7 +140,7 @@ impl<D: Device> Inner<D> {
         Place { number, at }: Place,
         visit: impl AsyncFnOnce(&VolumeState, u64) -> Result<Option<u64>, VolumeError>,
     ) -> Result<Option<Place>, VolumeError> {
-        let state = self.volumes.borrow().range(number..).next().map(|(_, state)| state.clone());
+        let state = self.volumes.first_from(number);
         let Some(state) = state else { return Ok(None) };
         let at = if state.number == number { at } else { 0 };
         Ok(Some(match visit(&state, at).await? {

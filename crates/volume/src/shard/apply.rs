@@ -47,7 +47,7 @@ impl<D: Device> Inner<D> {
             }
             Change::Reserve { extent } => self.pool.borrow_mut().set_owned_durably(extent),
             Change::Create => {
-                self.volumes.borrow_mut().insert(state().number, state().clone());
+                self.volumes.insert(state().clone());
             }
             Change::Resize { blocks } => {
                 state().blocks.set(blocks);
@@ -100,7 +100,7 @@ impl<D: Device> Inner<D> {
             });
             key += blocks as u64;
         }
-        self.note_added((key - lba.0).saturating_sub(overwritten.len() as u64));
+        self.admission.note_added((key - lba.0).saturating_sub(overwritten.len() as u64));
         self.free_blocks(overwritten.into_iter());
     }
 
@@ -120,7 +120,7 @@ impl<D: Device> Inner<D> {
             let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
             at = next.expect("D4: the range was loaded before it was queued, and stays so");
         }
-        self.note_deallocated(removed.len());
+        self.admission.note_deallocated(removed.len() as u64);
         self.free_blocks(removed.iter().map(|(_, old)| old.pba));
     }
 

@@ -29,7 +29,6 @@ use super::Inner;
 use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use super::refused::TRIES_MAX;
-use super::waiting::Waits;
 use crate::io::join_all;
 use crate::map::{Map, MapSnapshot, NodeCounters};
 use crate::pool::{ExtentSnapshot, Returned, SpaceSnapshot};
@@ -110,16 +109,15 @@ struct Snapshot {
 impl<D: Device> Inner<D> {
     /// Wants a checkpoint unless one is wanted or under way.
     pub(super) fn suggest_checkpoint(&self) {
-        if self.asked.get().max(self.started.get()) <= self.done.get() {
+        if !self.checkpoints.is_coming() {
             self.ask_checkpoint();
         }
     }
 
     /// Wants a checkpoint, and returns which request this is.
     pub(super) fn ask_checkpoint(&self) -> u64 {
-        let request = self.done.get().max(self.started.get()) + 1;
-        if self.asked.get() < request {
-            self.asked.set(request);
+        let (request, is_new) = self.checkpoints.ask();
+        if is_new {
             self.background.notify_all();
         }
         request
@@ -127,16 +125,16 @@ impl<D: Device> Inner<D> {
 
     pub(super) async fn checkpoint_and_wait(&self) -> Result<(), VolumeError> {
         let request = self.ask_checkpoint();
-        let _waits = Waits::new(&self.waiting.for_checkpoint);
+        let _waits = self.checkpoints.wait();
         loop {
-            let changed = self.checkpointed.notified();
-            if self.done.get() >= request {
+            let changed = self.checkpoints.changed();
+            if self.checkpoints.is_served(request) {
                 return Ok(());
             }
             if self.journal.borrow().is_lost() {
                 return Err(self.loss_error());
             }
-            if self.ended.get() {
+            if self.life.has_ended() {
                 return Err(VolumeError::ShutDown);
             }
             changed.await;
@@ -149,7 +147,7 @@ impl<D: Device> Inner<D> {
         let mut checkpointer = pin!(self.run_checkpoints());
         let mut discarder = pin!(self.run_discarder());
         let (mut reclaiming, mut discarding) = (true, true);
-        self.running.set(true);
+        self.life.begin();
         std::future::poll_fn(|context| {
             if reclaiming && reclaimer.as_mut().poll(context).is_ready() {
                 reclaiming = false;
@@ -168,29 +166,29 @@ impl<D: Device> Inner<D> {
         if discarding && !is_lost {
             discarder.as_mut().await;
         }
-        self.ended.set(true);
+        self.life.end();
         self.paging.notify();
-        self.checkpointed.notify_all();
+        self.checkpoints.notify();
         if discarding && is_lost {
             discarder.await;
         }
-        self.background_ended.set(true);
-        self.wake_committer();
+        self.life.be_quiet();
+        self.committer.wake();
     }
 
     async fn run_checkpoints(&self) {
         loop {
             let changed = self.background.notified();
-            let last = self.stopping.get() && self.committer_ended.get();
+            let last = self.life.is_stopping() && self.life.has_committer_ended();
             let lost = self.journal.borrow().is_lost();
-            if !lost && (last || self.asked.get() > self.done.get()) {
+            if !lost && (last || self.checkpoints.is_wanted()) {
                 // Waiters learn of a failure: the journal is lost then.
                 let _ = self.take_checkpoint().await;
             }
             if last {
                 return;
             }
-            if lost || self.asked.get() <= self.done.get() {
+            if lost || !self.checkpoints.is_wanted() {
                 changed.await;
             }
         }
@@ -205,29 +203,28 @@ impl<D: Device> Inner<D> {
         match outcome {
             Ok(()) => {
                 self.checkpoint_is_written();
-                self.done.set(request);
+                self.checkpoints.serve(request);
             }
             Err(error) => self.lose_journal(error.into()),
         }
         self.publish_spare();
-        self.checkpointed.notify_all();
+        self.checkpoints.notify();
         self.background.notify_all();
         self.notify_space();
-        self.wake_committer();
+        self.committer.wake();
         outcome
     }
 
     /// The state of this instant (K1).
     fn snapshot(&self) -> (Snapshot, SpaceSnapshot) {
-        let request = self.asked.get().max(self.done.get() + 1);
-        self.started.set(request);
+        let request = self.checkpoints.start();
         self.journal.borrow_mut().pass_over();
         let (replay, journal_head) = self.journal.borrow().replay_point();
         situation_if(Situation::CheckpointBesideUndoing, || self.journal.borrow().has_holds());
         let mut volumes = Vec::new();
-        let gone = std::mem::take(&mut *self.gone.borrow_mut());
-        let created = self.created_by_checkpoint.borrow().clone();
-        for (state, gone) in (self.volumes.borrow().values().cloned().map(|state| (state, false)))
+        let gone = self.volumes.take_gone();
+        let created = self.volumes.by_checkpoint();
+        for (state, gone) in (self.volumes.all().values().cloned().map(|state| (state, false)))
             .chain(created.iter().cloned().map(|state| (state, false)))
             .chain(gone.into_iter().map(|state| (state, true)))
         {
@@ -236,7 +233,7 @@ impl<D: Device> Inner<D> {
                 true => state.changed().is_marked(),
                 false => state.changed().take(),
             };
-            if changed && self.replayed.get() {
+            if changed && self.read_back.has_replayed() {
                 situation_during(Phase::FirstCheckpoint, Situation::CheckpointWritesReplayedTerms);
             }
             let keeps = broken(Sabotage::KeepOldDescriptor) && state.descriptor.get().is_some();
@@ -262,10 +259,10 @@ impl<D: Device> Inner<D> {
         self.return_all_extents.set(false);
         let space = self.pool.borrow_mut().snapshot(blocks, spares);
         situation_if(Situation::CheckpointReturnsExtents, || !space.returned.is_empty());
-        self.returning_extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
-        let next_volume = self.next_volume.get();
-        let reclaimed = self.reclaimed.take();
-        self.releasing.set(reclaimed.blocks);
+        self.gives_back.extents.set(u32::try_from(space.returned.len()).unwrap_or(u32::MAX));
+        let next_volume = self.volumes.next_number();
+        let reclaimed = self.reclaims.take_reclaimed();
+        self.gives_back.reclaimed.set(reclaimed.blocks);
         let snapshot =
             Snapshot { volumes, created, replay, journal_head, next_volume, request, reclaimed };
         (snapshot, space)
@@ -321,13 +318,13 @@ impl<D: Device> Inner<D> {
         let replay = (snapshot.journal_head, snapshot.replay.sequence);
         for state in snapshot.created {
             situation(Situation::CheckpointFoundsVolume);
-            self.created_by_checkpoint.borrow_mut().retain(|other| !Rc::ptr_eq(other, &state));
-            self.volumes.borrow_mut().insert(state.number, state);
+            self.volumes.is_created(state);
         }
         self.finish_checkpoint(&mut writer, replay);
         let superseded = writer.superseded.into_iter().map(|pba| PbaRange::new(pba, 1));
-        self.release_in_steps(superseded, &self.superseded).await;
-        self.release_in_steps(snapshot.reclaimed.runs.into_iter(), &self.releasing).await;
+        self.release_in_steps(superseded, &self.gives_back.superseded).await;
+        self.release_in_steps(snapshot.reclaimed.runs.into_iter(), &self.gives_back.reclaimed)
+            .await;
         Ok(())
     }
 
@@ -462,8 +459,9 @@ impl<D: Device> Inner<D> {
                 yield_now().await;
                 continue;
             }
-            let ends =
-                self.stopping.get() || !self.running.get() || self.journal.borrow().is_lost();
+            let ends = self.life.is_stopping()
+                || !self.life.has_begun()
+                || self.journal.borrow().is_lost();
             if ends || (failures > TRIES_MAX && self.is_checkpoint_awaited()) {
                 self.findings.refused.note(error);
                 situation(Situation::CheckpointGivenUp);
@@ -490,7 +488,7 @@ impl<D: Device> Inner<D> {
             pool.set_on_disk(*index, *place, &writer.space.extents[index].bits);
         }
         self.release_extents(&mut writer.space.returned);
-        self.returning_extents.set(0);
+        self.gives_back.extents.set(0);
         self.extents_exhausted.set(false);
         self.counters.snapshot.set(0);
         self.counters.writing.set(0);

@@ -85,12 +85,12 @@ impl<D: Device> Inner<D> {
 
     /// Returns whether what is queued can become durable.
     fn takes_records(&self) -> bool {
-        !self.journal.borrow().is_lost() && !self.committer_ended.get()
+        !self.journal.borrow().is_lost() && !self.life.has_committer_ended()
     }
 
     pub(super) fn enqueue(&self, op: Op) -> OpId {
         let id = self.ops.borrow_mut().insert(op);
-        self.unfinished.set(self.unfinished.get() + 1);
+        self.committer.begin_operation();
         let lost = {
             let mut journal = self.journal.borrow_mut();
             journal.queue.push_back(id);
@@ -98,12 +98,12 @@ impl<D: Device> Inner<D> {
         };
         if lost {
             self.tell_of_loss();
-        } else if self.committer_ended.get() {
+        } else if self.life.has_committer_ended() {
             // It waited for space, and meanwhile the shard was shut down.
             self.journal.borrow_mut().queue.clear();
             self.finish(id, Err(VolumeError::ShutDown));
         } else {
-            self.wake_committer();
+            self.committer.wake();
         }
         id
     }
@@ -128,7 +128,7 @@ impl<D: Device> Inner<D> {
             record.data_pending == 0 && record.written
         };
         if complete && self.volatile {
-            self.wake_committer();
+            self.committer.wake();
         } else if complete {
             self.settle();
         }
@@ -141,7 +141,7 @@ impl<D: Device> Inner<D> {
         let mut flusher = Flusher::new(self.take_slot());
         std::future::poll_fn(|context| self.poll_committer(context, &mut lanes, &mut flusher))
             .await;
-        self.committer_ended.set(true);
+        self.life.end_committer();
         self.background.notify_all();
     }
 
@@ -151,11 +151,7 @@ impl<D: Device> Inner<D> {
         lanes: &mut [Lane],
         flusher: &mut Flusher,
     ) -> Poll<()> {
-        self.committer_woken.set(false);
-        match &mut *self.committer.borrow_mut() {
-            Some(waker) => waker.clone_from(context.waker()),
-            none => *none = Some(context.waker().clone()),
-        }
+        self.committer.runs(context);
         loop {
             let mut progress = self.poll_lanes(context, lanes);
             progress |= self.poll_detached_writes(context);
@@ -174,8 +170,8 @@ impl<D: Device> Inner<D> {
         let busy = lanes.iter().any(|l| l.sequence.is_some()) || !flusher.is_idle();
         let journal = self.journal.borrow();
         let idle = (journal.is_idle() && self.ops.borrow().is_empty()) || journal.is_lost();
-        let detached_writes = !self.detached_writes.borrow().is_empty();
-        if self.stopping.get() && idle && !busy && !detached_writes {
+        let detached_writes = self.committer.has_detached();
+        if self.life.is_stopping() && idle && !busy && !detached_writes {
             Poll::Ready(())
         } else {
             Poll::Pending
@@ -207,15 +203,14 @@ impl<D: Device> Inner<D> {
 
     /// Behind the committer's end: sees through what requests had begun on the device.
     pub(super) fn poll_leftovers(&self, context: &mut Context<'_>) -> Poll<()> {
-        *self.committer.borrow_mut() = Some(context.waker().clone());
-        self.committer_woken.set(false);
+        self.committer.runs(context);
         while self.poll_detached_writes(context) {}
-        let quiet = self.ops.borrow().is_empty() && self.detached_writes.borrow().is_empty();
-        if quiet && self.background_ended.get() { Poll::Ready(()) } else { Poll::Pending }
+        let quiet = self.ops.borrow().is_empty() && !self.committer.has_detached();
+        if quiet && self.life.is_quiet() { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn poll_detached_writes(&self, context: &mut Context<'_>) -> bool {
-        let mut detached_writes = std::mem::take(&mut *self.detached_writes.borrow_mut());
+        let mut detached_writes = self.committer.take_detached();
         if detached_writes.is_empty() {
             return false;
         }
@@ -231,7 +226,7 @@ impl<D: Device> Inner<D> {
             }
         }
         let progress = waiting.len() < before;
-        self.detached_writes.borrow_mut().extend(waiting);
+        self.committer.put_back_detached(waiting);
         progress
     }
 
@@ -251,7 +246,7 @@ impl<D: Device> Inner<D> {
                     {
                         error.get_or_insert(failed);
                     }
-                    self.return_slot(slots.swap_remove(index));
+                    self.committer.return_slot(slots.swap_remove(index));
                 }
             }
         }
@@ -326,7 +321,7 @@ impl<D: Device> Inner<D> {
         situation_if(Situation::RecordSaysSettled, || is_empty);
         if place.is_at_start() && place.sequence > 1 {
             situation(Situation::JournalWraps);
-            let is_under_way = || self.started.get() > self.done.get();
+            let is_under_way = || self.checkpoints.is_under_way();
             situation_if(Situation::JournalWrapsUnderCheckpoint, is_under_way);
         }
     }
@@ -357,8 +352,8 @@ impl<D: Device> Inner<D> {
             self.journal.borrow_mut().recycle(list);
             any = true;
         }
-        if any && (self.stopping.get() || !self.journal.borrow().queue.is_empty()) {
-            self.wake_committer();
+        if any && (self.life.is_stopping() || !self.journal.borrow().queue.is_empty()) {
+            self.committer.wake();
         }
     }
 
@@ -368,10 +363,9 @@ impl<D: Device> Inner<D> {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
             if op.outcome.replace(outcome).is_none() {
-                self.unfinished.set(self.unfinished.get() - 1);
+                self.committer.finish_operation();
             }
-            self.reserved_blocks
-                .set(self.reserved_blocks.get() - std::mem::take(&mut op.reserved_blocks));
+            self.admission.give_back(std::mem::take(&mut op.reserved_blocks));
             (op.permit.take(), op.guard.take(), op.claim.take(), op.waker.take())
         };
         drop(claim);
@@ -389,9 +383,9 @@ impl<D: Device> Inner<D> {
         let over = ops.get(id).is_some_and(|op| op.detached && op.outcome.is_some());
         if over && !ops[id].data_pending {
             ops.remove(id);
-            if ops.is_empty() && self.stopping.get() {
+            if ops.is_empty() && self.life.is_stopping() {
                 drop(ops);
-                self.wake_committer();
+                self.committer.wake();
             }
         }
     }
@@ -415,7 +409,7 @@ impl<D: Device> Inner<D> {
         };
         // Whatever the reason: a record that is on its way may be found when the shard is read back.
         waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
-        self.checkpointed.notify_all();
+        self.checkpoints.notify();
         self.background.notify_all();
         self.paging.notify();
         self.notify_space();
@@ -438,9 +432,9 @@ impl<D: Device> Future for Submitted<'_, D> {
         if this.slots.is_empty() && op.outcome.is_some() {
             this.finished = true;
             let op = ops.remove(this.id);
-            if this.inner.stopping.get() {
+            if this.inner.life.is_stopping() {
                 drop(ops);
-                this.inner.wake_committer();
+                this.inner.committer.wake();
             }
             return Poll::Ready(op.outcome.expect("just seen"));
         }
@@ -464,8 +458,7 @@ impl<D: Device> Drop for Submitted<'_, D> {
             situation(Situation::RequestAbandoned);
             let (id, error) = (self.id, self.error);
             let slots = std::mem::take(&mut self.slots);
-            self.inner.detached_writes.borrow_mut().push(DetachedWrite { id, slots, error });
-            self.inner.wake_committer();
+            self.inner.committer.detach(DetachedWrite { id, slots, error });
         }
     }
 }

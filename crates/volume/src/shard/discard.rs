@@ -53,7 +53,7 @@ impl<D: Device> Inner<D> {
     }
 
     fn is_discarder_done(&self) -> bool {
-        self.stopping.get() || self.journal.borrow().is_lost()
+        self.life.is_stopping() || self.journal.borrow().is_lost()
     }
 
     /// Discards as much as one tick allows.
@@ -65,7 +65,7 @@ impl<D: Device> Inner<D> {
             let claimed = self.least_floor() + self.counters.live.get();
             let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
             let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);
-            if most < RUN_BLOCKS_MIN || self.waiting.for_space.get() > 0 {
+            if most < RUN_BLOCKS_MIN || self.admission.is_awaited() {
                 situation(Situation::DiscardAwaitsRoom);
                 break;
             }

@@ -70,7 +70,7 @@ impl<D: Device> Inner<D> {
         let names = |node: &Mapping| node.pba == pba;
         let is_of_volumes = self.tables.borrow().volumes.pointers().iter().any(names);
         let is_of_extents = self.tables.borrow().extents.pointers().iter().any(names);
-        let volumes = self.volumes.borrow();
+        let volumes = self.volumes.all();
         let led_to =
             |state: &&Rc<VolumeState>| is_of_volumes || state.descriptor.get() == Some(pba);
         volumes.values().filter(led_to).for_each(|state| state.changed().mark());

@@ -92,23 +92,23 @@ impl fmt::Display for Loss {
 impl<D: Device> Inner<D> {
     /// Returns whether blocks of unknown owners are in use.
     pub(crate) fn hides_blocks(&self) -> bool {
-        self.losses.borrow().iter().any(Loss::hides_blocks)
+        self.read_back.losses().iter().any(Loss::hides_blocks)
     }
 
     pub(super) fn lose(&self, loss: Loss) {
         self.findings.note_told(loss.pba());
-        self.losses.borrow_mut().push(loss);
+        self.read_back.note_loss(loss);
     }
 
     /// Returns whether a record concerns a volume that is lost, and is passed over (Q1).
     pub(super) fn passes_over(&self, number: u32) -> bool {
-        let is_lost = self.losses.borrow().iter().any(|loss| match loss {
+        let is_lost = self.read_back.losses().iter().any(|loss| match loss {
             Loss::Volume { number: lost, .. } => *lost == number,
             Loss::Volumes { .. } => true,
             Loss::Node { .. } | Loss::Journal { .. } => false,
         });
         if is_lost {
-            self.passed_over.borrow_mut().insert(number);
+            self.read_back.pass_over(number);
         }
         is_lost
     }
@@ -116,7 +116,7 @@ impl<D: Device> Inner<D> {
     /// The journal was replayed: volumes that it would have changed do not come back (Q1).
     pub(super) fn invalidate_lost_descriptors(&self) {
         let mut tables = self.tables.borrow_mut();
-        for number in self.passed_over.borrow().iter().map(|number| u64::from(*number)) {
+        for number in self.read_back.passed_over().iter().map(|number| u64::from(*number)) {
             let found = tables.volumes.get(number).expect("the volume table is in memory");
             if let Some(Mapping { pba, crc }) = found {
                 tables.volumes.insert(number, Mapping { pba, crc: !crc });
@@ -130,7 +130,7 @@ impl<D: Device> Inner<D> {
         state: &VolumeState,
         error: &VolumeError,
     ) -> Result<(), OpenError> {
-        if self.recovery_mode.allow_data_loss.get()
+        if self.read_back.allows_data_loss()
             && let VolumeError::CorruptMap { lba, pba } = *error
         {
             let missing = state.map.borrow().get(lba.0).err();

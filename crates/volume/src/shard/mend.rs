@@ -73,7 +73,7 @@ impl<D: Device> Inner<D> {
             }
         }
         let all = unread.is_empty() && !self.hides_blocks();
-        if all || self.recovery_mode.allow_data_loss.get() { Ok(()) } else { Err(or) }
+        if all || self.read_back.allows_data_loss() { Ok(()) } else { Err(or) }
     }
 
     /// Rebuilds bitmaps of the last checkpoint before the journal is replayed. All maps are read
@@ -131,7 +131,7 @@ impl<D: Device> Inner<D> {
     /// in the newest, perhaps, and is not given up unasked.
     pub(super) fn check_gone_back(&self, roots: &Roots) -> Result<(), OpenError> {
         match roots.perhaps_newest(&self.superblock, self.index) {
-            Some(pba) if self.hides_blocks() && !self.recovery_mode.allow_data_loss.get() => {
+            Some(pba) if self.hides_blocks() && !self.read_back.allows_data_loss() => {
                 Err(self.damaged("root", pba, DecodeError::Checksum))
             }
             _ => Ok(()),
@@ -146,7 +146,7 @@ impl<D: Device> Inner<D> {
             Mended::Extents { .. } => Situation::ExtentTableRebuilt,
         });
         self.findings.note_told(pba);
-        self.mended.borrow_mut().push(mended);
+        self.read_back.note_mended(mended);
     }
 
     /// Returns the blocks that the checkpoint before used, by the slots: for a mutant.
@@ -180,7 +180,7 @@ impl<D: Device> Inner<D> {
         let refusal = self.damaged("table node", damaged, DecodeError::Checksum);
         self.check_all_named(&unread, refusal)?;
         (0..journal.blocks).for_each(|block| note(journal.start.plus(block)));
-        self.recovery_mode.rebuild_extents.set(true);
+        self.read_back.rebuild_extents();
         for (extent, bits) in used {
             let PbaRange { start, blocks } = self.superblock.extent(extent);
             self.adopt(PbaRange::new(start, blocks))?;
@@ -197,7 +197,7 @@ impl<D: Device> Inner<D> {
     /// Something of ours lies at `range`: so its extent is ours, too, where no table says which are.
     pub(super) fn adopt(&self, range: PbaRange) -> Result<(), OpenError> {
         let Some((extent, _)) = self.superblock.locate(range.start) else { return Ok(()) };
-        if self.recovery_mode.rebuild_extents.get() && !self.pool.borrow().owns(extent) {
+        if self.read_back.rebuilds_extents() && !self.pool.borrow().owns(extent) {
             self.claim_extent(extent)?;
             let mut pool = self.pool.borrow_mut();
             pool.add(extent, None);

@@ -19,19 +19,24 @@
 //!   damaged blocks.
 
 mod accounts;
+mod admission;
 mod apply;
 mod beyond;
+mod catalog;
 mod checkpoint;
 mod commit;
+mod committer;
 mod compare;
 mod discard;
 mod findings;
 mod flush;
 mod heal;
+mod life;
 mod losses;
 mod mend;
 mod nodes;
 mod paging;
+mod read_back;
 mod reading;
 mod reclaim;
 mod records;
@@ -41,6 +46,7 @@ mod releasing;
 mod reopen;
 mod repersist;
 mod replay;
+mod requests;
 mod rollback;
 mod roots;
 mod scrub;
@@ -51,16 +57,13 @@ mod waiting;
 mod walk;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use std::task::Waker;
 
 use io_traits::{Device, DeviceError};
 use layout::{BITMAP_SLOTS, Superblock};
-use local_sync::{Notify, Semaphore};
+use local_sync::Notify;
 use slab::Slab;
 use units::{LbaRange, Pba, PbaRange};
-use uuid::Uuid;
 
 use crate::epochs::Epochs;
 use crate::io::{IoSlot, new_slot};
@@ -72,24 +75,27 @@ use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, JournalLoss, ShardOptions, VolumeError};
 
+use admission::Admission;
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;
 pub use beyond::CutOff;
+use catalog::Catalog;
 use checkpoint::Tables;
-use commit::DetachedWrite;
+use committer::Committer;
 use findings::Findings;
+use life::Life;
 pub use losses::Loss;
 pub use mend::Mended;
 pub(crate) use paging::Claim;
 use paging::Paging;
+use read_back::ReadBack;
 pub(crate) use reading::ReadGuard;
-use reclaim::Reclaimed;
-use repersist::Unflushed;
+use reclaim::Reclaims;
+use requests::{CheckpointRequests, GivesBack};
 pub use roots::active_shards;
 pub(crate) use roots::{decode_meant, places_of_next};
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{SpaceEffect, SpaceRequest};
 pub use start::Recovered;
-use waiting::Waiting;
 
 /// The part of a device that one core owns: extents, a journal, volumes. A cheap handle; clones
 /// share the shard.
@@ -97,19 +103,8 @@ pub struct Shard<D: Device> {
     pub(crate) inner: Rc<Inner<D>>,
 }
 
-/// The mode of a recovery.
-#[derive(Default)]
-struct RecoveryMode {
-    /// True if recovery may go on without what is damaged (Q2).
-    allow_data_loss: Cell<bool>,
-    /// Extents are claimed as they are found in use: the table of them is damaged.
-    rebuild_extents: Cell<bool>,
-    /// True if extents without a block in use go to any shard that claims them: a newer root may be
-    /// lost (Y2).
-    root_rolled_back: Cell<bool>,
-}
-
 pub(crate) struct Inner<D: Device> {
+    life: Life,
     pub(crate) device: D,
     pub(crate) superblock: Superblock,
     index: u16,
@@ -125,18 +120,10 @@ pub(crate) struct Inner<D: Device> {
     epochs: RefCell<Epochs>,
     journal: RefCell<Journal>,
     ops: RefCell<Slab<Op>>,
-    volumes: RefCell<BTreeMap<u32, Rc<VolumeState>>>,
-    /// Identities of volumes whose creation is under way.
-    creating: RefCell<Vec<Uuid>>,
-    /// Volumes that are there when the next checkpoint is durable.
-    created_by_checkpoint: RefCell<Vec<Rc<VolumeState>>>,
-    next_volume: Cell<u32>,
+    volumes: Catalog,
     pub(crate) counters: Rc<NodeCounters>,
     paging: Rc<Paging>,
-    /// Blocks set aside for map nodes that operations under way will make dirty.
-    reserved_blocks: Cell<u64>,
-    /// Blocks of data deallocated, less those that writes have added since (A8 of `space.rs`).
-    deallocated: Cell<u64>,
+    admission: Admission,
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,
@@ -144,67 +131,24 @@ pub(crate) struct Inner<D: Device> {
     secret: Cell<u64>,
     /// The last start that an attempt to bring this shard back may have written (R2 of `reopen.rs`).
     started_again: Cell<u64>,
-    /// Volumes with pending unmaps that the reclaimer is to take out of their maps.
-    reclaims: RefCell<VecDeque<Rc<VolumeState>>>,
-    /// Blocks that no map names any more, for the next checkpoint to release.
-    reclaimed: RefCell<Reclaimed>,
-    idle_slots: RefCell<Vec<Box<dyn IoSlot>>>,
-    detached_writes: RefCell<Vec<DetachedWrite>>,
-    committer: RefCell<Option<Waker>>,
-    /// True if the committer was woken since it last ran.
-    committer_woken: Cell<bool>,
+    reclaims: Reclaims,
+    committer: Committer,
     /// Something for the checkpointer or the reclaimer to look at.
     background: Notify,
-    /// Checkpoints asked for, and the highest request that one has satisfied.
-    asked: Cell<u64>,
-    done: Cell<u64>,
-    /// The request that the running checkpoint satisfies.
-    started: Cell<u64>,
-    checkpointed: Notify,
+    checkpoints: CheckpointRequests,
+    /// By the checkpoint under way.
+    gives_back: GivesBack,
     /// Some time has passed: what failed may be tried again.
     ticked: Notify,
-    /// True if the background loop has begun: before, failures end the start of the shard.
-    running: Cell<bool>,
-    /// Blocks of the checkpoint before that the running one will free.
-    superseded: Cell<u64>,
-    /// Reclaimed blocks that it will free.
-    releasing: Cell<u64>,
-    /// Extents that it gives back.
-    returning_extents: Cell<u32>,
-    waiting: Waiting,
-    admission_queue: Semaphore,
-    /// Blocks or credit came back.
-    space_freed: Notify,
-    /// Operations queued whose outcome is open.
-    unfinished: Cell<u64>,
-    /// The reclaimer could not go on, and tries again later.
-    reclaim_fails: Cell<bool>,
-    /// Volumes of which only blocks on the device are left, for the next checkpoint to free.
-    gone: RefCell<Vec<Rc<VolumeState>>>,
     /// No extent could be reserved since the last checkpoint.
     extents_exhausted: Cell<bool>,
     /// Free blocks are being discarded, and come back.
     discarding: Cell<bool>,
     /// Damage found, and errors of the device.
     findings: Rc<Findings>,
-    /// Damage that recovery did without.
-    mended: RefCell<Vec<Mended>>,
-    /// True if recovery found records to replay.
-    replayed: Cell<bool>,
-    /// State that recovery relies on, until a start has made it durable.
-    unflushed: RefCell<Option<Unflushed>>,
-    recovery_mode: RecoveryMode,
-    /// Damage that recovery accepted as lost.
-    losses: RefCell<Vec<Loss>>,
-    /// Lost volumes that records of the journal concern.
-    passed_over: RefCell<BTreeSet<u32>>,
+    read_back: ReadBack,
     /// The next checkpoint gives back every extent that is not needed (A5).
     return_all_extents: Cell<bool>,
-    stopping: Cell<bool>,
-    committer_ended: Cell<bool>,
-    ended: Cell<bool>,
-    /// The background loop has ended, and nothing of it is on its way to the device.
-    background_ended: Cell<bool>,
 }
 
 impl<D: Device> Clone for Shard<D> {
@@ -250,9 +194,9 @@ impl<D: Device> Shard<D> {
             let journal = inner.journal.borrow();
             journal.is_idle() && !journal.is_lost() && journal.is_settled_unknown()
         };
-        if wanted && !inner.stopping.get() {
+        if wanted && !inner.life.is_stopping() {
             inner.journal.borrow_mut().say_settled = true;
-            inner.wake_committer();
+            inner.committer.wake();
         }
     }
 
@@ -277,12 +221,12 @@ impl<D: Device> Shard<D> {
     /// The last checkpoint could not be written.
     pub async fn shutdown(&self) -> Result<(), VolumeError> {
         let inner = &self.inner;
-        inner.stopping.set(true);
+        inner.life.stop();
         inner.ticked.notify_all();
-        inner.wake_committer();
+        inner.committer.wake();
         loop {
-            let changed = inner.checkpointed.notified();
-            if inner.ended.get() {
+            let changed = inner.checkpoints.changed();
+            if inner.life.has_ended() {
                 break;
             }
             inner.background.notify_all();
@@ -313,7 +257,7 @@ impl<D: Device> Inner<D> {
         if self.journal.borrow().is_lost() {
             return Err(self.loss_error());
         }
-        if self.stopping.get() {
+        if self.life.is_stopping() {
             return Err(VolumeError::ShutDown);
         }
         Ok(())
@@ -358,7 +302,7 @@ impl<D: Device> Inner<D> {
     fn free_space_below(&self) {
         if self.device.is_full_below()
             && self.checkpoint_helps()
-            && !self.stopping.get()
+            && !self.life.is_stopping()
             && !self.journal.borrow().is_lost()
         {
             self.suggest_checkpoint();
@@ -366,20 +310,7 @@ impl<D: Device> Inner<D> {
     }
 
     fn take_slot(&self) -> Box<dyn IoSlot> {
-        let idle = self.idle_slots.borrow_mut().pop();
-        idle.unwrap_or_else(|| new_slot(&self.device))
-    }
-
-    fn return_slot(&self, slot: Box<dyn IoSlot>) {
-        self.idle_slots.borrow_mut().push(slot);
-    }
-
-    fn wake_committer(&self) {
-        if !self.committer_woken.replace(true)
-            && let Some(waker) = &*self.committer.borrow()
-        {
-            waker.wake_by_ref();
-        }
+        self.committer.idle_slot().unwrap_or_else(|| new_slot(&self.device))
     }
 
     /// Hands out blocks for data. The caller was admitted.
@@ -400,8 +331,7 @@ impl<D: Device> Inner<D> {
 impl<D: Device> Inner<D> {
     /// All volumes of which anything is left.
     pub(crate) fn states(&self) -> Vec<Rc<VolumeState>> {
-        let volumes = self.volumes.borrow();
-        volumes.values().cloned().chain(self.gone.borrow().iter().cloned()).collect()
+        self.volumes.all_left()
     }
 
     pub(crate) fn for_each_table_place(&self, mut visit: impl FnMut(Pba)) {
@@ -430,7 +360,7 @@ impl<D: Device> Inner<D> {
         let pool = self.pool.borrow();
         let (committed, free) = pool.recount();
         let (scattered, found_scattered) = pool.recount_scattered();
-        let reclaimed = self.reclaimed.borrow().blocks;
+        let reclaimed = self.reclaims.reclaimed_blocks();
         let pending = self.epochs.borrow().pending() + reclaimed + pool.withheld();
         let dirty: usize = self.states().iter().map(|s| s.map.borrow().dirty_nodes()).sum();
         [
@@ -439,7 +369,7 @@ impl<D: Device> Inner<D> {
             ("free blocks in extents that are all but full", scattered, found_scattered),
             ("blocks neither free nor in use", pool.total() - free - committed, pending),
             ("dirty nodes", self.counters.total(), dirty as u64),
-            ("blocks reserved by operations under way", self.reserved_blocks.get(), 0),
+            ("blocks reserved by operations under way", self.admission.reserved(), 0),
             ("operations under way", self.ops.borrow().len() as u64, 0),
         ]
     }

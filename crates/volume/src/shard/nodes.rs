@@ -202,7 +202,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         }
         self.inner.pool.borrow_mut().uncommit_metadata(&mut self.space, pba);
         self.superseded.push(pba);
-        self.inner.superseded.set(self.superseded.len() as u64);
+        self.inner.gives_back.superseded.set(self.superseded.len() as u64);
     }
 
     /// Has it free before the next root is durable: what K2 forbids.

@@ -159,7 +159,7 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         let capacity = self.capacity();
         let slots = inner.pool.borrow().owned().len() as u64 * u64::from(BITMAP_SLOTS);
-        let volumes = inner.volumes.borrow().len() as u64;
+        let volumes = inner.volumes.all().len() as u64;
         let others = inner.journal_area().blocks + slots + volumes;
         MapMemory {
             limit_bytes: inner.paging.limit,
@@ -239,7 +239,7 @@ impl<D: Device> Inner<D> {
             if self.journal.borrow().is_lost() {
                 return Err(self.loss_error());
             }
-            if self.ended.get() {
+            if self.life.has_ended() {
                 return Err(VolumeError::ShutDown);
             }
             freed.await;
@@ -271,7 +271,7 @@ impl<D: Device> Inner<D> {
             return;
         }
         let mut sweep = Sweep::new(wanted);
-        let volumes = self.volumes.borrow();
+        let volumes = self.volumes.all();
         let mut hand = self.paging.hand.get();
         // Twice around, and the rest of where it begins (E3).
         for _ in 0..2 * volumes.len() + 3 {

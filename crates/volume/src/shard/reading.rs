@@ -29,13 +29,13 @@ impl<D: Device> Inner<D> {
 
     /// Room to read ahead, if that is of use. After its end, a successor may write what was read here.
     pub(crate) fn room_ahead(&self) -> Option<&Rc<Room>> {
-        self.ahead.as_ref().filter(|_| !self.ended.get())
+        self.ahead.as_ref().filter(|_| !self.life.has_ended())
     }
 
     /// Changes what was read ahead of each volume, if anything was.
     pub(super) fn change_ahead(&self, change: impl Fn(&mut Ahead)) {
         if self.ahead.as_ref().is_some_and(|room| room.is_in_use()) {
-            self.volumes.borrow().values().for_each(|state| change(&mut state.ahead.borrow_mut()));
+            self.volumes.all().values().for_each(|state| change(&mut state.ahead.borrow_mut()));
         }
     }
 
@@ -51,7 +51,7 @@ impl<D: Device> ReadGuard<D, Rc<Inner<D>>> {
     /// read goes on until the last slice is dropped.
     pub(crate) fn pin(self, range: PbaRange) -> Result<BufferSlice, Self> {
         // After its end, a successor may own the blocks, and does not know of this shard's readers.
-        if self.inner.ended.get() {
+        if self.inner.life.has_ended() {
             return Err(self);
         }
         let Some(blocks) = self.inner.device.pin(range) else { return Err(self) };

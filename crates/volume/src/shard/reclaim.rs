@@ -10,6 +10,8 @@
 //! - Q3: what cannot be taken out now stays pending and is tried again. Of a damaged node all of whose
 //!   keys are unmapped, the blocks that it named are lost; no other data is.
 
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::pin::pin;
 use std::rc::Rc;
 
@@ -45,14 +47,52 @@ impl Reclaimed {
     }
 }
 
+/// The reclaimer's work, and what it has brought.
+#[derive(Default)]
+pub(super) struct Reclaims {
+    /// Volumes with pending unmaps that are to be taken out of their maps.
+    queue: RefCell<VecDeque<Rc<VolumeState>>>,
+    reclaimed: RefCell<Reclaimed>,
+    /// The reclaimer could not go on, and tries again later.
+    fails: Cell<bool>,
+}
+
+impl Reclaims {
+    /// Returns whether the reclaimer will bring blocks, once it runs.
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.queue.borrow().is_empty() && !self.fails.get()
+    }
+
+    pub(super) fn reclaimed_blocks(&self) -> u64 {
+        self.reclaimed.borrow().blocks
+    }
+
+    /// Hands reclaimed blocks over to a checkpoint.
+    pub(super) fn take_reclaimed(&self) -> Reclaimed {
+        self.reclaimed.take()
+    }
+
+    /// Returns whether there is nothing left to reclaim, and only a checkpoint is missing for what was.
+    fn await_checkpoint_only(&self) -> bool {
+        self.reclaimed_blocks() > 0 && self.queue.borrow().is_empty()
+    }
+
+    fn queue(&self, state: &Rc<VolumeState>) {
+        let mut queue = self.queue.borrow_mut();
+        if !queue.iter().any(|queued| Rc::ptr_eq(queued, state)) {
+            queue.push_back(state.clone());
+        }
+    }
+
+    fn remove(&self, state: &Rc<VolumeState>) {
+        self.queue.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
+    }
+}
+
 impl<D: Device> Inner<D> {
     /// The volume has pending unmaps, or was deleted.
     pub(super) fn reclaim(&self, state: &Rc<VolumeState>) {
-        let mut reclaims = self.reclaims.borrow_mut();
-        if !reclaims.iter().any(|queued| Rc::ptr_eq(queued, state)) {
-            reclaims.push_back(state.clone());
-        }
-        drop(reclaims);
+        self.reclaims.queue(state);
         self.publish_spare();
         self.background.notify_all();
     }
@@ -60,7 +100,7 @@ impl<D: Device> Inner<D> {
     /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (Q1).
     fn reclaim_block(&self, pba: Pba) {
         self.pool.borrow_mut().uncommit(PbaRange::new(pba, 1));
-        self.reclaimed.borrow_mut().push(pba);
+        self.reclaims.reclaimed.borrow_mut().push(pba);
     }
 
     /// Reclaims whatever there is, until told to stop.
@@ -68,10 +108,10 @@ impl<D: Device> Inner<D> {
         loop {
             let changed = self.background.notified();
             let ticked = self.ticked.notified();
-            if self.stopping.get() {
+            if self.life.is_stopping() {
                 return;
             }
-            let next = self.reclaims.borrow().front().cloned();
+            let next = self.reclaims.queue.borrow().front().cloned();
             let Some(state) = next.filter(|_| !self.journal.borrow().is_lost()) else {
                 changed.await;
                 continue;
@@ -82,15 +122,15 @@ impl<D: Device> Inner<D> {
             };
             let outcome = self.finish_unmap_step(&state, range, &mut None).await;
             let fails = !matches!(outcome, Ok(()) | Err(VolumeError::CorruptMap { .. }));
-            self.reclaim_fails.set(fails);
+            self.reclaims.fails.set(fails);
             if fails {
                 situation(Situation::ReclaimerFails);
                 self.notify_space();
                 // The others come first, and this one again later (Q3).
-                self.reclaims.borrow_mut().rotate_left(1);
+                self.reclaims.queue.borrow_mut().rotate_left(1);
                 ticked.await;
             }
-            if self.reclaimed.borrow().runs.len() > RECLAIMED_RUNS_MAX {
+            if self.reclaims.reclaimed.borrow().runs.len() > RECLAIMED_RUNS_MAX {
                 // Their number is bounded by letting a checkpoint release them.
                 let _ = self.checkpoint_and_wait().await;
             }
@@ -100,15 +140,14 @@ impl<D: Device> Inner<D> {
 
     /// Nothing more can be taken out of the volume's map.
     fn end_reclaim(&self, state: &Rc<VolumeState>) {
-        self.reclaims.borrow_mut().retain(|queued| !Rc::ptr_eq(queued, state));
+        self.reclaims.remove(state);
         self.notify_space();
         let gone = state.deleted.get() && !state.has_pending_unmaps();
         if gone {
             situation(Situation::DeletedVolumeIsGone);
-            self.volumes.borrow_mut().remove(&state.number);
-            self.gone.borrow_mut().push(state.clone());
+            self.volumes.has_gone(state);
         }
-        if gone || (self.reclaimed.borrow().blocks > 0 && self.reclaims.borrow().is_empty()) {
+        if gone || self.reclaims.await_checkpoint_only() {
             self.ask_checkpoint();
         }
     }
@@ -122,7 +161,7 @@ impl<D: Device> Inner<D> {
         let mut acquire = pin!(state.pending_unmap_permits.acquire(1));
         loop {
             self.check_open()?;
-            let changed = self.checkpointed.notified();
+            let changed = self.checkpoints.changed();
             if let Either::First(permit) = first_of(acquire.as_mut(), changed).await {
                 return Ok(permit);
             }
@@ -174,7 +213,7 @@ impl<D: Device> Inner<D> {
             let next = state.map.borrow_mut().remove_some(start, end, &mut entries);
             match next {
                 Ok(next) => {
-                    self.note_deallocated(entries.len());
+                    self.admission.note_deallocated(entries.len() as u64);
                     entries.iter().for_each(|(_, old)| self.reclaim_block(old.pba));
                     state.clear_unmap(LbaRange::new(piece.start, next - start), permit);
                     return Ok(());

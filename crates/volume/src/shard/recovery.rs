@@ -1,7 +1,6 @@
 //! Reading a shard back: the last root, its tables, and the journal since then.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use io_traits::{Buffer, Device, DeviceError};
@@ -9,19 +8,25 @@ use layout::{
     BITMAP_SLOTS, DecodeError, Descriptor, EXTENT_TREE, Mapping, ReplayPoint, Root, Superblock,
     VOLUME_TREE,
 };
-use local_sync::{Notify, Semaphore};
+use local_sync::Notify;
 use situations::{Phase, Situation, during, situation, situation_if};
 use slab::Slab;
 use units::{Pba, PbaRange};
 
+use super::admission::Admission;
+use super::catalog::Catalog;
 use super::checkpoint::Tables;
+use super::committer::Committer;
+use super::life::Life;
 use super::nodes::{LoadError, read_node};
 use super::paging::Paging;
+use super::read_back::ReadBack;
+use super::reclaim::Reclaims;
 use super::replay::replay;
+use super::requests::{CheckpointRequests, GivesBack};
 use super::roots::read_roots;
 use super::start::Recovered;
-use super::waiting::Waiting;
-use super::{Inner, Loss, Mended, RecoveryMode, Shard};
+use super::{Inner, Loss, Mended, Shard};
 use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
@@ -43,7 +48,7 @@ impl<D: Device> Shard<D> {
     /// Damage that was found when it was read back, and cost nothing.
     #[must_use]
     pub fn mended(&self) -> std::cell::Ref<'_, [Mended]> {
-        std::cell::Ref::map(self.inner.mended.borrow(), Vec::as_slice)
+        self.inner.read_back.mended()
     }
 
     /// Reads shard `index` back and claims its extents. Writes nothing.
@@ -74,7 +79,7 @@ impl<D: Device> Shard<D> {
         extents: ExtentAllocator,
     ) -> Result<Recovered<D>, OpenError> {
         let inner = Inner::new(device, superblock, index, extents, ShardOptions::default());
-        inner.recovery_mode.allow_data_loss.set(true);
+        inner.read_back.allow_data_loss(true);
         Ok(Self::read_back(Rc::new(inner)).await?.until_repersisted())
     }
 
@@ -88,7 +93,7 @@ impl<D: Device> Shard<D> {
     /// Returns whether it was not shut down before this start: there were changes to replay.
     #[must_use]
     pub fn was_cut_off(&self) -> bool {
-        self.inner.replayed.get()
+        self.inner.read_back.has_replayed()
     }
 
     pub(super) async fn read_back(inner: Rc<Inner<D>>) -> Result<Recovered<D>, OpenError> {
@@ -105,7 +110,7 @@ impl<D: Device> Shard<D> {
             let replaying = during(Phase::Replay);
             replay(&inner, root).await?;
             drop(replaying);
-            situation_if(Situation::StartIsClean, || !inner.replayed.get());
+            situation_if(Situation::StartIsClean, || !inner.read_back.has_replayed());
             inner.claim_used_extents().await?;
             inner.pool.borrow_mut().mark_all_for_discard();
             inner.invalidate_lost_descriptors();
@@ -132,6 +137,7 @@ impl<D: Device> Inner<D> {
         options: ShardOptions,
     ) -> Self {
         Self {
+            life: Life::new(),
             ahead: Room::of(&device),
             volatile: options.volatile_cache.unwrap_or(device.geometry().volatile_cache),
             pool: RefCell::new(pool_of(&device, superblock)),
@@ -144,54 +150,25 @@ impl<D: Device> Inner<D> {
             epochs: RefCell::new(Epochs::new()),
             journal: RefCell::new(Journal::nowhere()),
             ops: RefCell::new(Slab::new()),
-            volumes: RefCell::new(BTreeMap::new()),
-            creating: RefCell::default(),
-            created_by_checkpoint: RefCell::default(),
-            next_volume: Cell::new(1),
+            volumes: Catalog::new(),
             counters: Rc::default(),
             paging: Rc::new(Paging::new(options.map_memory)),
-            reserved_blocks: Cell::new(0),
-            deallocated: Cell::new(0),
+            admission: Admission::new(),
             tables: RefCell::new(Tables::new()),
             generation: Cell::new(0),
             secret: Cell::new(options.secret),
             started_again: Cell::new(0),
-            reclaims: RefCell::new(VecDeque::new()),
-            reclaimed: RefCell::default(),
-            idle_slots: RefCell::default(),
-            detached_writes: RefCell::default(),
-            committer: RefCell::default(),
-            committer_woken: Cell::new(false),
+            reclaims: Reclaims::default(),
+            committer: Committer::default(),
             background: Notify::new(),
-            asked: Cell::new(0),
-            done: Cell::new(0),
-            started: Cell::new(0),
-            checkpointed: Notify::new(),
+            checkpoints: CheckpointRequests::new(),
+            gives_back: GivesBack::default(),
             ticked: Notify::new(),
-            running: Cell::new(false),
-            superseded: Cell::new(0),
-            releasing: Cell::new(0),
-            returning_extents: Cell::new(0),
-            waiting: Waiting::default(),
-            admission_queue: Semaphore::new(1),
-            space_freed: Notify::new(),
-            unfinished: Cell::new(0),
-            reclaim_fails: Cell::new(false),
-            gone: RefCell::default(),
             extents_exhausted: Cell::new(false),
             discarding: Cell::new(false),
             findings: Rc::default(),
-            mended: RefCell::default(),
-            replayed: Cell::new(false),
-            unflushed: RefCell::default(),
-            recovery_mode: RecoveryMode::default(),
-            losses: RefCell::default(),
-            passed_over: RefCell::new(BTreeSet::new()),
+            read_back: ReadBack::default(),
             return_all_extents: Cell::new(false),
-            stopping: Cell::new(false),
-            committer_ended: Cell::new(false),
-            ended: Cell::new(false),
-            background_ended: Cell::new(false),
         }
     }
 
@@ -236,7 +213,7 @@ impl<D: Device> Inner<D> {
         let (volumes, descriptors) = self.load_table(VOLUME_TREE, root.volumes).await?;
         tables.volumes = volumes;
         self.load_descriptors(&descriptors, &mut tables.volumes).await?;
-        self.next_volume.set(root.next_volume);
+        self.volumes.pass_numbers(root.next_volume);
         self.tables.replace(tables);
         if let Some(pba) = damaged_table {
             self.mend_extents(pba, root.journal).await?;
@@ -307,7 +284,7 @@ impl<D: Device> Inner<D> {
                     let lost = u32::try_from(*number).unwrap_or(u32::MAX);
                     situation(Situation::DescriptorIsLost);
                     self.lose(Loss::Volume { number: lost, pba: at.pba });
-                    if self.recovery_mode.allow_data_loss.get() {
+                    if self.read_back.allows_data_loss() {
                         let removed = table.remove_some(*number, number + 1, &mut Vec::new());
                         removed.expect("the volume table is in memory");
                     }
@@ -321,7 +298,7 @@ impl<D: Device> Inner<D> {
                     return Err(self.damaged("volume descriptor", at.pba, error));
                 }
                 let state = VolumeState::from_descriptor(descriptor, at.pba, self.counters.clone());
-                self.volumes.borrow_mut().insert(state.number, Rc::new(state));
+                self.volumes.insert(Rc::new(state));
             }
         }
         Ok(())
@@ -372,8 +349,7 @@ impl<D: Device> Inner<D> {
                         Ok(node) => !map.fits(missing, node),
                         Err(error) => matches!(error, LoadError::Decode(_)),
                     };
-                    if is_damaged && tree == VOLUME_TREE && self.recovery_mode.allow_data_loss.get()
-                    {
+                    if is_damaged && tree == VOLUME_TREE && self.read_back.allows_data_loss() {
                         situation(Situation::TableNodeGivenUp);
                         map.give_up(missing);
                         self.lose(Loss::Volumes { pba });
@@ -402,7 +378,7 @@ impl<D: Device> Inner<D> {
 
     /// Resumes in the background what the last run had not reclaimed.
     pub(super) fn resume_reclaims(&self) {
-        for state in self.volumes.borrow().values() {
+        for state in self.volumes.all().values() {
             if state.deleted.get() || state.has_pending_unmaps() {
                 self.reclaim(state);
             }

@@ -126,9 +126,9 @@ impl<D: Device> Inner<D> {
     pub(super) async fn no_checkpoint(&self, ticks_max: u32) -> Result<(), DeviceError> {
         let mut ticks = 0;
         loop {
-            let changed = self.checkpointed.notified();
+            let changed = self.checkpoints.changed();
             let ticked = self.ticked.notified();
-            if self.started.get() <= self.done.get() || self.journal.borrow().is_lost() {
+            if !self.checkpoints.is_under_way() || self.journal.borrow().is_lost() {
                 return Ok(());
             }
             if let Some(error) = self.findings.refused.checkpoint.get() {
@@ -151,7 +151,8 @@ impl<D: Device> Inner<D> {
         let is_full = journal.place(u64::from(RECORD_BLOCKS_MAX)).is_none();
         (is_full && !journal.queue.is_empty())
             || self.paging.is_stuck()
-            || self.waiting.for_checkpoint.get() + self.waiting.for_space.get() > 0
+            || self.checkpoints.is_awaited()
+            || self.admission.is_awaited()
     }
 }
 

@@ -54,7 +54,7 @@ impl<D: Device> Shard<D> {
     /// Returns whether it takes no more changes, since it was shut down or is about to be.
     #[must_use]
     pub fn is_closing(&self) -> bool {
-        self.inner.stopping.get()
+        self.inner.life.is_stopping()
     }
 
     /// Says that the device may be larger when its shards are read back the next time. All of them, on all cores, are
@@ -127,8 +127,8 @@ impl<D: Device> Shard<D> {
 impl<D: Device> Inner<D> {
     /// Each volume goes on with what it has counted (D4 of `findings.rs`).
     fn hand_on_counts(&self, successor: &Self) {
-        let before = self.volumes.borrow();
-        for (number, state) in &*successor.volumes.borrow() {
+        let before = self.volumes.all();
+        for (number, state) in &*successor.volumes.all() {
             if let Some(former) = before.get(number) {
                 state.stats.set(former.stats.get());
             }
@@ -137,7 +137,7 @@ impl<D: Device> Inner<D> {
 
     /// Reports losses of the recovered shard, with what this shard knows of them.
     fn tell_of_losses(&self, losses: &[Loss]) {
-        let volumes = self.volumes.borrow();
+        let volumes = self.volumes.all();
         let known = losses.iter().filter_map(|loss| match loss {
             Loss::Volume { number, pba } => Some((volumes.get(number)?, *pba)),
             _ => None,
@@ -148,11 +148,11 @@ impl<D: Device> Inner<D> {
     /// Converts the error of a block or node that does not match its pointer (R4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
-        if damage && self.ended.get() { VolumeError::ShutDown } else { error }
+        if damage && self.life.has_ended() { VolumeError::ShutDown } else { error }
     }
 
     /// As [`Inner::excused`], for a caller without an error at hand.
     pub(super) fn check_not_succeeded(&self) -> Result<(), VolumeError> {
-        if self.ended.get() { Err(VolumeError::ShutDown) } else { Ok(()) }
+        if self.life.has_ended() { Err(VolumeError::ShutDown) } else { Ok(()) }
     }
 }

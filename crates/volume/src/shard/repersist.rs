@@ -99,12 +99,12 @@ pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
 impl<D: Device> Inner<D> {
     /// Returns whether the shard was recovered from state that no flush is known to cover.
     pub(super) fn is_unflushed(&self) -> bool {
-        self.volatile && self.unflushed.borrow().is_some()
+        self.volatile && self.read_back.is_unflushed()
     }
 
     /// Makes durable what the shard was read back from (W1), unless that was done.
     pub(super) async fn repersist(&self) -> Result<(), CheckpointError> {
-        let unflushed = self.unflushed.take().filter(|_| self.volatile);
+        let unflushed = self.read_back.take_unflushed().filter(|_| self.volatile);
         let Some(unflushed) = unflushed.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
             return Ok(());
         };
@@ -112,7 +112,7 @@ impl<D: Device> Inner<D> {
         let confirmed = self.write_as_it_was(&unflushed).await;
         situation_if(Situation::ConfirmationFails, || confirmed.is_err());
         if confirmed.is_err() {
-            self.unflushed.replace(Some(unflushed));
+            self.read_back.set_unflushed(Some(unflushed));
         }
         confirmed
     }

@@ -49,11 +49,11 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     }
     let mut repeated = Vec::new();
     let unsettled = replay_settled(&mut reader, &mut repeated).await?;
-    let is_cut = inner.losses.borrow().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
+    let is_cut = inner.read_back.losses().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
     // Q3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
-    inner.unflushed.replace((!is_cut).then(|| Unflushed::of(root, &unsettled)));
+    inner.read_back.set_unflushed((!is_cut).then(|| Unflushed::of(root, &unsettled)));
     if broken(Sabotage::ReplayRepeatsResizes) {
         repeated.extend(unsettled.iter().flat_map(resizes));
     }
@@ -100,7 +100,7 @@ async fn replay_settled<D: Device>(
 ) -> Result<Vec<Placed>, OpenError> {
     let (inner, area) = (reader.inner, reader.root.journal);
     let cut = |error: OpenError, at: &ReplayPoint| match error {
-        OpenError::Journal { sequence, .. } if inner.recovery_mode.allow_data_loss.get() => {
+        OpenError::Journal { sequence, .. } if inner.read_back.allows_data_loss() => {
             let pba = area.start.plus(u64::from(at.position));
             situation(Situation::JournalIsCut);
             inner.lose(Loss::Journal { sequence, pba });
@@ -123,7 +123,7 @@ async fn replay_settled<D: Device>(
         if blocks > area.blocks {
             break;
         }
-        inner.replayed.set(true);
+        inner.read_back.note_replay();
         settled = settled.max(placed.record.head.settled);
         unsettled.push_back(placed);
         while unsettled.front().is_some_and(|first| first.record.head.sequence <= settled) {
@@ -201,7 +201,7 @@ impl<D: Device> Inner<D> {
             Entry::Reserve { extent } => self.replay_reserve(extent),
             Entry::Create { .. } if broken(Sabotage::ReplaySkipsCreates) => Ok(()),
             Entry::Create { volume, uuid, blocks, slo, name, access } => {
-                if self.volumes.borrow().contains_key(&volume) {
+                if self.volumes.all().contains_key(&volume) {
                     let area = self.journal.borrow().area();
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("journal entry", area.start, error));
@@ -215,8 +215,8 @@ impl<D: Device> Inner<D> {
                     state.slo.set(slo);
                     state.set_access(access.as_ref().into());
                 }
-                self.volumes.borrow_mut().insert(volume, Rc::new(state));
-                self.next_volume.set(self.next_volume.get().max(volume.saturating_add(1)));
+                self.volumes.insert(Rc::new(state));
+                self.volumes.pass_numbers(volume.saturating_add(1));
                 Ok(())
             }
             Entry::Resize { .. } if broken(Sabotage::ReplaySkipsResizes) => Ok(()),
@@ -262,7 +262,7 @@ impl<D: Device> Inner<D> {
 
     /// The volume that a record concerns; `None` if it is lost (Q1).
     fn replay_volume(&self, number: u32) -> Result<Option<Rc<VolumeState>>, OpenError> {
-        let volume = self.volumes.borrow().get(&number).cloned();
+        let volume = self.volumes.get(number);
         if volume.is_some() || self.passes_over(number) {
             situation_if(Situation::LostVolumePassedOver, || volume.is_none());
             return Ok(volume);
@@ -338,7 +338,7 @@ impl<D: Device> Inner<D> {
         if state.map.borrow().get(key).is_ok_and(own) {
             return Ok(());
         }
-        let volumes: Vec<Rc<VolumeState>> = self.volumes.borrow().values().cloned().collect();
+        let volumes: Vec<Rc<VolumeState>> = self.volumes.all().values().cloned().collect();
         situation(Situation::ReplayFinishesDeadRange);
         for state in volumes {
             self.finish_pending_unmaps(&state).await?;

@@ -27,12 +27,12 @@ impl<D: Device> Inner<D> {
     pub(super) fn detect_rollback(&self, roots: &Roots) {
         let newest = roots.perhaps_newest(&self.superblock, self.index);
         situation_if(Situation::StartFromOlderRoot, || newest.is_some());
-        self.recovery_mode.root_rolled_back.set(newest.is_some());
+        self.read_back.set_root_rolled_back(newest.is_some());
     }
 
     /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.
     pub(super) fn claim_extent(&self, extent: u32) -> Result<(), OpenError> {
-        match self.recovery_mode.root_rolled_back.get() {
+        match self.read_back.is_root_rolled_back() {
             true => self.extents.claim_unless_owned(extent, self.index),
             false => self.extents.claim(extent, self.index),
         }
@@ -40,10 +40,10 @@ impl<D: Device> Inner<D> {
 
     /// The journal was replayed: extents in which something is are the shard's (Y3).
     pub(super) async fn claim_used_extents(&self) -> Result<(), OpenError> {
-        if !self.recovery_mode.root_rolled_back.get() {
+        if !self.read_back.is_root_rolled_back() {
             return Ok(());
         }
-        let unnamed = match self.recovery_mode.allow_data_loss.get() {
+        let unnamed = match self.read_back.allows_data_loss() {
             true => self.unnamed_extents().await,
             false => BTreeSet::new(),
         };
@@ -71,7 +71,7 @@ impl<D: Device> Inner<D> {
 
     /// All shards were read back: what others claim is left to them (Y2), and the rest is the shard's.
     pub(super) fn drop_contested_extents(&self) {
-        if !self.recovery_mode.root_rolled_back.get() {
+        if !self.read_back.is_root_rolled_back() {
             return;
         }
         let mut pool = self.pool.borrow_mut();

@@ -154,7 +154,7 @@ impl<D: Device> Shard<D> {
     /// The device is gone or does not take a checkpoint (F5), or the shard is shut down.
     pub async fn scrub_step(&self, cursor: &mut ScrubCursor) -> Result<ScrubStep, VolumeError> {
         let inner = &self.inner;
-        if inner.stopping.get() {
+        if inner.life.is_stopping() {
             return Err(VolumeError::ShutDown);
         }
         let mut step = ScrubStep::default();
@@ -177,7 +177,7 @@ impl<D: Device> Shard<D> {
             }
             Stage::Volume { number, at } => {
                 let (number, at) = (*number, *at);
-                let state = inner.volumes.borrow().get(&number).cloned();
+                let state = inner.volumes.get(number);
                 let next = match state {
                     Some(state) => inner.scrub_leaf(&state, at, &mut step).await?,
                     None => None,
@@ -201,7 +201,7 @@ impl<D: Device> Shard<D> {
 
 impl<D: Device> Inner<D> {
     fn volume_from(&self, number: u32) -> Stage {
-        match self.volumes.borrow().range(number..).next() {
+        match self.volumes.all().range(number..).next() {
             Some((&number, _)) => Stage::Volume { number, at: 0 },
             None => Stage::Accounts(self.begin_accounts()),
         }
@@ -326,7 +326,7 @@ impl<D: Device> Inner<D> {
         let mut again = false;
         loop {
             if again {
-                let is_under_way = || self.started.get() > self.done.get();
+                let is_under_way = || self.checkpoints.is_under_way();
                 situation_if(Situation::ScrubAwaitsCheckpoint, is_under_way);
                 self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             }

@@ -19,7 +19,6 @@ use io_traits::Device;
 use situations::{Phase, Situation, is_during, situation, situation_if};
 use units::PbaRange;
 
-use super::waiting::Waits;
 use super::{Inner, Shard, detached};
 use crate::ops::Change;
 use crate::pool::{ReturnableExtents, Returned};
@@ -75,7 +74,7 @@ pub(super) struct SetAside<'a, D: Device> {
 
 impl<D: Device> Drop for SetAside<'_, D> {
     fn drop(&mut self) {
-        self.inner.reserved_blocks.set(self.inner.reserved_blocks.get() - self.blocks);
+        self.inner.admission.give_back(self.blocks);
         self.inner.notify_space();
     }
 }
@@ -83,14 +82,13 @@ impl<D: Device> Drop for SetAside<'_, D> {
 impl<D: Device> Inner<D> {
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn required_free_blocks(&self) -> u64 {
-        self.counters.live.get() + self.reserved_blocks.get() + self.blocks_for_tables()
+        self.counters.live.get() + self.admission.reserved() + self.blocks_for_tables()
     }
 
     /// Blocks that a checkpoint needs besides those for map nodes: descriptors, nodes of the volume
     /// table, nodes of the extent table, with splits.
     pub(super) fn blocks_for_tables(&self) -> u64 {
-        let gone = self.gone.borrow().len() + self.created_by_checkpoint.borrow().len();
-        let volumes = (self.volumes.borrow().len() + gone) as u64;
+        let volumes = self.volumes.count_for_tables() as u64;
         let extents = self.pool.borrow().owned().len() as u64;
         16 + volumes + volumes / 64 + extents / 64
     }
@@ -98,7 +96,7 @@ impl<D: Device> Inner<D> {
     /// Blocks that stay free beyond those set aside for a checkpoint, also if others want extents
     /// (A5).
     pub(super) fn least_floor(&self) -> u64 {
-        self.reserved_blocks.get() + self.blocks_for_tables() + self.reserve()
+        self.admission.reserved() + self.blocks_for_tables() + self.reserve()
     }
 
     /// Blocks kept back from whatever adds blocks (A2).
@@ -110,27 +108,12 @@ impl<D: Device> Inner<D> {
     fn beside_checkpoints(&self, request: SpaceRequest) -> u64 {
         let SpaceRequest { data, metadata, effect } = request;
         match effect {
-            SpaceEffect::Growing if self.is_refill(data) => {
+            SpaceEffect::Growing if self.admission.is_refill(data) => {
                 data + metadata.max(self.reserve() - REFILL_NODES)
             }
             SpaceEffect::Growing => data + metadata + self.reserve(),
             SpaceEffect::Replacing | SpaceEffect::Reclaiming => data + metadata,
         }
-    }
-
-    /// Returns whether so many blocks of data were deallocated and not written since (A8).
-    fn is_refill(&self, data: u64) -> bool {
-        data > 0 && data <= self.deallocated.get()
-    }
-
-    /// Notes that the map has lost so many blocks by a deallocation (A8).
-    pub(super) fn note_deallocated(&self, blocks: usize) {
-        self.deallocated.set(self.deallocated.get() + blocks as u64);
-    }
-
-    /// Notes that a write has added so many blocks to the map (A8).
-    pub(super) fn note_added(&self, blocks: u64) {
-        self.deallocated.set(self.deallocated.get().saturating_sub(blocks));
     }
 
     /// Free blocks below which one more extent is reserved (A3).
@@ -141,10 +124,10 @@ impl<D: Device> Inner<D> {
     /// Sets blocks aside for an operation, or says that there are none now or that others wait.
     #[inline]
     pub(crate) fn try_admit(&self, request: SpaceRequest) -> Option<u64> {
-        if self.waiting.for_space.get() > 0 || !self.has_room(request) {
+        if self.admission.is_awaited() || !self.has_room(request) {
             return None;
         }
-        self.reserved_blocks.set(self.reserved_blocks.get() + request.metadata);
+        self.admission.reserve(request.metadata);
         Some(request.metadata)
     }
 
@@ -186,16 +169,16 @@ impl<D: Device> Inner<D> {
         if let Some(reserved_blocks) = self.try_admit(request) {
             return Ok(reserved_blocks);
         }
-        let _waits = Waits::new(&self.waiting.for_space);
+        let _waits = self.admission.wait();
         let _turn = match request.effect {
             SpaceEffect::Reclaiming => None,
-            _ => Some(self.admission_queue.acquire(1).await),
+            _ => Some(self.admission.turn().await),
         };
         let (mut checkpoints, mut waits) = (0, 0);
         loop {
-            let freed = self.space_freed.notified();
+            let freed = self.admission.freed();
             if self.has_room(request) {
-                self.reserved_blocks.set(self.reserved_blocks.get() + request.metadata);
+                self.admission.reserve(request.metadata);
                 return Ok(request.metadata);
             }
             if self.journal.borrow().is_lost() {
@@ -211,7 +194,7 @@ impl<D: Device> Inner<D> {
             }
             let pending = self.epochs.borrow().pending();
             let reclaiming = request.effect != SpaceEffect::Reclaiming && self.is_reclaiming();
-            if self.unfinished.get() + self.reserved_blocks.get() + pending > 0 {
+            if self.committer.unfinished() + self.admission.reserved() + pending > 0 {
                 situation(Situation::RequestAwaitsSpace);
                 freed.await;
             } else if self.checkpoint_helps() && checkpoints < ROUNDS_REPLACING {
@@ -244,7 +227,7 @@ impl<D: Device> Inner<D> {
     async fn wait_for_extent(&self, waits: &mut u32) -> bool {
         let ticked = self.ticked.notified();
         if *waits == EXTENT_WAITS
-            || self.stopping.get()
+            || self.life.is_stopping()
             || (self.extents.unowned() + self.extents.spare_of_others(self.index) == 0
                 && !self.discarding.get())
         {
@@ -300,25 +283,26 @@ impl<D: Device> Inner<D> {
     /// Something gave blocks or credit back.
     pub(super) fn notify_space(&self) {
         self.paging.notify();
-        if self.waiting.for_space.get() > 0 {
-            self.space_freed.notify_all();
-        }
+        self.admission.tell();
     }
 
     /// Returns whether the reclaimer will bring blocks.
     fn is_reclaiming(&self) -> bool {
-        !self.reclaims.borrow().is_empty() && !self.reclaim_fails.get() && self.running.get()
+        self.reclaims.are_under_way() && self.life.has_begun()
     }
 
     /// Blocks that checkpoints, the running one and the next, give back.
     fn superseded_blocks(&self) -> u64 {
-        let reclaimed = self.reclaimed.borrow().blocks + self.releasing.get();
-        self.counters.snapshot.get() + self.superseded.get() + self.returning() + reclaimed
+        let reclaimed = self.reclaims.reclaimed_blocks() + self.gives_back.reclaimed.get();
+        self.counters.snapshot.get()
+            + self.gives_back.superseded.get()
+            + self.returning()
+            + reclaimed
     }
 
     /// Returns whether a checkpoint would free blocks or claims.
     pub(super) fn checkpoint_helps(&self) -> bool {
-        let running = self.started.get() > self.done.get();
+        let running = self.checkpoints.is_under_way();
         running || self.counters.live.get() + self.superseded_blocks() > 0
     }
 
@@ -332,7 +316,7 @@ impl<D: Device> Inner<D> {
 
     /// Blocks of extents that come back to the device with the running checkpoint.
     fn returning(&self) -> u64 {
-        u64::from(self.returning_extents.get()) * u64::from(self.superblock.extent_blocks)
+        u64::from(self.gives_back.extents.get()) * u64::from(self.superblock.extent_blocks)
     }
 
     /// Hands out blocks that lie together, for a large write (A6).
@@ -362,7 +346,7 @@ impl<D: Device> Inner<D> {
             return false;
         };
         // Of its own checkpoint it is not the root that counts.
-        let is_others = || is_during(Phase::RootWrite) && self.started.get() <= self.done.get();
+        let is_others = || is_during(Phase::RootWrite) && !self.checkpoints.is_under_way();
         situation_if(Situation::ExtentTakenInRootWrite, is_others);
         self.pool.borrow_mut().add(extent, None);
         if is_stale {
@@ -380,7 +364,7 @@ impl<D: Device> Shard<D> {
         let inner = &self.inner;
         let superblock = &inner.superblock;
         let pool = inner.pool.borrow();
-        let volumes = inner.volumes.borrow();
+        let volumes = inner.volumes.all();
         let mapped = volumes.values().map(|state| state.map.borrow().entries());
         let data = mapped.fold(0, u64::saturating_add);
         Capacity {

@@ -157,7 +157,7 @@ impl<D: Device> Recovered<D> {
         let mut fresh =
             Inner::new(device, failed.superblock, failed.index, extents, failed.options);
         fresh.findings = failed.findings.clone();
-        fresh.recovery_mode.allow_data_loss.set(failed.recovery_mode.allow_data_loss.get());
+        fresh.read_back.allow_data_loss(failed.read_back.allows_data_loss());
         let recovered = Shard::read_back(Rc::new(fresh)).await?;
         recovered.shard.inner.avoid_what_was_refused();
         Ok(recovered)
@@ -185,7 +185,7 @@ impl<D: Device> Recovered<D> {
     /// Returns the damage that recovery accepted as lost.
     #[must_use]
     pub fn losses(&self) -> std::cell::Ref<'_, [Loss]> {
-        std::cell::Ref::map(self.shard.inner.losses.borrow(), Vec::as_slice)
+        self.shard.inner.read_back.losses()
     }
 
     /// The volumes that it holds.

@@ -1,6 +1,5 @@
 //! Creates and deletes the volumes of a shard.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use io_traits::Device;
@@ -42,15 +41,12 @@ impl<D: Device> Shard<D> {
         if is_long || is_both || spec.blocks > VOLUME_BLOCKS_MAX {
             return Err(VolumeError::Spec);
         }
-        let is_being_created =
-            |uuid| inner.created_by_checkpoint.borrow().iter().any(|state| state.uuid == uuid);
-        let is_creating = |uuid| inner.creating.borrow().contains(&uuid) || is_being_created(uuid);
-        if self.volume(spec.uuid).is_some() || is_creating(spec.uuid) {
-            return Err(VolumeError::Exists(spec.uuid));
+        let exists = || VolumeError::Exists(spec.uuid);
+        if self.volume(spec.uuid).is_some() {
+            return Err(exists());
         }
-        let number = inner.next_volume.get();
-        inner.next_volume.set(number.checked_add(1).ok_or(VolumeError::Spec)?);
-        let _creating = Creating::new(&inner.creating, spec.uuid);
+        let _creating = inner.volumes.begin_creation(spec.uuid).ok_or_else(exists)?;
+        let number = inner.volumes.take_number().ok_or(VolumeError::Spec)?;
         let state = VolumeState::new(number, spec, (metadata, sector), inner.counters.clone());
         state.slo.set(terms.slo);
         state.set_access(terms.access.into());
@@ -76,7 +72,7 @@ impl<D: Device> Shard<D> {
     /// The shard's volumes, oldest first.
     #[must_use]
     pub fn volumes(&self) -> Vec<Volume<D>> {
-        let volumes = self.inner.volumes.borrow();
+        let volumes = self.inner.volumes.all();
         let live = volumes.values().filter(|state| !state.deleted.get());
         live.map(|state| Volume::new(self.clone(), state.clone())).collect()
     }
@@ -84,7 +80,7 @@ impl<D: Device> Shard<D> {
     /// The volume with this identity.
     #[must_use]
     pub fn volume(&self, uuid: Uuid) -> Option<Volume<D>> {
-        let volumes = self.inner.volumes.borrow();
+        let volumes = self.inner.volumes.all();
         let state = volumes.values().find(|state| state.uuid == uuid && !state.deleted.get())?;
         Some(Volume::new(self.clone(), state.clone()))
     }
@@ -123,35 +119,16 @@ impl<D: Device> Inner<D> {
         reserved_blocks: u64,
     ) -> Result<(), VolumeError> {
         let _founding = during(Phase::Founding);
+        // The share of the tables stands for it.
+        self.admission.give_back(reserved_blocks);
         if self.journal.borrow().is_lost() {
             return Err(self.loss_error());
         }
-        self.created_by_checkpoint.borrow_mut().push(state.clone());
-        // From here on the share of the tables stands for it.
-        self.reserved_blocks.set(self.reserved_blocks.get() - reserved_blocks);
+        self.volumes.create_by_checkpoint(state.clone());
         // Once it is begun, its root may be on the device, whatever the shard fails for.
         self.checkpoint_and_wait().await.map_err(|error| match error {
             VolumeError::Device(_) => VolumeError::JournalLost,
             other => other,
         })
-    }
-}
-
-/// Keeps an identity from being taken twice, for as long as its creation is waited for.
-struct Creating<'a> {
-    list: &'a RefCell<Vec<Uuid>>,
-    uuid: Uuid,
-}
-
-impl<'a> Creating<'a> {
-    fn new(list: &'a RefCell<Vec<Uuid>>, uuid: Uuid) -> Self {
-        list.borrow_mut().push(uuid);
-        Self { list, uuid }
-    }
-}
-
-impl Drop for Creating<'_> {
-    fn drop(&mut self) {
-        self.list.borrow_mut().retain(|uuid| *uuid != self.uuid);
     }
 }

@@ -2,16 +2,7 @@
 
 use std::cell::Cell;
 
-/// Those that wait.
-#[derive(Default)]
-pub(super) struct Waiting {
-    /// Callers, for a checkpoint.
-    pub(super) for_checkpoint: Cell<u32>,
-    /// Requests, for space, one at a time.
-    pub(super) for_space: Cell<u32>,
-}
-
-/// One of them, for as long as it does.
+/// A task that waits, counted for as long as it does.
 pub(super) struct Waits<'a>(&'a Cell<u32>);
 
 impl<'a> Waits<'a> {
