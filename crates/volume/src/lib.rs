@@ -34,6 +34,7 @@ mod flushes;
 mod format;
 mod fsck;
 mod grow;
+mod holds;
 mod inventory;
 mod io;
 mod journal;

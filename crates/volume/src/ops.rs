@@ -5,15 +5,13 @@ use std::task::Waker;
 
 use io_traits::DeviceError;
 use layout::{Entry, write_entry_len};
-use local_sync::Permit;
 use smallvec::SmallVec;
 use units::{Lba, LbaRange, Slo};
 
 use crate::VolumeError;
-use crate::locks::RangeGuard;
+use crate::holds::Holds;
 use crate::pool::Runs;
 use crate::sabotage::{Sabotage, broken};
-use crate::shard::Claim;
 use crate::state::VolumeState;
 
 /// Place of an operation in the shard's table.
@@ -66,13 +64,7 @@ pub(crate) struct Op {
     pub(crate) change: Change,
     /// Every change but [`Change::Reserve`] and [`Change::Restore`] has one.
     pub(crate) volume: Option<Rc<VolumeState>>,
-    pub(crate) guard: Option<RangeGuard>,
-    /// Keeps what it changes in memory.
-    pub(crate) claim: Option<Claim>,
-    /// Lets it add a pending unmap to the volume.
-    pub(crate) permit: Option<Permit>,
-    /// Blocks set aside for the map nodes that it will make dirty.
-    pub(crate) reserved_blocks: u64,
+    pub(crate) holds: Holds,
     pub(crate) data_pending: bool,
     pub(crate) data_error: Option<DeviceError>,
     /// The record that carries it.
@@ -84,14 +76,12 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    pub(crate) fn new(change: Change, volume: Option<Rc<VolumeState>>) -> Self {
+    /// An operation, not queued yet.
+    pub(crate) fn new(change: Change, volume: Option<Rc<VolumeState>>, holds: Holds) -> Self {
         Self {
             change,
             volume,
-            guard: None,
-            claim: None,
-            permit: None,
-            reserved_blocks: 0,
+            holds,
             data_pending: false,
             data_error: None,
             record: None,

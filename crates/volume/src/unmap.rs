@@ -3,6 +3,7 @@
 use io_traits::Device;
 use units::LbaRange;
 
+use crate::holds::Holds;
 use crate::locks::{lock, lock_all};
 use crate::ops::{Change, Op};
 use crate::shard::{SpaceEffect, SpaceRequest, UNMAP_AT_ONCE_MAX};
@@ -41,16 +42,16 @@ impl<D: Device> Volume<D> {
             let height = self.state().map.borrow().height();
             metadata = 2 * (self.state().unmap_leaves(range.blocks) + height);
         }
-        let reserved_blocks =
+        let holds = match permit {
+            Some(permit) => Holds::range(guard).and_unmap_place(permit),
+            None => Holds::range(guard).and_node_memory(claim),
+        };
+        let node_blocks =
             inner.admit(SpaceRequest { data: 0, metadata, effect: SpaceEffect::Replacing }).await?;
         // In a block of its own: else the future would keep room for the operation until it is over.
         let submitted = {
-            let mut op = Op::new(Change::Unmap { range }, Some(self.state().clone()));
-            op.guard = Some(guard);
-            op.claim = claim;
-            op.permit = permit;
-            op.reserved_blocks = reserved_blocks;
-            inner.submit(op)
+            let holds = holds.and_node_blocks(node_blocks);
+            inner.submit(Op::new(Change::Unmap { range }, Some(self.state().clone()), holds))
         };
         submitted.await
     }
@@ -91,16 +92,14 @@ impl<D: Device> Volume<D> {
             metadata: self.nodes_of(&ranges),
             effect: SpaceEffect::Replacing,
         };
-        let reserved_blocks = match inner.admit(request).await {
+        let holds = Holds::range(guard).and_node_memory(claim);
+        let node_blocks = match inner.admit(request).await {
             Err(VolumeError::PoolFull) => return Ok(false),
             admitted => admitted?,
         };
         let submitted = {
-            let mut op = Op::new(Change::UnmapAll { ranges }, Some(state.clone()));
-            op.guard = Some(guard);
-            op.claim = claim;
-            op.reserved_blocks = reserved_blocks;
-            inner.submit(op)
+            let holds = holds.and_node_blocks(node_blocks);
+            inner.submit(Op::new(Change::UnmapAll { ranges }, Some(state.clone()), holds))
         };
         submitted.await?;
         Ok(true)

@@ -9,6 +9,7 @@ use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
 
 use crate::blocks::{Blocks, compare_bytes};
+use crate::holds::Holds;
 use crate::locks::{RangeGuard, lock};
 use crate::ops::{Change, Crcs, Op};
 use crate::read::Source;
@@ -267,6 +268,7 @@ impl<D: Device> Volume<D> {
             true => inner.claim(&self.state, &[range], SpaceEffect::Growing).await?,
             false => None,
         };
+        let holds = Holds::range(guard).and_node_memory(claim);
         if self.state.map.borrow().may_miss() {
             inner.preload(&self.state, range).await?;
         } else {
@@ -281,19 +283,17 @@ impl<D: Device> Volume<D> {
             metadata: nodes + height + 2,
             effect: SpaceEffect::Growing,
         };
-        let reserved_blocks = match inner.try_admit(request) {
-            Some(reserved_blocks) => reserved_blocks,
+        let node_blocks = match inner.try_admit(request) {
+            Some(node_blocks) => node_blocks,
             None => inner.admit(SpaceRequest { effect: self.effect(range), ..request }).await?,
         };
+        let holds = holds.and_node_blocks(node_blocks);
         let runs = inner.alloc(&self.state, range);
         // In a block of its own: else the future would keep room for the operation until it is over.
         let submitted = {
             let Blocks { data, metadata } = blocks;
             let change = Change::Write { lba: range.start, runs, crcs, metadata };
-            let mut op = Op::new(change, Some(self.state.clone()));
-            op.guard = Some(guard);
-            op.claim = claim;
-            op.reserved_blocks = reserved_blocks;
+            let op = Op::new(change, Some(self.state.clone()), holds);
             inner.submit_write(op, &aligned(data))
         };
         let outcome = submitted.await;
@@ -398,8 +398,8 @@ impl<D: Device> Volume<D> {
     /// The volume is deleted, or the journal is lost.
     pub async fn set_slo(&self, slo: Slo) -> Result<(), VolumeError> {
         let guard = self.lock_terms().await?;
-        let mut op = Op::new(Change::SetSlo { slo }, Some(self.state.clone()));
-        op.guard = Some(guard);
+        let change = Change::SetSlo { slo };
+        let op = Op::new(change, Some(self.state.clone()), Holds::range(guard));
         self.submit_terms(op, Sabotage::AckSloEarly).await
     }
 
@@ -414,8 +414,7 @@ impl<D: Device> Volume<D> {
         }
         let guard = self.lock_terms().await?;
         let change = Change::SetAccess { access: access.into() };
-        let mut op = Op::new(change, Some(self.state.clone()));
-        op.guard = Some(guard);
+        let op = Op::new(change, Some(self.state.clone()), Holds::range(guard));
         self.submit_terms(op, Sabotage::AckAccessEarly).await
     }
 
@@ -431,8 +430,8 @@ impl<D: Device> Volume<D> {
     /// the shard does not open without it, as if the volume had never been.
     pub(crate) async fn journal_noop(&self) -> Result<(), VolumeError> {
         let guard = self.lock_terms().await?;
-        let mut op = Op::new(Change::SetSlo { slo: self.slo() }, Some(self.state.clone()));
-        op.guard = Some(guard);
+        let change = Change::SetSlo { slo: self.slo() };
+        let op = Op::new(change, Some(self.state.clone()), Holds::range(guard));
         self.inner().submit(op).await
     }
 
@@ -476,9 +475,8 @@ impl<D: Device> Volume<D> {
             true => Some(inner.count_beyond(&self.state, Lba(blocks)).await),
             false => None,
         };
-        let mut op = Op::new(Change::Resize { blocks }, Some(self.state.clone()));
-        op.guard = Some(guard);
-        op.permit = Some(permit);
+        let holds = Holds::range(guard).and_unmap_place(permit);
+        let op = Op::new(Change::Resize { blocks }, Some(self.state.clone()), holds);
         let _shrinking = cut_off.is_some().then(|| during(Phase::Shrinking));
         inner.submit(op).await?;
         Ok(cut_off)

@@ -126,7 +126,7 @@ impl<D: Device> Inner<D> {
 
     /// The range reads as zeroes from now on; its blocks come back in the background.
     fn defer_unmap(&self, id: OpId, state: &Rc<VolumeState>, range: LbaRange) {
-        let permit = self.ops.borrow_mut()[id].permit.take();
+        let permit = self.ops.borrow_mut()[id].holds.take_unmap_place();
         assert!(permit.is_some(), "the number of pending unmaps is bounded");
         situation(Situation::RangeIsDead);
         state.defer_unmap(range, permit);

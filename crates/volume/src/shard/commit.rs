@@ -359,18 +359,16 @@ impl<D: Device> Inner<D> {
 
     /// Ends the operation: tasks that wait for it or for its range continue.
     pub(super) fn finish(&self, id: OpId, outcome: Result<(), VolumeError>) {
-        let (permit, guard, claim, waker) = {
+        let (holds, waker) = {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
             if op.outcome.replace(outcome).is_none() {
                 self.committer.finish_operation();
             }
-            self.admission.give_back(std::mem::take(&mut op.reserved_blocks));
-            (op.permit.take(), op.guard.take(), op.claim.take(), op.waker.take())
+            self.admission.give_back(op.holds.take_node_blocks());
+            (std::mem::take(&mut op.holds), op.waker.take())
         };
-        drop(claim);
-        drop(permit);
-        drop(guard);
+        drop(holds);
         self.notify_space();
         if let Some(waker) = waker {
             waker.wake();

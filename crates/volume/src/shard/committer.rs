@@ -1,4 +1,4 @@
-//! What the committer and the requests that it serves hand to one another.
+//! The hand-over between requests and the committer.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};

@@ -66,6 +66,7 @@ use slab::Slab;
 use units::{LbaRange, Pba, PbaRange};
 
 use crate::epochs::Epochs;
+use crate::holds::Holds;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
 use crate::map::NodeCounters;
@@ -377,7 +378,7 @@ impl<D: Device> Inner<D> {
 
 /// Makes an operation that no task waits for.
 fn detached(change: Change) -> Op {
-    let mut op = Op::new(change, None);
+    let mut op = Op::new(change, None, Holds::default());
     op.detached = true;
     op
 }

@@ -1,4 +1,4 @@
-//! What a shard was read back from, and what that did without.
+//! The result of reading a shard back, beside the state itself.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::repersist::Unflushed;
 use super::{Loss, Mended};
 
-/// The result of a recovery beside the state itself, and its mode.
+/// Damage that was met, what was done about it, and what is not known to be durable.
 #[derive(Default)]
 pub(super) struct ReadBack {
     /// It may go on without what is damaged (Q2 of `losses.rs`).

@@ -9,6 +9,7 @@ use units::{Lba, LbaRange, SectorSize};
 use uuid::Uuid;
 
 use super::{Inner, Shard, SpaceEffect, SpaceRequest};
+use crate::holds::Holds;
 use crate::locks::lock;
 use crate::ops::{Change, Op};
 use crate::state::VolumeState;
@@ -60,9 +61,8 @@ impl<D: Device> Shard<D> {
                 volume.journal_noop().await
             }
             Ok(reserved_blocks) => {
-                let mut op = Op::new(Change::Create, Some(state.clone()));
-                op.reserved_blocks = reserved_blocks;
-                inner.submit(op).await
+                let holds = Holds::node_blocks_only(reserved_blocks);
+                inner.submit(Op::new(Change::Create, Some(state.clone()), holds)).await
             }
             Err(error) => Err(error),
         };
@@ -103,10 +103,8 @@ impl<D: Device> Shard<D> {
         if state.deleted.get() {
             return Err(VolumeError::Deleted);
         }
-        let mut op = Op::new(Change::Delete, Some(state));
-        op.guard = Some(guard);
-        op.permit = Some(permit);
-        inner.submit(op).await
+        let holds = Holds::range(guard).and_unmap_place(permit);
+        inner.submit(Op::new(Change::Delete, Some(state), holds)).await
     }
 }
 
