@@ -4,6 +4,7 @@
 //! - T8: while a volume that is not here may yet come, hosts that are refused are told to come again: hosts never come again
 //!   that heard that there is none.
 
+use std::cell::Cell;
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -29,6 +30,14 @@ pub struct Peer<'a> {
     pub address: IpAddr,
     /// Looks up the interface of the server that received its connection, if the system tells.
     pub interface: &'a dyn Fn() -> Option<&'a str>,
+}
+
+/// Volumes that may come to a core (T8).
+#[derive(Default)]
+pub(crate) struct Awaiting {
+    may_come: Cell<bool>,
+    /// Times at which it began to await volumes.
+    beginnings: Cell<u64>,
 }
 
 /// A moment since which volumes may have been awaited (T8).
@@ -144,11 +153,11 @@ impl<W: World, D: Device> Core<W, D> {
         if may_come {
             self.note_awaiting();
         }
-        self.state.awaits_volumes.set(may_come);
+        self.state.awaiting.may_come.set(may_come);
     }
 
     pub(crate) fn note_awaiting(&self) {
-        let awaitings = &self.state.awaitings;
+        let awaitings = &self.state.awaiting.beginnings;
         awaitings.set(awaitings.get() + 1);
     }
 
@@ -156,20 +165,22 @@ impl<W: World, D: Device> Core<W, D> {
     /// told to.
     #[must_use]
     pub fn awaits_volumes(&self) -> bool {
-        self.state.awaits_volumes.get() || self.is_suspended()
+        self.state.awaiting.may_come.get() || self.is_suspended()
     }
 
     /// This moment, for [`Core::awaited_volumes_since`].
     #[must_use]
     pub fn since_now(&self) -> Since {
-        Since { awaited: self.awaits_volumes(), awaitings: self.state.awaitings.get() }
+        Since { awaited: self.awaits_volumes(), awaitings: self.state.awaiting.beginnings.get() }
     }
 
     /// Returns whether volumes were awaited at any time from `since` to now: a host that was looked at for so long may lack its
     /// volume for no other reason.
     #[must_use]
     pub fn awaited_volumes_since(&self, since: Since) -> bool {
-        since.awaited || self.awaits_volumes() || self.state.awaitings.get() != since.awaitings
+        since.awaited
+            || self.awaits_volumes()
+            || self.state.awaiting.beginnings.get() != since.awaitings
     }
 
     /// Sets the hosts that may open a volume from now on, durably. Hosts that no longer qualify are cut

@@ -9,18 +9,20 @@ use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
 use units::{Duration, Instant, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
-use volume::{CutOff, OpenError, Terms, VolumeError, VolumeSpec};
+use volume::{CutOff, Terms, VolumeError, VolumeSpec};
 
+use crate::admission::Awaiting;
 use crate::allotment::Allowances;
+use crate::care::ShardCare;
 use crate::commands::Commands;
-use crate::devices::{Attached, Gates, Way};
+use crate::devices::{Attached, Gates};
 use crate::export::Export;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
 use crate::running::{CATCH_UP, RunningClock, TICK};
 use crate::session::{ExportId, Frontend, Session, VolumeEvent};
 use crate::sessions::Sessions;
-use crate::suspended::MayServe;
+use crate::suspended::Suspension;
 
 /// Pause after a failed accept, such as one for want of file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -57,9 +59,6 @@ pub struct VolumeStatus {
     pub access: Option<Access>,
 }
 
-/// The action to take when a shard has come back.
-pub(crate) type OnReturn = Rc<dyn Fn(usize, BTreeSet<Uuid>)>;
-
 pub(crate) struct State<W: World, D: Device> {
     world: W,
     options: CoreOptions,
@@ -69,26 +68,9 @@ pub(crate) struct State<W: World, D: Device> {
     commands: Commands<W, D>,
     pub(crate) gates: Gates<W>,
     pub(crate) shards: RefCell<Vec<Attached<D>>>,
-    /// Numbers of failed shards that are being brought back.
-    pub(crate) reopening: RefCell<BTreeSet<usize>>,
-    /// Why the last attempt to bring one of them back did not succeed.
-    pub(crate) failed_attempts: RefCell<BTreeMap<usize, OpenError>>,
-    /// Shards whose checkpoint the device refuses.
-    pub(crate) held_up: RefCell<BTreeSet<usize>>,
-    /// Devices that are another's now.
-    pub(crate) abandoned: RefCell<BTreeSet<usize>>,
-    /// It serves no volume (U1 of `suspended.rs`).
-    pub(crate) suspended: Cell<bool>,
-    pub(crate) may_serve: RefCell<Option<MayServe>>,
-    /// The new handles of devices that were reopened, by the devices' numbers (H5).
-    pub(crate) ways: RefCell<BTreeMap<usize, Way<D>>>,
-    /// There is another.
-    pub(crate) renewed: Notify,
-    /// Told the number of each shard that came back.
-    pub(crate) on_return: RefCell<Option<OnReturn>>,
+    pub(crate) care: ShardCare<D>,
+    pub(crate) suspension: Suspension,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
-    /// Volumes whose creation ended in an error, and that may be there all the same.
-    pub(crate) unanswered: RefCell<BTreeSet<Uuid>>,
     /// Limits on the space of tenants' volumes.
     pub(crate) allowances: Allowances,
     /// Exports so far.
@@ -97,10 +79,7 @@ pub(crate) struct State<W: World, D: Device> {
     frontends: RefCell<Vec<Rc<dyn Frontend<W, D>>>>,
     /// Names of errors that front ends answer as a rule.
     pub(crate) expected_errors: RefCell<BTreeSet<&'static str>>,
-    /// Volumes may come that are not here (T8 of `admission.rs`).
-    pub(crate) awaits_volumes: Cell<bool>,
-    /// Times at which it began to await volumes.
-    pub(crate) awaitings: Cell<u64>,
+    pub(crate) awaiting: Awaiting,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -124,7 +103,7 @@ impl<W: World, D: Device> Drop for Parting<W, D> {
         let state = &self.0.state;
         state.sessions.clear();
         drop(state.frontends.take());
-        drop(state.on_return.take());
+        state.care.set_on_return(None);
     }
 }
 
@@ -141,24 +120,15 @@ impl<W: World, D: Device> Core<W, D> {
             options,
             commands: Commands::default(),
             shards: RefCell::default(),
-            reopening: RefCell::default(),
-            failed_attempts: RefCell::default(),
-            held_up: RefCell::default(),
-            abandoned: RefCell::default(),
-            suspended: Cell::new(false),
-            may_serve: RefCell::default(),
-            ways: RefCell::default(),
-            renewed: Notify::new(),
-            on_return: RefCell::default(),
+            care: ShardCare::default(),
+            suspension: Suspension::default(),
             exports: RefCell::default(),
-            unanswered: RefCell::default(),
             allowances: Allowances::default(),
             exported: Cell::new(0),
             sessions: Rc::default(),
             frontends: RefCell::default(),
             expected_errors: RefCell::default(),
-            awaits_volumes: Cell::new(false),
-            awaitings: Cell::new(0),
+            awaiting: Awaiting::default(),
             draining: Cell::new(false),
             stop: Notify::new(),
         };
@@ -211,13 +181,13 @@ impl<W: World, D: Device> Core<W, D> {
         let (target, uuid) = (self.shard(shard), spec.uuid);
         match target.create_volume_under(spec, terms.into()).await {
             Ok(volume) => {
-                self.state.unanswered.borrow_mut().remove(&uuid);
+                self.state.care.note_creation(uuid, false);
                 Ok(self.add_export(volume, shard))
             }
             Err(error) => {
                 // A record or a checkpoint that may or may not have been written.
                 if matches!(error, VolumeError::JournalLost | VolumeError::ShutDown) {
-                    self.state.unanswered.borrow_mut().insert(uuid);
+                    self.state.care.note_creation(uuid, true);
                 }
                 Err(error)
             }

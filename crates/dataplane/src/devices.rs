@@ -188,7 +188,6 @@ impl<W: World, D: Device> Core<W, D> {
             done.errors.add(&expected);
             devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
-        let failed_attempts = self.state.failed_attempts.borrow();
         for (number, Attached { shard, device }) in self.state.shards.borrow().iter().enumerate() {
             if devices.len() <= *device {
                 devices.resize_with(device + 1, DeviceStats::default);
@@ -198,7 +197,7 @@ impl<W: World, D: Device> Core<W, D> {
             stats.maps.push(shard.map_memory());
             stats.journal_used.push(shard.journal_used());
             if let (None, Some(why)) = (&stats.failure, shard.journal_loss()) {
-                let last_attempt = failed_attempts.get(&number).cloned();
+                let last_attempt = self.state.care.last_attempt(number);
                 stats.failure = Some(ShardFailure { shard: shard.index(), why, last_attempt });
             }
             stats.flushes |= shard.flushes();

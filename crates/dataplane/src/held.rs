@@ -18,7 +18,6 @@ use uuid::Uuid;
 use volume::{Shard, VolumeError};
 
 use crate::core::Core;
-use crate::devices::Way;
 use crate::session::Link;
 
 /// Lets requests pass to a device, unless it is held.
@@ -151,10 +150,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// requests go on. Returns whether all of them are back (Z4).
     pub async fn reopen_device(&self, device: usize, way: Option<D>) -> bool {
         if let Some(way) = way {
-            let mut ways = self.state.ways.borrow_mut();
-            let number = ways.get(&device).map_or(0, |way| way.number) + 1;
-            ways.insert(device, Way { device: way, number });
-            drop(ways);
+            self.state.care.set_way(device, way);
             self.shards_on(device).first().into_iter().for_each(Shard::may_have_grown);
         }
         let numbers: Vec<usize> = {
@@ -190,7 +186,7 @@ impl<W: World, D: Device> Core<W, D> {
             }
             Err(error) => {
                 tracing::error!(shard = closed.index(), %error, "is not back");
-                self.state.failed_attempts.borrow_mut().insert(number, error);
+                self.state.care.attempt_failed(number, error);
                 closed.give_up();
                 false
             }

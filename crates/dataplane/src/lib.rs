@@ -20,6 +20,7 @@
 
 mod admission;
 mod allotment;
+mod care;
 mod commands;
 mod computing;
 mod core;

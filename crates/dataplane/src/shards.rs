@@ -59,7 +59,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. The
     /// caller sees to it that the device takes no more requests.
     pub fn abandon(&self, device: usize) {
-        self.state.abandoned.borrow_mut().insert(device);
+        self.state.care.abandon(device);
         let mut gone = Vec::new();
         self.state.exports.borrow_mut().retain(|_, export| {
             let stays = export.device != device;
@@ -74,19 +74,16 @@ impl<W: World, D: Device> Core<W, D> {
     /// Uses a device by another handle from now on, since the old one is dead (H5). The caller sees to it
     /// that no request uses the old handle any more, and that the new one leads to the same device.
     pub fn renew(&self, device: usize, way: D) {
-        let mut ways = self.state.ways.borrow_mut();
-        let number = ways.get(&device).map_or(0, |way| way.number) + 1;
-        ways.insert(device, Way { device: way, number });
-        drop(ways);
+        self.state.care.set_way(device, way);
         self.shards_on(device).iter().for_each(Shard::give_up);
-        self.state.renewed.notify_all();
+        self.state.care.tell_of_renewal();
     }
 
     /// Has `told` called with the number of each shard that comes back after a failure, when its volumes
     /// are in place. What was answered with an error may have taken effect in them, and volumes may be
     /// gone; those that it was read back without are named.
     pub fn on_return(&self, told: impl Fn(usize, BTreeSet<Uuid>) + 'static) {
-        *self.state.on_return.borrow_mut() = Some(Rc::new(told));
+        self.state.care.set_on_return(Some(Rc::new(told)));
     }
 
     /// The shards in service, in the order of [`Core::attach`]. One that came back after a failure is
@@ -141,14 +138,13 @@ impl<W: World, D: Device> Core<W, D> {
             log_findings(&shard);
             self.tell_of_checkpoint(number, &shard);
             if let Some(why) = shard.journal_loss()
-                && self.state.reopening.borrow_mut().insert(number)
+                && self.state.care.begin_reopening(number)
             {
                 tracing::error!(shard = shard.index(), %why, "cannot be written; trying to bring it back");
                 let core = self.clone();
                 self.world().spawn(async move {
                     core.bring_back(number, shard).await;
-                    core.state.reopening.borrow_mut().remove(&number);
-                    core.state.failed_attempts.borrow_mut().remove(&number);
+                    core.state.care.end_reopening(number);
                 });
             }
         }
@@ -156,32 +152,32 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Says when a device begins to refuse a checkpoint, and when it takes one again.
     fn tell_of_checkpoint(&self, number: usize, shard: &Shard<D>) {
-        let (mut held_up, index) = (self.state.held_up.borrow_mut(), shard.index());
-        match shard.checkpoint_error() {
-            Some(error) if held_up.insert(number) => tracing::error!(shard = index, %error,
+        let (error, index) = (shard.checkpoint_error(), shard.index());
+        if !self.state.care.note_held_up(number, error.is_some()) {
+            return;
+        }
+        match error {
+            Some(error) => tracing::error!(shard = index, %error,
                 "cannot take a checkpoint; changes go on while journal and memory have room, then they fail"),
-            None if held_up.remove(&number) => {
-                tracing::warn!(shard = index, "takes checkpoints again")
-            }
-            _ => {}
+            None => tracing::warn!(shard = index, "takes checkpoints again"),
         }
     }
 
     pub(crate) fn is_abandoned(&self, number: usize) -> bool {
         let device = self.state.shards.borrow()[number].device;
-        self.state.abandoned.borrow().contains(&device)
+        self.state.care.is_abandoned(device)
     }
 
     /// H2.
     async fn bring_back(&self, number: usize, failed: Shard<D>) {
         let index = failed.index();
         let mut pause = FIRST_PAUSE;
-        let mut renewed = self.state.renewed.notified();
+        let mut renewed = self.state.care.renewed();
         loop {
             let sleep = self.world().sleep_until(self.world().now() + pause);
             first_of(sleep, renewed).await;
             // Also while it is tried by the old way.
-            renewed = self.state.renewed.notified();
+            renewed = self.state.care.renewed();
             if self.is_draining() || self.is_abandoned(number) {
                 return;
             }
@@ -206,7 +202,7 @@ impl<W: World, D: Device> Core<W, D> {
                 Err(error) => {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     tracing::warn!(shard = index, %error, pause_ms = pause.as_millis(), "is not back yet");
-                    self.state.failed_attempts.borrow_mut().insert(number, error);
+                    self.state.care.attempt_failed(number, error);
                 }
             }
         }
@@ -216,8 +212,7 @@ impl<W: World, D: Device> Core<W, D> {
     pub(crate) fn take_in_returned(&self, number: usize, shard: &Shard<D>) {
         self.replace_shard(number, shard);
         self.tell_of_return(shard);
-        let told = self.state.on_return.borrow().clone();
-        told.into_iter().for_each(|told| told(number, shard.lost_volumes()));
+        self.state.care.tell_of_return(number, shard.lost_volumes());
     }
 
     fn tell_of_return(&self, shard: &Shard<D>) {
@@ -241,7 +236,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     pub(crate) fn way_of(&self, number: usize) -> Option<Way<D>> {
         let device = self.state.shards.borrow()[number].device;
-        self.state.ways.borrow().get(&device).cloned()
+        self.state.care.way(device)
     }
 
     /// Has a shard run in the place of another.
@@ -277,7 +272,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.put_in_place(number, shard);
         for volume in unknown {
             let uuid = volume.uuid();
-            if self.state.unanswered.borrow_mut().remove(&uuid) {
+            if self.state.care.take_unanswered(uuid) {
                 let shard = shard.clone();
                 self.world().spawn(async move { drop(shard.delete_volume(uuid).await) });
             } else {

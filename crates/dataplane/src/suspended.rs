@@ -8,19 +8,28 @@
 //!   the lease is checked ([`Core::serve_while`]): a process that was stopped therefore carries no command
 //!   out when it continues, before its cores have been told.
 
+use std::cell::{Cell, RefCell};
+
 use io_traits::{Device, World};
 
 use crate::core::Core;
 use crate::session::VolumeEvent;
 
 /// Says whether a core may serve.
-pub(crate) type MayServe = Box<dyn Fn() -> bool>;
+type MayServe = Box<dyn Fn() -> bool>;
+
+/// The state of a core that can be suspended.
+#[derive(Default)]
+pub(crate) struct Suspension {
+    is_suspended: Cell<bool>,
+    may_serve: RefCell<Option<MayServe>>,
+}
 
 impl<W: World, D: Device> Core<W, D> {
     /// Serves no volume until [`Core::resume`]. The caller sees to it that the devices take no more requests
     /// when they may be another's.
     pub fn suspend(&self) {
-        if self.state.suspended.replace(true) {
+        if self.state.suspension.is_suspended.replace(true) {
             return;
         }
         self.note_awaiting();
@@ -30,18 +39,20 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Serves its volumes again.
     pub fn resume(&self) {
-        self.state.suspended.set(false);
+        self.state.suspension.is_suspended.set(false);
     }
 
     /// From now on asks `may_serve` before commands run, and suspends itself once that says no (U3).
     pub fn serve_while(&self, may_serve: impl Fn() -> bool + 'static) {
-        *self.state.may_serve.borrow_mut() = Some(Box::new(may_serve));
+        *self.state.suspension.may_serve.borrow_mut() = Some(Box::new(may_serve));
     }
 
     /// U3.
     pub(crate) fn look_whether_to_serve(&self) {
-        let may_serve = self.state.may_serve.borrow().as_ref().is_none_or(|may_serve| may_serve());
-        if !may_serve {
+        let may_serve = self.state.suspension.may_serve.borrow();
+        let is_refused = may_serve.as_ref().is_some_and(|may_serve| !may_serve());
+        drop(may_serve);
+        if is_refused {
             self.suspend();
         }
     }
@@ -49,6 +60,6 @@ impl<W: World, D: Device> Core<W, D> {
     /// Returns whether it serves no volume for now.
     #[must_use]
     pub fn is_suspended(&self) -> bool {
-        self.state.suspended.get()
+        self.state.suspension.is_suspended.get()
     }
 }
