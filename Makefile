@@ -151,6 +151,9 @@ python-test: deps ## install the Python package in an environment of its own, an
 
 # The key-value server alone needs RocksDB, so all else is built without: docs/adr/0012-the-datastore-is-a-program-of-its-own.md.
 DATASTORE := --locked -p datastore --features rocksdb
+# With the features of the whole workspace, as in `TESTED`: nearly all is compiled already.
+DATASTORE_TARGETS := --features datastore/rocksdb --bin farflash-datastore --test store
+DATASTORE_TESTED := $(TESTED) $(DATASTORE_TARGETS)
 ROCKSDB = export ROCKSDB_LIB_DIR=/usr/lib/$$(gcc -print-multiarch) ROCKSDB_INCLUDE_DIR=/usr/include
 
 .PHONY: datastore
@@ -174,9 +177,9 @@ datastore-test: deps ## the key-value server on RocksDB, under clients of others
 		exit
 	fi
 	$(ROCKSDB)
-	cargo clippy $(DATASTORE) --all-targets -- -D warnings
-	$(NEXTEST) $(DATASTORE)
-	cargo build $(DATASTORE)
+	cargo clippy --workspace --locked $(DATASTORE_TARGETS) -- -D warnings
+	cargo build $(DATASTORE_TESTED)
+	$(NEXTEST) $(DATASTORE_TESTED)
 	environment=$(TARGET)/datastore-environment
 	[ -x $$environment/bin/python ] || python3 -m venv --clear $$environment
 	$$environment/bin/python -m pip install --quiet --disable-pip-version-check 'redis==5.2.1'
@@ -189,14 +192,14 @@ datastore-test: deps ## the key-value server on RocksDB, under clients of others
 redis-suite: deps ## all of Redis' own test suite that the key-value server is to pass, in clear and over TLS (minutes)
 	@.ci/install-missing librocksdb-dev libclang-dev
 	$(ROCKSDB)
-	cargo build $(DATASTORE)
+	cargo build $(DATASTORE_TESTED)
 	timeout --verbose --kill-after=10 900 tests/datastore/redis-suite $(TARGET)/debug/farflash-datastore
 
 .PHONY: ycsb
 ycsb: deps ## YCSB's workloads against the key-value server, by go-ycsb (needs Go 1.21 or newer)
 	@.ci/install-missing librocksdb-dev libclang-dev
 	$(ROCKSDB)
-	cargo build $(DATASTORE)
+	cargo build $(DATASTORE_TESTED)
 	timeout --verbose --kill-after=10 300 tests/datastore/ycsb/run $(TARGET)/debug/farflash-datastore
 
 .PHONY: fuzz-smoke
@@ -386,7 +389,10 @@ fmt-check:
 	cargo fmt --check --manifest-path $(NESTED)
 
 .PHONY: lint
-lint: tidy ## clippy, and `tidy`
+lint: tidy clippy ## clippy, and `tidy`
+
+.PHONY: clippy
+clippy: deps
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 
 .PHONY: tidy

@@ -31,6 +31,17 @@ pub struct Outcome {
     pub events: u64,
 }
 
+impl Outcome {
+    /// Holds another run of the same seed against this one, which fails if the other took another way.
+    pub(crate) fn compare(&mut self, again: &Self) {
+        if self.failure.is_none() && (self.hash, self.events) != (again.hash, again.events) {
+            let (events, others) = (self.events, again.events);
+            self.failure =
+                Some(format!("run again it goes another way: {events} events, then {others}"));
+        }
+    }
+}
+
 /// Runs `seed`.
 #[must_use]
 pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> Outcome {
@@ -64,4 +75,21 @@ pub fn run(seed: u64, workload: Option<Workload>, seam: Seam, trace: &Trace) -> 
     let (counts, failure, situations) = (run.counts(), run.failure(), situations::take());
     let (hash, events) = (trace.hash(), trace.events());
     Outcome { seed, workload, failure, counts, situations, hash, events }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method: a run is held against itself, and against one with another hash, of as many events.
+    #[test]
+    fn a_run_that_goes_another_way_fails() {
+        let mut outcome = run(1, Some(Workload::Cluster), Seam::Honest, &Trace::default());
+        let mut again = outcome.clone();
+        outcome.compare(&again);
+        assert_eq!(outcome.failure, None);
+        again.hash ^= 1;
+        outcome.compare(&again);
+        assert!(outcome.failure.is_some());
+    }
 }

@@ -35,6 +35,8 @@ fn a_thousand_runs_find_nothing_wrong() {
 }
 
 /// A run is a function of its seed: two take the same way, event by event, and others another.
+///
+/// Method: a seed of each workload; [`Soak`] holds one of fifty seeds to it, in the test above and in `make soak`.
 #[test]
 fn a_seed_gives_the_same_trace_again() {
     for (_, workload) in Workload::ALL {
@@ -43,9 +45,8 @@ fn a_seed_gives_the_same_trace_again() {
             assert!(outcome.events > 100, "{workload:?}: something happens");
             outcome.hash
         };
-        for seed in 0..3 {
-            assert_eq!(hash(seed), hash(seed), "{workload:?}, seed {seed}");
-        }
-        assert_ne!(hash(0), hash(1), "{workload:?}");
+        let first = hash(0);
+        assert_eq!(first, hash(0), "{workload:?}");
+        assert_ne!(first, hash(1), "{workload:?}");
     }
 }
