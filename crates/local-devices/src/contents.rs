@@ -7,7 +7,7 @@ use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use user_messages::Failure;
 use user_messages::output::{self, Voice};
 use user_messages::shell;
-use volume::{Probe, Superblock};
+use volume::{DecodeError, Probe, Superblock};
 
 use crate::blank;
 use crate::device_spec::FileSpec;
@@ -46,6 +46,10 @@ fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, Strin
     );
     (what, remedy)
 }
+
+/// Advice about a format that this release does not know.
+const NOT_KNOWN: &str =
+    "serve it with the program that made it, or a later one, or name another --device";
 
 fn holds_other(path: &Path, by: &str, superblock: &Superblock) -> Failure {
     let (what, remedy) = overwritten(path, by, superblock);
@@ -158,9 +162,11 @@ pub fn look_at(
             what: format!(
                 "a farflash format of version {version}, which this program does not know"
             ),
-            remedy:
-                "serve it with the program that made it, or a later one, or name another --device"
-                    .to_owned(),
+            remedy: NOT_KNOWN.to_owned(),
+        },
+        Probe::Damaged(error @ DecodeError::Unknown(_)) => Contents::NotServed {
+            what: format!("a farflash format with {error}"),
+            remedy: NOT_KNOWN.to_owned(),
         },
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
 
 use crate::device_spec::{FileSpec, FlushMode};
-use crate::not_opened::{NO_ANSWER, RAISE_FILE_SIZE, refused, remedy_of};
+use crate::not_opened::{LATER_RELEASE, NO_ANSWER, RAISE_FILE_SIZE, refused, remedy_of};
 use crate::owner;
 
 /// Opens the file or block device of `spec` and locks it.
@@ -381,6 +381,7 @@ fn not_checked(path: &Path, error: &volume::OpenError) -> Failure {
         }
         volume::OpenError::Truncated { .. } => "give the device its former size back",
         volume::OpenError::Device(error) => remedy_of(error),
+        volume::OpenError::Later { .. } => LATER_RELEASE,
         _ => "restore the device from a copy",
     };
     Failure::runtime(format!("{}: {error}", path.display()), remedy)
