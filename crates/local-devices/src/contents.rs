@@ -10,9 +10,9 @@ use user_messages::shell;
 use volume::{DecodeError, Probe, Superblock};
 
 use crate::blank;
-use crate::device_spec::FileSpec;
 use crate::not_opened::{away, failing, is_failing};
 use crate::storage::{on_device, open_now};
+use device::kind::FileSpec;
 
 /// The contents of a device.
 pub enum Contents {
@@ -271,8 +271,8 @@ mod tests {
     use units::ByteLen;
 
     use super::*;
-    use crate::device_spec::FlushMode;
     use crate::storage;
+    use reactor::FlushPolicy;
 
     /// Method: a file is the drive; it is cut off, and then another one is formatted in its place.
     #[test]
@@ -280,7 +280,7 @@ mod tests {
         let files = tempfile::tempdir().expect("a directory");
         let path = files.path().join("drive");
         let size = Some(ByteLen(256 << 20));
-        let spec = FileSpec { path: path.clone(), size, flush: FlushMode::Auto };
+        let spec = FileSpec { path: path.clone(), size, flush: FlushPolicy::Auto };
         storage::make(&spec, storage::to_make(&spec)).expect("a file");
         let format = || {
             let device = storage::open(&spec, Voice::Log).expect("no process has it");

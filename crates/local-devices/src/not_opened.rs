@@ -10,7 +10,7 @@ use units::ByteLen;
 use user_messages::Failure;
 use user_messages::shell;
 
-use crate::device_spec::written_size;
+use device::kind::written_size;
 
 /// Why a device that was open cannot be opened again.
 pub fn away(error: &OpenError) -> Failure {

@@ -8,6 +8,7 @@
 //!   reads: the shards are then served as ones that have failed, which come back by themselves when there is
 //!   room.
 
+use device::layer::Fence;
 use local_devices::not_opened::{failing, is_failing, of_later_release};
 use tokio::sync::oneshot;
 use user_messages::{Failure, shell};
@@ -16,7 +17,6 @@ use volume::{ExtentAllocator, OpenError};
 
 use super::core_ended;
 use super::device_set::OpenDevice;
-use super::fence::Fence;
 use super::message::{CoreMessage, Part, TakeUp};
 use super::state::CoreLink;
 

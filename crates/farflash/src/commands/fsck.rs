@@ -4,8 +4,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
+use device::kind::{DeviceSpec, FileSpec};
 use local_devices::contents;
-use local_devices::device_spec::{DeviceSpec, FileSpec};
 use local_devices::not_opened::LATER_RELEASE;
 use local_devices::storage;
 use reactor::OwnedDevice;
@@ -52,7 +52,7 @@ pub(crate) struct Fsck {
 
 impl Fsck {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let DeviceSpec::File(spec) = &self.device else {
+        let Some(spec) = self.device.file() else {
             let what =
                 format!("{} has nothing to check: memory is gone with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
