@@ -162,7 +162,9 @@ impl<S> KindRow<S> {
     /// No row has the scheme, or its kind refuses the rest.
     pub fn parse_any(rows: &[Self], text: &str) -> Result<S, ParseDeviceError> {
         let Some((scheme, rest)) = text.split_once(':') else {
-            let nouns = rows.iter().map(|row| format!("{} is {}", row.noun, row.form));
+            // Most likely it is a path.
+            let form = |row: &Self| row.form.replace("PATH", text);
+            let nouns = rows.iter().map(|row| format!("{} is {}", row.noun, form(row)));
             let kinds = nouns.collect::<Vec<_>>().join(", ");
             return Err(ParseDeviceError::NoKind { text: text.to_owned(), kinds });
         };

@@ -52,7 +52,7 @@ fn each_mistake_has_its_own_message() {
     for (text, said) in [
         (
             "/dev/sda",
-            "`/dev/sda` names no kind of device; a file or drive is file:PATH, memory is mem:SIZE, ",
+            "`/dev/sda` names no kind of device; a file or drive is file:/dev/sda, memory is mem:SIZE, ",
         ),
         ("nvme:0", "`nvme:` is no kind of device; there are file:PATH, mem:SIZE and model:DRIVE"),
         ("file:", "`file:` is not followed by a path; write file:PATH, such as"),

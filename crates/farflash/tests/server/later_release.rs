@@ -68,7 +68,10 @@ fn a_volume_of_a_later_release_is_refused_with_advice_and_harms_no_other_device(
     let before = std::fs::read(files.path("later")).unwrap();
 
     let serve = ["serve", "--device", &later, "--listen", "127.0.0.1:0", "--api", "127.0.0.1:0"];
-    refused(&serve, 1, "is of a later release of farflash: it has flags that", ADVICE);
+    let outcome = run(&serve);
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    let told = "is of a later release of farflash: it has flags that";
+    assert!(outcome.stderr.contains(told) && outcome.stderr.contains(ADVICE), "{outcome:?}");
     refused(&["fsck", "--device", &later], 1, "1 fault", ADVICE);
     for options in [&["--repair"][..], &["--repair", "--accept-data-loss"]] {
         let outcome = run(&[&["fsck", "--device", &later], options].concat());
