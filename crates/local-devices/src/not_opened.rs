@@ -87,7 +87,7 @@ pub const RAISE_FILE_SIZE: &str = "raise the limit on the size of files (ulimit 
 
 /// Advice about a device with a volume that this release does not know.
 pub const LATER_RELEASE: &str = "serve and check the device with the release of farflash that made the volume, or a later one; this \
-                                 one has changed nothing on it";
+                                 one has changed none of its volumes";
 
 /// As [`remedy_of`], by the number of the error.
 pub fn remedy_of_errno(errno: Errno) -> &'static str {

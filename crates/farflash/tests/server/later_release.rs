@@ -13,6 +13,9 @@ use units::Lba;
 
 const ADVICE: &str = "the release of farflash that made the volume, or a later one";
 
+/// The block of the owner mark, which is no part of a device's content: a server writes it before it reads the rest.
+const OWNER_MARK: usize = 130;
+
 /// Changes a block of an image, and whatever holds its checksum, and so on.
 fn forge(image: &mut [u8], at: usize, change: &dyn Fn(&mut [u8])) {
     let was = image[at..at + BLOCK_SIZE].to_vec();
@@ -87,7 +90,10 @@ fn a_volume_of_a_later_release_is_refused_with_advice_and_harms_no_other_device(
     assert_eq!(found[1]["trouble"], Value::Null, "{found:?}");
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
-    assert!(std::fs::read(files.path("later")).unwrap() == before, "it is as it was");
+    let mut after = std::fs::read(files.path("later")).unwrap();
+    let mark = OWNER_MARK * BLOCK_SIZE..(OWNER_MARK + 1) * BLOCK_SIZE;
+    after[mark.clone()].copy_from_slice(&before[mark]);
+    assert!(after == before, "it is as it was");
 
     // Beside it the other device's volumes are served as ever.
     let server = Server::start(&other);
