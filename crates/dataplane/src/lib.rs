@@ -54,7 +54,6 @@ mod spare;
 mod suspended;
 mod turns;
 mod uncounted;
-mod watched;
 
 pub use crate::core::{Core, VolumeStatus};
 pub use admission::{Peer, Refused, Since};
@@ -82,4 +81,3 @@ pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEv
 pub use spare::{SPARE_THRESHOLD_PERCENT, spare_percent};
 #[cfg(feature = "uncounted")]
 pub use uncounted::count_requests;
-pub use watched::Watched;

@@ -1,17 +1,24 @@
-//! Block devices in memory, and as slow as a drive.
+//! All kinds of block devices, and all layers before them.
 //!
-//! [`MemDevice`] completes every request at once. Its memory is shared by all cores; unwritten and
-//! discarded memory is not resident.
+//! - [`kind`]: the registry. Each kind is a file with its specification, opening and help, and a line in the list of
+//!   [`device_kinds!`], which makes [`AnyDevice`](kind::AnyDevice) of all of them.
+//! - [`layer`]: devices before a device, a file for each: a time limit for requests, a fence.
+//! - [`MemDevice`]: memory, which completes every request at once and is shared by all cores; unwritten and discarded
+//!   memory is not resident. [`ModelDevice`] delays another device, usually that, as a modelled SSD would, on whatever
+//!   clock it is given. Files and drives are the ring's: `reactor`.
 //!
-//! [`ModelDevice`] delays another device, usually that, as a modelled SSD would, on whatever clock it
-//! is given.
-//!
-//! Absent: threads, clocks, any waiting that is not a clock's.
+//! Absent: what lies on a device, threads, clocks, any waiting that is not a clock's.
 
+pub mod kind;
+pub mod layer;
 mod mem;
 mod memory;
 mod model;
 mod pins;
 
+#[doc(hidden)]
+pub use {io_traits, pin_project_lite, units};
+
 pub use mem::{MemDevice, MemError};
 pub use model::{ModelDevice, SharedModel};
+pub use reactor::{FileDevice, OwnedDevice};

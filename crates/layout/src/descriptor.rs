@@ -30,6 +30,8 @@ const ACCESS_AT: usize = PENDING_UNMAPS_AT + PENDING_UNMAPS_MAX * 16;
 pub const ACCESS_BYTES_MAX: usize = 2048;
 const FLAG_DELETED: u16 = 1;
 const FLAG_SECTORS_512: u16 = 2;
+/// All flags that have a meaning.
+const FLAGS_KNOWN: u16 = FLAG_DELETED | FLAG_SECTORS_512;
 
 /// Head of a descriptor, format 1. The name follows at byte 64, the SLO at byte 320, the pending unmaps
 /// (start and number of blocks, 8 bytes each) at byte 512, the access at byte 1536 (its length, 2 bytes,
@@ -148,7 +150,7 @@ impl Descriptor {
     /// Reads one block.
     ///
     /// # Errors
-    /// No descriptor, or a damaged one.
+    /// No descriptor, a damaged one, or one of a later release ([`DecodeError::Unknown`]).
     pub fn decode(block: &[u8]) -> Result<Self, DecodeError> {
         let (header, _) =
             DescriptorHeader::ref_from_prefix(block).map_err(|_| DecodeError::Short)?;
@@ -162,14 +164,17 @@ impl Descriptor {
             return Err(DecodeError::Checksum);
         }
         if block[size_of::<DescriptorHeader>()..NAME_AT].iter().any(|byte| *byte != 0) {
-            return Err(DecodeError::Field("what a volume is"));
+            return Err(DecodeError::Unknown("properties"));
         }
         let flags = header.flags.get();
+        if flags & !FLAGS_KNOWN != 0 {
+            return Err(DecodeError::Unknown("flags"));
+        }
+        let metadata = metadata_size(header.metadata);
+        let metadata = metadata.map_err(|_| DecodeError::Unknown("metadata of blocks"))?;
         let has_small_sectors = flags & FLAG_SECTORS_512 != 0;
-        if flags & !(FLAG_DELETED | FLAG_SECTORS_512) != 0
-            || has_small_sectors && header.metadata != 0
-        {
-            return Err(DecodeError::Field("descriptor flags"));
+        if has_small_sectors && !metadata.is_none() {
+            return Err(DecodeError::Unknown("flags beside metadata of blocks"));
         }
         let name_len = usize::from(header.name_len.get());
         let pending_unmap_count = usize::from(header.pending_unmap_count.get());
@@ -201,7 +206,7 @@ impl Descriptor {
             uuid: Uuid::from_bytes(header.uuid),
             name: name.into(),
             blocks: header.blocks.get(),
-            metadata: metadata_size(header.metadata)?,
+            metadata,
             sector: if has_small_sectors { SectorSize::Bytes512 } else { SectorSize::Bytes4096 },
             mapped: header.mapped.get(),
             deleted: flags & FLAG_DELETED != 0,
@@ -255,25 +260,35 @@ mod tests {
         }
     }
 
-    /// A later program's kinds of volumes are not taken for known ones.
+    /// Volumes of a later release are not taken for known ones.
+    ///
+    /// Method: set each flag that has no meaning, alone and beside those that have one; give the metadata every other
+    /// code; set each bit of the reserved bytes. Neither the flags that are known nor what they say of the volume matter.
     #[test]
-    fn an_unknown_kind_of_volume_is_refused() {
+    fn what_only_a_later_release_knows_is_refused() {
+        let unknown_flags = (2..16).map(|bit| (44 + bit / 8, 1 << (bit % 8), "flags"));
+        let codes = (0..=u8::MAX).filter(|code| metadata_size(*code).is_err());
+        let metadata = codes.map(|code| (59, code, "metadata of blocks"));
+        let reserved = (0..32).map(|bit| (60 + bit / 8, 1 << (bit % 8), "properties"));
         let mut block = vec![0; BLOCK_SIZE];
-        for (byte, value, what) in [
-            (44, 3, "descriptor flags"),
-            (44, 4, "descriptor flags"),
-            (44, 0x80, "descriptor flags"),
-            (45, 1, "descriptor flags"),
-            (59, 1, "metadata of blocks"),
-            (59, 7, "metadata of blocks"),
-            (60, 1, "what a volume is"),
-            (63, 1, "what a volume is"),
-        ] {
-            descriptor().encode(&mut block);
-            block[byte] = value;
-            seal(&mut block, 4);
-            assert_eq!(Descriptor::decode(&block), Err(DecodeError::Field(what)));
+        for (byte, value, what) in unknown_flags.chain(metadata).chain(reserved) {
+            for deleted in [false, true] {
+                Descriptor { deleted, ..descriptor() }.encode(&mut block);
+                if byte == 44 {
+                    block[byte] |= value;
+                } else {
+                    block[byte] = value;
+                }
+                seal(&mut block, 4);
+                let refused = Err(DecodeError::Unknown(what));
+                assert_eq!(Descriptor::decode(&block), refused, "byte {byte}: {value:#x}");
+            }
         }
+        descriptor().encode(&mut block);
+        block[44] |= 2;
+        seal(&mut block, 4);
+        let refused = Err(DecodeError::Unknown("flags beside metadata of blocks"));
+        assert_eq!(Descriptor::decode(&block), refused);
     }
 
     #[test]

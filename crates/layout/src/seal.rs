@@ -17,6 +17,9 @@ pub enum DecodeError {
     /// Made by another version of the program.
     #[error("format version {0} is not known here")]
     Version(u32),
+    /// Whole, with something that only a later release gives a meaning.
+    #[error("{0} that this release does not know")]
+    Unknown(&'static str),
     /// Whole, but a field has no sense.
     #[error("{0} out of bounds")]
     Field(&'static str),

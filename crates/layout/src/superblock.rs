@@ -253,7 +253,7 @@ impl Superblock {
             cluster: Some(Uuid::from_bytes(header.cluster)).filter(|id| !id.is_nil()),
         };
         if header.reserved != [0; 14] {
-            return Err(DecodeError::Field("superblock reserved"));
+            return Err(DecodeError::Unknown("properties"));
         }
         let sound = (DEVICE_BLOCKS_MIN..=DEVICE_BLOCKS_MAX).contains(&found.blocks)
             && found.extent_blocks.is_power_of_two()
@@ -314,10 +314,7 @@ mod tests {
             let mut unknown = blocks[1].clone();
             unknown[byte] = 1;
             seal(&mut unknown, 8);
-            assert_eq!(
-                Superblock::decode(&unknown),
-                Err(DecodeError::Field("superblock reserved"))
-            );
+            assert_eq!(Superblock::decode(&unknown), Err(DecodeError::Unknown("properties")));
         }
     }
 

@@ -7,12 +7,12 @@ use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use user_messages::Failure;
 use user_messages::output::{self, Voice};
 use user_messages::shell;
-use volume::{Probe, Superblock};
+use volume::{DecodeError, Probe, Superblock};
 
 use crate::blank;
-use crate::device_spec::FileSpec;
 use crate::not_opened::{away, failing, is_failing};
 use crate::storage::{on_device, open_now};
+use device::kind::FileSpec;
 
 /// The contents of a device.
 pub enum Contents {
@@ -46,6 +46,10 @@ fn overwritten(path: &Path, by: &str, superblock: &Superblock) -> (String, Strin
     );
     (what, remedy)
 }
+
+/// Advice about a format that this release does not know.
+const NOT_KNOWN: &str =
+    "serve it with the program that made it, or a later one, or name another --device";
 
 fn holds_other(path: &Path, by: &str, superblock: &Superblock) -> Failure {
     let (what, remedy) = overwritten(path, by, superblock);
@@ -158,9 +162,11 @@ pub fn look_at(
             what: format!(
                 "a farflash format of version {version}, which this program does not know"
             ),
-            remedy:
-                "serve it with the program that made it, or a later one, or name another --device"
-                    .to_owned(),
+            remedy: NOT_KNOWN.to_owned(),
+        },
+        Probe::Damaged(error @ DecodeError::Unknown(_)) => Contents::NotServed {
+            what: format!("a farflash format with {error}"),
+            remedy: NOT_KNOWN.to_owned(),
         },
         Probe::Damaged(error) => Contents::NotServed {
             what: format!("a damaged farflash format ({error})"),
@@ -265,8 +271,8 @@ mod tests {
     use units::ByteLen;
 
     use super::*;
-    use crate::device_spec::FlushMode;
     use crate::storage;
+    use reactor::FlushPolicy;
 
     /// Method: a file is the drive; it is cut off, and then another one is formatted in its place.
     #[test]
@@ -274,7 +280,7 @@ mod tests {
         let files = tempfile::tempdir().expect("a directory");
         let path = files.path().join("drive");
         let size = Some(ByteLen(256 << 20));
-        let spec = FileSpec { path: path.clone(), size, flush: FlushMode::Auto };
+        let spec = FileSpec { path: path.clone(), size, flush: FlushPolicy::Auto };
         storage::make(&spec, storage::to_make(&spec)).expect("a file");
         let format = || {
             let device = storage::open(&spec, Voice::Log).expect("no process has it");

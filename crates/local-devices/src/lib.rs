@@ -3,8 +3,6 @@
 pub mod belonging;
 pub mod blank;
 pub mod contents;
-pub mod device_spec;
-pub mod model;
 pub mod not_opened;
 pub mod owner;
 pub mod sharing_spec;

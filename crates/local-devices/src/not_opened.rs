@@ -10,7 +10,7 @@ use units::ByteLen;
 use user_messages::Failure;
 use user_messages::shell;
 
-use crate::device_spec::written_size;
+use device::kind::written_size;
 
 /// Why a device that was open cannot be opened again.
 pub fn away(error: &OpenError) -> Failure {
@@ -85,6 +85,10 @@ pub const MAKE_WRITABLE: &str = "make it writable (`blockdev --setrw`, or mount 
 pub const RAISE_FILE_SIZE: &str = "raise the limit on the size of files (ulimit -f, a unit's LimitFSIZE=, a container's \
                                           --ulimit fsize=)";
 
+/// Advice about a device with a volume that this release does not know.
+pub const LATER_RELEASE: &str = "serve and check the device with the release of farflash that made the volume, or a later one; this \
+                                 one has changed none of its volumes";
+
 /// As [`remedy_of`], by the number of the error.
 pub fn remedy_of_errno(errno: Errno) -> &'static str {
     let range = units::PbaRange::new(units::Pba(0), 1);
@@ -111,6 +115,11 @@ pub fn failing(what: impl Into<String>, error: &volume::OpenError) -> Failure {
         _ => NO_ANSWER,
     };
     Failure::absence(what, remedy)
+}
+
+/// The failure for a device with a volume of a later release.
+pub fn of_later_release(what: impl Into<String>) -> Failure {
+    Failure::later(what, LATER_RELEASE)
 }
 
 /// Returns true if a device that is open does not work for now.

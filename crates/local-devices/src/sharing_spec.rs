@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use schedule::{Ceiling, CostModel, PolicyKind, UnknownPolicy};
 
-use crate::device_spec::{DeviceSpec, ParseDeviceError};
+use device::kind::{DeviceSpec, ParseDeviceError};
 
 /// The latency target of a device for which none is given.
 pub const LATENCY_DEFAULT: Duration = Duration::from_micros(500);

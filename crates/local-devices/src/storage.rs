@@ -6,11 +6,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use device::MemDevice;
+use device::kind::{AnyDevice, Attach, DeviceSource, DeviceSpec, FileSpec, KindError, Opened};
+use device::layer::Fence;
 use io_traits::{Buffer, Device};
 use process_limits::threads;
-use reactor::{
-    CoreConfig, FileDevice, FlushPolicy, Handle, OpenError, OpenOptions, OwnedDevice, SetupError,
-};
+use reactor::{CoreConfig, FileDevice, Handle, OpenError, OpenOptions, OwnedDevice, SetupError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{BLOCK_SIZE, ByteLen};
@@ -19,8 +19,7 @@ use user_messages::output::{self, Voice};
 use uuid::Uuid;
 use volume::{FormatOptions, FsckOptions, FsckReport, Repaired, Superblock};
 
-use crate::device_spec::{FileSpec, FlushMode};
-use crate::not_opened::{NO_ANSWER, RAISE_FILE_SIZE, refused, remedy_of};
+use crate::not_opened::{LATER_RELEASE, NO_ANSWER, RAISE_FILE_SIZE, refused, remedy_of};
 use crate::owner;
 
 /// Opens the file or block device of `spec` and locks it.
@@ -63,12 +62,7 @@ pub fn hangs(spec: &FileSpec) -> Failure {
 }
 
 fn options(spec: &FileSpec, read_only: bool) -> OpenOptions {
-    let flush = match spec.flush {
-        FlushMode::Auto => FlushPolicy::Auto,
-        FlushMode::Always => FlushPolicy::Always,
-        FlushMode::Never => FlushPolicy::Never,
-    };
-    OpenOptions { flush, read_only }
+    OpenOptions { flush: spec.flush, read_only }
 }
 
 fn open_with(spec: &FileSpec, read_only: bool, voice: Voice) -> Result<OwnedDevice, Failure> {
@@ -256,6 +250,24 @@ pub fn check_size(spec: &FileSpec, size: ByteLen, cores: usize) -> Result<(), Fa
 /// Extents that a core takes of a new device: one for its journal, and one for the rest.
 const EXTENTS_PER_CORE: usize = 2;
 
+/// The failure for a device that cannot be as its specification describes it.
+pub fn not_as_described(error: KindError) -> Failure {
+    let KindError { what, remedy, is_usage } = error;
+    if is_usage { Failure::usage(what, remedy) } else { Failure::runtime(what, remedy) }
+}
+
+/// An unformatted device over `size` bytes of memory.
+pub fn unformatted(spec: &DeviceSpec, size: ByteLen) -> Result<DeviceSource, Failure> {
+    let memory = MemDevice::new(size.0 / BLOCK_SIZE as u64)
+        .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
+    spec.open(Opened::Memory(memory)).map_err(not_as_described)
+}
+
+/// The device for the only core that uses it, which nothing takes away.
+pub fn attach_alone(source: &DeviceSource, handle: &Handle) -> AnyDevice {
+    source.attach(&Attach { handle, fence: &Fence::default(), timeout: Duration::MAX })
+}
+
 /// A formatted device of `len` bytes in memory.
 pub fn memory(len: ByteLen) -> Result<(MemDevice, Superblock), Failure> {
     let blocks = len.0 / BLOCK_SIZE as u64;
@@ -381,6 +393,7 @@ fn not_checked(path: &Path, error: &volume::OpenError) -> Failure {
         }
         volume::OpenError::Truncated { .. } => "give the device its former size back",
         volume::OpenError::Device(error) => remedy_of(error),
+        volume::OpenError::Later { .. } => LATER_RELEASE,
         _ => "restore the device from a copy",
     };
     Failure::runtime(format!("{}: {error}", path.display()), remedy)

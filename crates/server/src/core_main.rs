@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use auth::Policy;
 use dataplane::{Core, CoreOptions, Frontend};
-use device::ModelDevice;
+use device::kind::{AnyDevice, Attach};
+use device::layer::Fenced;
 use directory::{BootClock as _, BootTime, Tenure};
 use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
 use nbd_frontend::NbdTls;
@@ -18,9 +19,6 @@ use units::ByteLen;
 use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
 
 use super::Discovery;
-use super::any_device::AnyDevice;
-use super::device_set::Source;
-use super::fence::Fenced;
 use super::front_ends::{Bounds, FrontEnds, Place};
 use super::lines::LineSender;
 use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
@@ -398,18 +396,9 @@ impl Desk {
 
     /// The device for this core.
     fn attach(&self, part: &Part) -> ServedDevice {
-        let device = match &part.source {
-            Source::File(device) => {
-                let (device, timeout) = (device.attach(&self.handle), self.device_timeout);
-                AnyDevice::File(part.fence.watch(device, &self.handle, timeout))
-            }
-            Source::Memory(device) => AnyDevice::Memory(device.attach()),
-            Source::Model(device, model) => {
-                let (clock, model) = (self.handle.clone(), model.clone());
-                AnyDevice::Model(ModelDevice::new(device.attach(), clock, model))
-            }
-        };
-        Fenced::new(device, part.fence.clone())
+        let (handle, fence, timeout) = (&self.handle, &part.fence, self.device_timeout);
+        let device = part.source.attach(&Attach { handle, fence, timeout });
+        Fenced::new(device, fence.clone())
     }
 }
 

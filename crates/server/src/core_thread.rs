@@ -207,9 +207,9 @@ impl CoreThreads {
         Ok(())
     }
 
-    /// Does without a device if it is absent.
+    /// Does without a device if it is absent, or needs a later release.
     fn leave_out(&mut self, number: usize, failure: Failure) -> Result<(), Failure> {
-        if !failure.is_absence() {
+        if !failure.spares_others() {
             return Err(failure);
         }
         self.absent.insert(number, failure);

@@ -19,11 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use device::{MemDevice, SharedModel};
+use device::kind::{Backing, DeviceSource, DeviceSpec, FileSpec, Opened};
 use directory::Mark;
 use local_devices::belonging;
 use local_devices::contents::{self, Contents, Look};
-use local_devices::device_spec::{DeviceSpec, FileSpec};
 use local_devices::owner::{self, Owner};
 use local_devices::storage::{self, Made, RELEASE_TIMEOUT};
 use process_limits::threads;
@@ -38,19 +37,11 @@ use volume::Superblock;
 use super::membership::Claimed;
 use super::{ServeConfig, preflight, remembered};
 
-/// The origin of a core's device.
-#[derive(Clone)]
-pub(super) enum Source {
-    File(OwnedDevice),
-    Memory(MemDevice),
-    Model(MemDevice, SharedModel),
-}
-
 /// A device that is ours, and can be recovered.
 pub(super) struct OpenDevice {
     /// As the API calls it.
     pub(super) name: String,
-    pub(super) source: Source,
+    pub(super) source: DeviceSource,
     pub(super) superblock: Superblock,
     /// Shards that were ever used.
     pub(super) active: Vec<u16>,
@@ -76,19 +67,15 @@ impl OpenDevice {
         device: &DeviceSpec,
         claimed: Option<Claimed>,
     ) -> Option<impl FnOnce() -> Result<Settled, Failure> + Send + use<>> {
-        match (&self.source, device, claimed) {
-            (Source::File(opened), DeviceSpec::File(spec), Some(claimed)) => {
-                let (opened, path, before) = (opened.clone(), spec.path.clone(), self.superblock);
-                Some(move || -> Result<Settled, Failure> {
-                    contents::look_again(&path, &opened, &before)?;
-                    let superblock = belonging::join(&path, &opened, claimed.cluster)?;
-                    belonging::leave_mark(&path, &opened, &superblock, &claimed.mark)?;
-                    let active = contents::active_shards(&path, &opened, &superblock)?;
-                    Ok(Settled { superblock, active })
-                })
-            }
-            _ => None,
-        }
+        let (opened, spec, claimed) = (self.source.file()?, device.file()?, claimed?);
+        let (opened, path, before) = (opened.clone(), spec.path.clone(), self.superblock);
+        Some(move || -> Result<Settled, Failure> {
+            contents::look_again(&path, &opened, &before)?;
+            let superblock = belonging::join(&path, &opened, claimed.cluster)?;
+            belonging::leave_mark(&path, &opened, &superblock, &claimed.mark)?;
+            let active = contents::active_shards(&path, &opened, &superblock)?;
+            Ok(Settled { superblock, active })
+        })
     }
 
     /// Takes for its own what was found.
@@ -102,16 +89,12 @@ impl OpenDevice {
         &self,
         device: &DeviceSpec,
     ) -> Option<impl FnOnce() -> Result<Option<Owner>, Failure> + Send + use<>> {
-        match (&self.source, device) {
-            (Source::File(opened), DeviceSpec::File(spec)) => {
-                let (opened, spec, superblock) = (opened.clone(), spec.clone(), self.superblock);
-                Some(move || {
-                    hold_space(&spec, &opened);
-                    Owner::take(&spec.path, &opened, &superblock)
-                })
-            }
-            _ => None,
-        }
+        let (opened, spec) = (self.source.file()?.clone(), device.file()?.clone());
+        let superblock = self.superblock;
+        Some(move || {
+            hold_space(&spec, &opened);
+            Owner::take(&spec.path, &opened, &superblock)
+        })
     }
 
     /// Does that at the start.
@@ -121,7 +104,7 @@ impl OpenDevice {
         number: usize,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
-        if let (Some(owning), DeviceSpec::File(spec)) = (self.owning(device), device) {
+        if let (Some(owning), Some(spec)) = (self.owning(device), device.file()) {
             let limit = config.device_timeout * 2 + owner::WATCH;
             self.owner = in_time(spec, limit, owning)?;
         }
@@ -136,7 +119,7 @@ impl OpenDevice {
         claimed: Option<Claimed>,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
-        if let (Some(settling), DeviceSpec::File(spec)) = (self.settling(device, claimed), device) {
+        if let (Some(settling), Some(spec)) = (self.settling(device, claimed), device.file()) {
             self.settle(in_time(spec, config.device_timeout * 2, settling)?);
         }
         Ok(())
@@ -145,7 +128,7 @@ impl OpenDevice {
 
 /// The contents of a device, before anything is changed.
 enum Looked {
-    Ours(Source, Superblock, Vec<u16>, Option<Mark>),
+    Ours(DeviceSource, Superblock, Vec<u16>, Option<Mark>),
     Blank(OwnedDevice),
     /// A file that is to be made.
     ToMake(Made),
@@ -165,7 +148,7 @@ enum Identity {
 pub(super) fn check_distinct(config: &ServeConfig) -> Result<(), Failure> {
     let mut seen: BTreeMap<Identity, &FileSpec> = BTreeMap::new();
     for shared in &config.devices {
-        let DeviceSpec::File(spec) = &shared.device else { continue };
+        let Some(spec) = shared.device.file() else { continue };
         let Some(identity) = identity(&spec.path) else { continue };
         let Some(other) = seen.insert(identity, spec) else { continue };
         let (one, another) = (other.path.display(), spec.path.display());
@@ -216,7 +199,7 @@ pub(super) fn open(
     check_clusters(config, &all, cluster)?;
     check_absent(&mut all)?;
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
-        if let (Looked::ToMake(how), DeviceSpec::File(spec)) = (&looked, &shared.device) {
+        if let (Looked::ToMake(how), Some(spec)) = (&looked, shared.device.file()) {
             storage::make(spec, *how)?;
             made.0.push((*how, &spec.path));
             let device = storage::open(spec, Voice::Log)?;
@@ -225,12 +208,13 @@ pub(super) fn open(
         }
     }
     for (looked, shared) in all.iter_mut().zip(&config.devices) {
-        if let (Looked::Blank(device), DeviceSpec::File(spec)) = (&looked, &shared.device) {
+        if let (Looked::Blank(device), Some(spec)) = (&looked, shared.device.file()) {
             let superblock = storage::format(&spec.path, device)?;
             tracing::info!(device = %spec.path.display(), "formatted");
             made.0.retain(|(_, path)| **path != spec.path);
             let active = contents::active_shards(&spec.path, device, &superblock)?;
-            *looked = Looked::Ours(Source::File(device.clone()), superblock, active, None);
+            let source = source_of(&shared.device, Opened::File(device.clone()))?;
+            *looked = Looked::Ours(source, superblock, active, None);
         }
     }
     let opened = all.into_iter().zip(config.device_names()).zip(&config.devices);
@@ -283,9 +267,9 @@ pub(super) fn open_late(
     cluster: Option<Uuid>,
 ) -> Result<OpenDevice, Failure> {
     let device = &config.devices[number].device;
-    let DeviceSpec::File(spec) = device else { unreachable!("memory is never absent") };
+    let spec = device.file().expect("memory is never absent");
     let opened = storage::open_late(spec)?;
-    let looked = look_at(spec, opened, config.cores.len(), Look::Samples)?;
+    let looked = look_at(device, spec, opened, config.cores.len(), Look::Samples)?;
     let Looked::Ours(source, superblock, active, mark) = looked else {
         unreachable!("what is there is ours, or refused");
     };
@@ -296,10 +280,12 @@ pub(super) fn open_late(
 }
 
 fn volatile_cache(device: &DeviceSpec) -> Option<bool> {
-    match device {
-        DeviceSpec::File(spec) => spec.flush.volatile_cache(),
-        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => None,
-    }
+    device.file().and_then(FileSpec::volatile_cache)
+}
+
+/// The device of its backing, which is open.
+fn source_of(device: &DeviceSpec, backing: Opened) -> Result<DeviceSource, Failure> {
+    device.open(backing).map_err(storage::not_as_described)
 }
 
 /// Refuses to start without a device if no other is there, or one is to be formatted (O4).
@@ -330,24 +316,22 @@ impl Drop for MadeFiles<'_> {
 /// Finds out what a device is; memory is made at once, which changes nothing for anybody.
 fn look(device: &DeviceSpec, config: &ServeConfig) -> Result<Looked, Failure> {
     let cores = config.cores.len();
-    match device {
-        DeviceSpec::File(spec) => look_at_file(spec, config),
-        DeviceSpec::Mem { size } => {
-            let (memory, superblock) = storage::memory(memory_len(*size, cores)?)?;
+    match device.backing() {
+        Backing::File(spec) => look_at_file(device, spec, config),
+        Backing::Memory(size) => {
+            let (memory, superblock) = storage::memory(memory_len(size, cores)?)?;
             check_cores(device, &superblock, cores)?;
-            Ok(Looked::Ours(Source::Memory(memory), superblock, Vec::new(), None))
-        }
-        DeviceSpec::Model(spec) => {
-            let len = memory_len(spec.size, cores)?;
-            let model = local_devices::model::shared(spec, len)?;
-            let (memory, superblock) = storage::memory(len)?;
-            check_cores(device, &superblock, cores)?;
-            Ok(Looked::Ours(Source::Model(memory, model), superblock, Vec::new(), None))
+            let source = source_of(device, Opened::Memory(memory))?;
+            Ok(Looked::Ours(source, superblock, Vec::new(), None))
         }
     }
 }
 
-fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure> {
+fn look_at_file(
+    device: &DeviceSpec,
+    spec: &FileSpec,
+    config: &ServeConfig,
+) -> Result<Looked, Failure> {
     let (cores, format_if_blank) = (config.cores.len(), config.format_if_blank);
     if let Some(size) = spec.size.filter(|_| format_if_blank && config.create) {
         match storage::to_make(spec) {
@@ -360,13 +344,15 @@ fn look_at_file(spec: &FileSpec, config: &ServeConfig) -> Result<Looked, Failure
         }
     }
     if !format_if_blank {
-        let (of, limit) =
-            (spec.clone(), config.device_timeout * 2 + RELEASE_TIMEOUT + owner::WATCH);
-        let look = move || look_at(&of, storage::open(&of, Voice::Log)?, cores, Look::Samples);
+        let limit = config.device_timeout * 2 + RELEASE_TIMEOUT + owner::WATCH;
+        let (device, of) = (device.clone(), spec.clone());
+        let look =
+            move || look_at(&device, &of, storage::open(&of, Voice::Log)?, cores, Look::Samples);
         return in_time(spec, limit, look);
     }
     // What may be going to be formatted is read to its end, which takes what it takes.
-    let looked = look_at(spec, storage::open(spec, Voice::Log)?, cores, Look::Everywhere)?;
+    let opened = storage::open(spec, Voice::Log)?;
+    let looked = look_at(device, spec, opened, cores, Look::Everywhere)?;
     if let Looked::Blank(device) = &looked {
         remembered::refuse_blank(&spec.path)?;
         let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
@@ -393,6 +379,7 @@ fn in_time<T: Send + 'static>(
 
 /// The contents of a file or drive that is open; a blank one is refused unless all of it was examined.
 fn look_at(
+    named: &DeviceSpec,
     spec: &FileSpec,
     device: OwnedDevice,
     cores: usize,
@@ -402,10 +389,11 @@ fn look_at(
     match contents::look_at(&spec.path, &device, look, Voice::Log)? {
         Contents::Ours(superblock) => {
             let active = contents::active_shards(&spec.path, &device, &superblock)?;
-            check_cores(&DeviceSpec::File(spec.clone()), &superblock, cores)?;
+            check_cores(named, &superblock, cores)?;
             warn_of(spec, &device);
             let mark = belonging::mark(&spec.path, &device, &superblock)?;
-            Ok(Looked::Ours(Source::File(device), superblock, active, mark))
+            let source = source_of(named, Opened::File(device))?;
+            Ok(Looked::Ours(source, superblock, active, mark))
         }
         Contents::Blank if look == Look::Everywhere => {
             warn_of(spec, &device);
@@ -476,8 +464,7 @@ fn check_clusters(
     cluster: Option<Uuid>,
 ) -> Result<(), Failure> {
     for (looked, shared) in all.iter().zip(&config.devices) {
-        if let (Looked::Ours(_, superblock, ..), DeviceSpec::File(spec)) = (looked, &shared.device)
-        {
+        if let (Looked::Ours(_, superblock, ..), Some(spec)) = (looked, shared.device.file()) {
             belonging::check(&spec.path, superblock, cluster)?;
         }
     }
@@ -488,11 +475,7 @@ fn check_clusters(
 fn check_memory(config: &ServeConfig) -> Result<(), Failure> {
     let mut sum: u64 = 0;
     for shared in &config.devices {
-        let size = match &shared.device {
-            DeviceSpec::File(_) => continue,
-            DeviceSpec::Mem { size } => *size,
-            DeviceSpec::Model(spec) => spec.size,
-        };
+        let Backing::Memory(size) = shared.device.backing() else { continue };
         sum = sum.saturating_add(memory_len(size, config.cores.len())?.0);
     }
     if sum > 0 { preflight::check_memory(ByteLen(sum)) } else { Ok(()) }

@@ -9,7 +9,6 @@ mod absent;
 mod access;
 mod advertised;
 mod allowance;
-mod any_device;
 mod aside;
 mod changes;
 mod cluster;
@@ -21,7 +20,6 @@ mod devices;
 mod directory;
 mod division;
 mod documents;
-mod fence;
 mod follow;
 mod front_ends;
 mod granting;
@@ -66,7 +64,6 @@ use std::time::Duration;
 
 use auth::Policy;
 use control::{Deed, Guard, Limits};
-use local_devices::device_spec::DeviceSpec;
 use local_devices::sharing_spec::{SharedSpec, device_names};
 use local_devices::storage;
 use process_limits::threads;
@@ -257,10 +254,10 @@ fn start(config: &ServeConfig) -> Result<Started, Failure> {
     preflight::check_cores(&config.cores)?;
     reactor::start_offload().map_err(|error| storage::no_core(&error))?;
     let reading = Aside::start("reload")?;
-    let asides = config.devices.iter().map(|shared| match shared.device {
-        DeviceSpec::File(_) => Aside::start("replug").map(Some),
-        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => Ok(None),
-    });
+    let asides = config
+        .devices
+        .iter()
+        .map(|shared| shared.device.file().map(|_| Aside::start("replug")).transpose());
     let asides = asides.collect::<Result<Vec<_>, Failure>>()?;
     device_set::check_distinct(config)?;
     let portals = preflight::portals(config)?;
@@ -419,7 +416,7 @@ const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// Says what this server's owner may not want: what is lost, and what others could do.
 fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
     for (shared, device) in config.devices.iter().zip(config.device_names()) {
-        if !matches!(shared.device, DeviceSpec::File(_)) {
+        if shared.device.file().is_none() {
             tracing::warn!(device, "is memory: its volumes are gone when this server ends");
         }
     }

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::Drive;
+use device::kind::DeviceSpec;
+use device::layer::Fence;
 use directory::{
-    Alone, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError, Etcd, EtcdAddress,
-    EtcdCredentials, EtcdOptions, HostRecord, Identity, Mark, Tenure, Term, Word,
+    Alone, BootClock as _, BootTime, Claim, CoreRecord, DeviceRecord, Directory, DirectoryError,
+    Etcd, EtcdAddress, EtcdCredentials, EtcdOptions, HostRecord, Identity, Mark, Tenure, Term,
+    Word,
 };
-use local_devices::device_spec::DeviceSpec;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use user_messages::Failure;
@@ -20,7 +22,6 @@ use uuid::Uuid;
 
 use super::ServeConfig;
 use super::device_set::OpenDevice;
-use super::fence::Fence;
 use super::seek::{self, Here};
 use super::state::CoreLink;
 
@@ -60,7 +61,7 @@ pub(super) struct OwnDevice {
 
 impl OwnDevice {
     fn during(tenure: Tenure) -> Self {
-        Self { claimed: Arc::default(), fence: Fence::during(tenure) }
+        Self { claimed: Arc::default(), fence: Fence::during(tenure, BootTime::now) }
     }
 
     /// The id of the device, if it was ever there.
@@ -194,7 +195,7 @@ impl Membership {
             let claim = Claim {
                 device: device.superblock.uuid,
                 name: device.name.clone(),
-                volatile: !matches!(spec, DeviceSpec::File(_)),
+                volatile: spec.file().is_none(),
                 model,
                 serial,
                 belongs: device.superblock.cluster.is_some(),
@@ -330,10 +331,7 @@ pub(super) fn drive_document(record: &DeviceRecord) -> Drive {
 
 /// Model and serial number of a device, if it is a drive that says so.
 fn names_of(device: &DeviceSpec) -> (Option<String>, Option<String>) {
-    match device {
-        DeviceSpec::File(spec) => drive_names(&spec.path),
-        DeviceSpec::Mem { .. } | DeviceSpec::Model(_) => (None, None),
-    }
+    device.file().map_or((None, None), |spec| drive_names(&spec.path))
 }
 
 /// The kernel's names for the drive at `path`: its model and its serial number.

@@ -5,6 +5,8 @@ use std::fmt;
 
 use access::Access;
 use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use device::kind::DeviceSource;
+use device::layer::Fence;
 use nvme_frontend::NvmeStats;
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
@@ -13,8 +15,6 @@ use units::Slo;
 use uuid::Uuid;
 use volume::{CutOff, ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
 
-use super::device_set::Source;
-use super::fence::Fence;
 use super::front_ends::Announcement;
 use super::scrubber::{ScrubCounts, ScrubReport};
 use super::sharing::CoreShare;
@@ -48,7 +48,7 @@ pub(crate) struct NewWay {
 
 /// A core's part of a device.
 pub(crate) struct Part {
-    pub(crate) source: Source,
+    pub(crate) source: DeviceSource,
     pub(crate) superblock: Superblock,
     pub(crate) extents: ExtentAllocator,
     /// Shards of this core: the first takes new volumes.

@@ -14,10 +14,11 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use device::kind::{DeviceSpec, FileSpec};
+use device::layer::Fence;
 use directory::Mark;
 use local_devices::belonging;
 use local_devices::contents;
-use local_devices::device_spec::{DeviceSpec, FileSpec};
 use local_devices::owner::{Owner, RENEW_EVERY, Renewal, whose};
 use local_devices::storage;
 use reactor::OwnedDevice;
@@ -25,8 +26,7 @@ use user_messages::Failure;
 use volume::Superblock;
 
 use super::conditions;
-use super::device_set::{OpenDevice, Source};
-use super::fence::Fence;
+use super::device_set::OpenDevice;
 use super::growing;
 use super::message::{CoreMessage, NewWay};
 use super::remembered;
@@ -78,14 +78,9 @@ impl Drive {
     /// `None` for what cannot be unplugged.
     pub(super) fn of(device: OpenDevice, spec: &DeviceSpec, fence: Fence) -> Option<Self> {
         let OpenDevice { source, superblock, owner, .. } = device;
-        match (source, spec) {
-            (Source::File(opened), DeviceSpec::File(spec)) => {
-                let noted = Noted::NotYet;
-                let (spec, is_size_known) = (spec.clone(), true);
-                Some(Self { spec, opened, superblock, is_size_known, fence, owner, noted })
-            }
-            _ => None,
-        }
+        let (opened, spec) = (source.file()?.clone(), spec.file()?.clone());
+        let (noted, is_size_known) = (Noted::NotYet, true);
+        Some(Self { spec, opened, superblock, is_size_known, fence, owner, noted })
     }
 
     /// The mark that it carries of the last claim of its cluster; `None` if that cannot be read.
@@ -232,7 +227,7 @@ async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> 
 /// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
 pub(super) async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
     let (drive, renewal) = aside(state, device, move || {
-        // A mark is a write as any other (F1, F3 of `fence.rs`).
+        // A mark is a write as any other (F1, F3 of `device::layer`).
         let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
         let renewal = owner.map(|owner| owner.renew(&drive.opened));
         (drive, renewal)

@@ -8,7 +8,8 @@
 //!   reads: the shards are then served as ones that have failed, which come back by themselves when there is
 //!   room.
 
-use local_devices::not_opened::{failing, is_failing};
+use device::layer::Fence;
+use local_devices::not_opened::{failing, is_failing, of_later_release};
 use tokio::sync::oneshot;
 use user_messages::{Failure, shell};
 use uuid::Uuid;
@@ -16,7 +17,6 @@ use volume::{ExtentAllocator, OpenError};
 
 use super::core_ended;
 use super::device_set::OpenDevice;
-use super::fence::Fence;
 use super::message::{CoreMessage, Part, TakeUp};
 use super::state::CoreLink;
 
@@ -149,6 +149,7 @@ fn not_opened(device: &str, error: &OpenError) -> Failure {
             format!("{device} is too small for this many cores: {error}"),
             "name fewer cores with --cores, or a larger device",
         ),
+        OpenError::Later { .. } => of_later_release(format!("{device} is not served: {error}")),
         _ if is_failing(error) => failing(format!("{device} cannot be opened: {error}"), error),
         _ => Failure::runtime(
             format!("{device} cannot be opened: {error}"),
@@ -170,6 +171,22 @@ mod tests {
         assert_eq!(shards_of(1, 2, &[0, 1, 2, 3, 4]), [1, 3]);
         assert_eq!(shards_of(1, 2, &[]), [1], "a new one");
         assert_eq!(shards_of(0, 1, &[3]), [0, 3]);
+    }
+
+    /// Other devices are served beside it, and no message says to restore, mend or format what is whole.
+    #[test]
+    fn a_device_of_a_later_release_is_told_from_a_damaged_one() {
+        let later = OpenError::Later { shard: 3, pba: units::Pba(77), what: "flags" };
+        let failure = not_opened("file:/srv/flash", &later);
+        let said = failure.in_one_line();
+        assert!(failure.spares_others() && !failure.is_absence(), "{said}");
+        assert!(said.starts_with("file:/srv/flash is not served: shard 3: the volume"), "{said}");
+        assert!(
+            said.contains("the release of farflash that made the volume, or a later"),
+            "{said}"
+        );
+        assert!(["fsck", "restore", "format"].iter().all(|word| !said.contains(word)), "{said}");
+        assert!(!not_opened("file:/srv/flash", &OpenError::Root(0)).spares_others());
     }
 
     /// A damaged device is looked at and restored, and never destroyed on the word of a message.

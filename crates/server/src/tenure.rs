@@ -3,7 +3,7 @@
 //!
 //! - K1: at the end hosts are cut off, by the cores themselves when a command comes (U3 of `dataplane`), or
 //!   from here, whichever notices first. A moment later requests to devices end, by their fences
-//!   (`fence.rs`).
+//!   (`device::layer`).
 //! - K2: hosts are let in again when the directory has said what is held, behind all that was lost.
 //! - K3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their order, before
 //!   a server ends that was told to.

@@ -16,6 +16,7 @@ enum Cause {
     Usage,
     Runtime,
     Absence,
+    Later,
 }
 
 impl Failure {
@@ -33,6 +34,16 @@ impl Failure {
     /// code 1.
     pub fn absence(what: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { cause: Cause::Absence, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// A device holds something that only a later release of this program can serve. Exit code 1.
+    pub fn later(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause: Cause::Later, what: what.into(), remedy: remedy.into() }
+    }
+
+    /// Returns true if the failure is one device's, and others can be served without it.
+    pub fn spares_others(&self) -> bool {
+        matches!(self.cause, Cause::Absence | Cause::Later)
     }
 
     /// Returns true if the failure may go away by itself: see [`Self::absence`].
@@ -54,7 +65,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self.cause {
             Cause::Usage => ExitCode::from(2),
-            Cause::Runtime | Cause::Absence => ExitCode::FAILURE,
+            Cause::Runtime | Cause::Absence | Cause::Later => ExitCode::FAILURE,
         }
     }
 }

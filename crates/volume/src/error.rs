@@ -165,6 +165,19 @@ pub enum OpenError {
         /// In what way.
         error: DecodeError,
     },
+    /// A volume has something that only a later release of this program knows. The shard is not opened without it:
+    /// what the volume holds would be lost.
+    #[error(
+        "shard {shard}: the volume described at {pba} is of a later release of farflash: it has {what} that this one does not know"
+    )]
+    Later {
+        /// The shard.
+        shard: u16,
+        /// The volume's descriptor.
+        pba: Pba,
+        /// The unknown part.
+        what: &'static str,
+    },
     /// A journal record that must be there is not; what came after it would be lost.
     #[error("shard {shard}: journal record {sequence} is damaged")]
     Journal {

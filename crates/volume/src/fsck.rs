@@ -384,7 +384,7 @@ async fn recover_all<D: Device>(
             Ok(recovered) => all.push(recovered),
             Err(error) => {
                 let pba = match &error {
-                    OpenError::Damaged { pba, .. } => Some(*pba),
+                    OpenError::Damaged { pba, .. } | OpenError::Later { pba, .. } => Some(*pba),
                     _ => None,
                 };
                 let problem = Problem::Unopened(error);

@@ -66,7 +66,7 @@ pub use grow::{GROW_BLOCKS_MIN, find_superblock, grow, restore_superblock};
 #[cfg(feature = "small-structures")]
 pub use journal::set_journal_blocks;
 pub use layout::{
-    ACCESS_BYTES_MAX, ClaimMark, HOST_NAME_BYTES_MAX, OwnerMark, Superblock, overhead,
+    ACCESS_BYTES_MAX, ClaimMark, DecodeError, HOST_NAME_BYTES_MAX, OwnerMark, Superblock, overhead,
 };
 #[cfg(feature = "small-structures")]
 pub use map::{NodeCapacity, set_node_capacity};

@@ -134,7 +134,7 @@ pub(crate) async fn read_copy<D: Device>(device: &D, place: Pba) -> Result<Copy,
 
 /// Returns whether a block that is not understood is as a program wrote it.
 fn is_sealed(error: DecodeError) -> bool {
-    matches!(error, DecodeError::Version(_) | DecodeError::Field(_))
+    matches!(error, DecodeError::Version(_) | DecodeError::Unknown(_) | DecodeError::Field(_))
 }
 
 /// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that

@@ -48,7 +48,7 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer { name: "tasks", crates: &["local-sync", "executor"], must_not_use: PROTOCOLS },
     Layer {
         name: "storage",
-        crates: &["ssd-model", "device", "volume"],
+        crates: &["ssd-model", "volume"],
         must_not_use: &[
             "nvme-wire",
             "nvme-target",
@@ -99,6 +99,28 @@ pub(super) const LAYERS: &[Layer] = &[
             "iscsi-wire",
             "iscsi-target",
             "iscsi-frontend",
+        ],
+    },
+    Layer {
+        name: "devices",
+        crates: &["device"],
+        // A kind of device does not know what lies on it, nor who asks.
+        must_not_use: &[
+            "nvme-wire",
+            "nvme-target",
+            "nvme-initiator",
+            "nbd-wire",
+            "nbd-server",
+            "iscsi-wire",
+            "iscsi-target",
+            "layout",
+            "volume",
+            "dataplane",
+            "nvme-frontend",
+            "nbd-frontend",
+            "iscsi-frontend",
+            "executor",
+            "uring",
         ],
     },
     Layer {

@@ -85,11 +85,13 @@ enum ArrivalsArg {
     Poisson,
 }
 
+fn target_help() -> String {
+    format!("Target of the load: `tcp://IP:PORT/NQN`, or a device: {}", device::kind::forms(true))
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// Target of the load: `tcp://IP:PORT/NQN`, `file:PATH`, `mem:SIZE`, or a modelled drive:
-    /// `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`
-    #[arg(long, value_name = "TARGET")]
+    #[arg(long, value_name = "TARGET", help = target_help())]
     target: TargetArg,
     /// Kind of load
     #[arg(long, value_enum, default_value = "randread")]

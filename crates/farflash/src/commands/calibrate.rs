@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use device::{MemDevice, ModelDevice};
+use device::kind::{self, Backing, DeviceSpec};
 use io_traits::Device;
 use load::{Access, DeviceTarget, Distribution, Limit, OnError, Setup, Target, Workload};
 use local_devices::contents::{self, Contents, Look};
-use local_devices::device_spec::DeviceSpec;
 use local_devices::sharing_spec::parse_latency;
 use local_devices::storage;
 use reactor::{CoreConfig, Handle};
@@ -39,7 +38,7 @@ const RANGE_DEFAULT: ByteLen = ByteLen(1 << 30);
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Calibrate {
-    /// `file:PATH[,size=S]`, `mem:SIZE` or `model:DRIVE[,…]`
+    #[arg(help = kind::forms(true))]
     device: DeviceSpec,
     /// Requests outstanding, one after the other
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32,64,128,256")]
@@ -135,8 +134,8 @@ impl Calibrate {
     fn measure(&self) -> Result<Vec<Curve>, Failure> {
         let core = CoreConfig::default();
         let this = self.clone();
-        match &self.device {
-            DeviceSpec::File(spec) => {
+        match self.device.backing() {
+            Backing::File(spec) => {
                 if self.writes() {
                     storage::create_if_missing(spec, 1)?;
                 }
@@ -150,18 +149,10 @@ impl Calibrate {
                     this.sweep(&handle, device.attach(&handle)).await
                 })
             }
-            DeviceSpec::Mem { size } => {
-                let memory = memory(*size)?;
+            Backing::Memory(size) => {
+                let source = storage::unformatted(&self.device, size)?;
                 reactor::run_on_current_thread(&core, |handle| async move {
-                    this.sweep(&handle, memory).await
-                })
-            }
-            DeviceSpec::Model(spec) => {
-                let (memory, model) =
-                    (memory(spec.size)?, local_devices::model::shared(spec, spec.size)?);
-                reactor::run_on_current_thread(&core, |handle| async move {
-                    let device = ModelDevice::new(memory, handle.clone(), model);
-                    this.sweep(&handle, device).await
+                    this.sweep(&handle, storage::attach_alone(&source, &handle)).await
                 })
             }
         }
@@ -170,7 +161,7 @@ impl Calibrate {
 
     fn check_blank(
         &self,
-        spec: &local_devices::device_spec::FileSpec,
+        spec: &device::kind::FileSpec,
         device: &reactor::OwnedDevice,
     ) -> Result<(), Failure> {
         let occupant = match contents::look_at(&spec.path, device, Look::Everywhere, Voice::Notes)?
@@ -228,11 +219,6 @@ impl Calibrate {
         }
         Ok(curves)
     }
-}
-
-fn memory(size: ByteLen) -> Result<MemDevice, Failure> {
-    MemDevice::new(size.0 / BLOCK_SIZE as u64)
-        .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))
 }
 
 async fn run<T: Target>(

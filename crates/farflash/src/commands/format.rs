@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use clap::Args;
+use device::kind::{DeviceSpec, FileSpec};
 use local_devices::contents::{self, Contents, Look};
-use local_devices::device_spec::{DeviceSpec, FileSpec};
 use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
 use user_messages::Failure;
@@ -37,7 +37,7 @@ pub(crate) struct Format {
 
 impl Format {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let DeviceSpec::File(spec) = &self.device else {
+        let Some(spec) = self.device.file() else {
             let what = format!("{} needs no format: memory begins empty", self.device);
             let remedy = format!(
                 "serve it as it is: `farflash serve --device {}`",

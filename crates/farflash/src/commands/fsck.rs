@@ -4,14 +4,15 @@ use std::io::Write;
 use std::time::Instant;
 
 use clap::Args;
+use device::kind::{DeviceSpec, FileSpec};
 use local_devices::contents;
-use local_devices::device_spec::{DeviceSpec, FileSpec};
+use local_devices::not_opened::LATER_RELEASE;
 use local_devices::storage;
 use reactor::OwnedDevice;
 use units::{BLOCK_SIZE, ByteLen};
 use user_messages::Failure;
 use user_messages::output::{self, Voice, counted};
-use volume::{Fault, Finding, FsckReport, Problem, Repair, Repaired};
+use volume::{Fault, Finding, FsckReport, OpenError, Problem, Repair, Repaired};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -51,7 +52,7 @@ pub(crate) struct Fsck {
 
 impl Fsck {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let DeviceSpec::File(spec) = &self.device else {
+        let Some(spec) = self.device.file() else {
             let what =
                 format!("{} has nothing to check: memory is gone with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
@@ -126,6 +127,11 @@ impl Fsck {
     }
 
     fn unused_consent(&self, report: &FsckReport) -> &'static str {
+        let is_later =
+            |fault: &Fault| matches!(fault.problem, Problem::Unopened(OpenError::Later { .. }));
+        if report.faults.iter().any(is_later) {
+            return LATER_RELEASE;
+        }
         let mut repairs = report.faults.iter().filter_map(|fault| fault.problem.repair());
         if !self.repair && repairs.clone().any(|repair| !repair.loses_data()) {
             "mend what can be mended with --repair"

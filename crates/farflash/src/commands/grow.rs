@@ -1,8 +1,8 @@
 //! `farflash grow`: a device whose file or drive was made larger.
 
 use clap::Args;
+use device::kind::DeviceSpec;
 use local_devices::contents;
-use local_devices::device_spec::DeviceSpec;
 use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
 use user_messages::Failure;
@@ -30,7 +30,7 @@ pub(crate) struct Grow {
 
 impl Grow {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let DeviceSpec::File(spec) = &self.device else {
+        let Some(spec) = self.device.file() else {
             let what = format!("{} cannot grow: it ends with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use control::Deed;
+use device::kind::DeviceSpec;
 use local_devices::belonging;
 use local_devices::contents;
-use local_devices::device_spec::DeviceSpec;
 use local_devices::storage;
 use server::recorded;
 use user_messages::Failure;
@@ -42,7 +42,7 @@ pub(crate) struct LeaveCluster {
 
 impl LeaveCluster {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let DeviceSpec::File(spec) = &self.device else {
+        let Some(spec) = self.device.file() else {
             let what = format!("{} belongs to no cluster: it ends with its server", self.device);
             return Err(Failure::usage(what, "name a file or block device: --device file:PATH"));
         };

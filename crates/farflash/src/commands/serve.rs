@@ -99,15 +99,20 @@ SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once
 SIGHUP reads the list of API users and the API's certificate again, and reopens the audit log.
 FARFLASH_LOG=debug logs more.";
 
+fn devices_help() -> String {
+    format!(
+        "Devices that volumes lie on, once for each: {}. Each takes a ceiling: \
+         `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`",
+        device::kind::forms(true)
+    )
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Devices that volumes lie on, once for each: `file:PATH[,size=S][,flush=auto|always|never]`, `mem:SIZE`, or a modelled
-    /// drive: `model:p3600|p3700|m2-960|FILE.toml[,size=S][,scale=X][,seed=N]`. Each takes a ceiling:
-    /// `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`
-    #[arg(long = "device", value_name = "DEVICE")]
+    #[arg(long = "device", value_name = "DEVICE", help = devices_help())]
     devices: Vec<SharedSpec>,
     /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal
     /// [default: the first that this process may use]

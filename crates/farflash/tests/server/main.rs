@@ -30,6 +30,7 @@ mod hostile_tenant;
 mod idle;
 mod kv_load;
 mod late_device;
+mod later_release;
 mod libraries;
 mod library_cluster;
 mod library_examples;

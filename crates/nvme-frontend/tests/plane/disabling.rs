@@ -88,7 +88,7 @@ fn a_disabled_controller_answers_fabrics_commands_alone() {
                 let aborted = if *cid == 0x73 { Status::SUCCESS } else { Status::ABORT_REQUESTED };
                 assert_eq!(cqe.status(), aborted);
             }
-            assert_eq!(io.wait_for_close().await, [], "its queue is gone");
+            assert_eq!(io.wait_for_close().await, [0_u8; 0], "its queue is gone");
             let shst = if is_shutdown { Csts::SHST_COMPLETE } else { Csts::SHST_NORMAL };
             let expected = Csts::new(is_shutdown, false, shst);
             assert_eq!(admin.csts().await, Ok(expected));
@@ -131,8 +131,8 @@ fn a_keep_alive_timer_that_expires_ends_writes_that_wait_for_their_data() {
         half_written(&mut io).await;
         io.send(&capsule(21, write_command(FREE, 64), &[])).await.expect("sent");
         r2t(&mut io, 21).await;
-        assert_eq!(io.wait_for_close().await, [], "no answer");
-        assert_eq!(admin.wait_for_close().await, []);
+        assert_eq!(io.wait_for_close().await, [0_u8; 0], "no answer");
+        assert_eq!(admin.wait_for_close().await, [0_u8; 0]);
         let lived = siege.world.now().since(begun);
         assert!((2..4).contains(&lived.as_secs()), "closed after {lived:?}");
         assert_unwritten(&siege).await;
@@ -214,7 +214,7 @@ fn a_reset_ends_a_fused_operation_that_is_not_whole() {
             }
             let cqe = admin.command(disable_command(), &[]).await.expect("answered");
             assert!(cqe.status().is_success());
-            assert_eq!(io.wait_for_close().await, [], "no answer");
+            assert_eq!(io.wait_for_close().await, [0_u8; 0], "no answer");
             assert_unwritten(&siege).await;
             siege.assert_over_without(&[&admin]).await;
         });

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
-use dataplane::Watched;
+use device::layer::TimeoutDevice;
 use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Spawn};
 use local_sync::Notify;
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
@@ -88,13 +88,13 @@ impl Device for HangingDevice {
     }
 }
 
-type Disk = Watched<HangingDevice, SimWorld>;
+type Disk = TimeoutDevice<HangingDevice, SimWorld>;
 
 async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128) -> HangingDevice {
     let device = formatted(world.clone()).await;
     let device =
         HangingDevice { device, hangs: Rc::new(Cell::new(false)), released: Notify::new() };
-    let watched = Watched::new(device.clone(), world, TIMEOUT);
+    let watched = TimeoutDevice::new(device.clone(), world, TIMEOUT);
     let superblock = volume::read_superblock(&watched).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions::default();
@@ -290,7 +290,7 @@ fn a_device_that_has_half_of_what_it_may_have_is_busy() {
     simulate(8, |world| async move {
         let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
         let device = HangingDevice { device, hangs, released: Notify::new() };
-        let watched = Watched::new(device.clone(), &world, TIMEOUT);
+        let watched = TimeoutDevice::new(device.clone(), &world, TIMEOUT);
         let mut requests = 0;
         while watched.has_room() {
             let read = watched.read(Pba(0), Buffer::new(1));
@@ -311,7 +311,7 @@ fn a_device_is_not_given_up_for_time_in_which_the_server_did_not_run() {
     simulate(9, |world| async move {
         let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
         let device = HangingDevice { device, hangs, released: Notify::new() };
-        let watched = Watched::new(device.clone(), &world, TIMEOUT);
+        let watched = TimeoutDevice::new(device.clone(), &world, TIMEOUT);
         let (read, is_read) = (watched.read(Pba(0), Buffer::new(1)), Rc::new(Cell::new(None)));
         let told = is_read.clone();
         world.spawn(async move { told.set(Some(read.await.is_ok())) });

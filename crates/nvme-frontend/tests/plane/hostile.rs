@@ -264,7 +264,7 @@ fn a_queue_takes_no_more_commands_than_it_has_entries() {
         let r2t_len = 24;
         let last = bytes.chunks(r2t_len).find(|pdu| pdu[0] == C2H_TERM_REQ);
         assert!(last.is_some(), "the reason was given");
-        assert_eq!(admin.wait_for_close().await, [], "the admin queue has ended, too");
+        assert_eq!(admin.wait_for_close().await, [0_u8; 0], "the admin queue has ended, too");
         siege.sleep(Duration::from_secs(2)).await;
         assert_eq!(siege.strangers(), 0);
         siege.assert_unharmed().await;

@@ -29,67 +29,139 @@ const DISCOVERY_RECORD_LEN: usize = 1024;
 /// Length of the generation counter at its start.
 const DISCOVERY_COUNTER_LEN: usize = size_of::<u64>();
 
-/// A log page that is made as a whole, whatever part of it is asked for.
+/// Controllers that have a log page.
+#[derive(Clone, Copy)]
+enum Owner {
+    All,
+    Io,
+    /// Those of a volume whose place is known.
+    IoWithDomain,
+    Discovery,
+}
+
+/// Bytes of a log page. Reading them may clear events.
+#[derive(Clone, Copy)]
+enum Content {
+    /// The page has `len` bytes, and `read` returns all of them.
+    Whole { len: usize, read: fn(&mut Controller, &GetLogPage, &dyn Backend) -> Vec<u8> },
+    /// The page may be large: returns at most as many bytes as are given, from the offset of the command on.
+    Part(fn(&mut Controller, &GetLogPage, &dyn Backend, usize) -> Vec<u8>),
+}
+
+/// A log page: identifier, owner and content are in one row, so that a page without a row cannot be served.
 struct LogPage {
     lid: Lid,
-    /// Its length in bytes.
-    len: usize,
-    /// Returns all of it. Reading may clear events.
-    read: fn(&mut Controller, &GetLogPage, &dyn Backend) -> Vec<u8>,
+    owner: Owner,
+    /// True if the page can be read of a namespace, too. Other pages are the controller's or the subsystem's (Base,
+    /// figure "Log Page Identifiers").
+    of_namespace: bool,
+    content: Content,
 }
 
 impl LogPage {
     const fn new(
         lid: Lid,
+        owner: Owner,
         len: usize,
         read: fn(&mut Controller, &GetLogPage, &dyn Backend) -> Vec<u8>,
     ) -> Self {
-        Self { lid, len, read }
+        Self { lid, owner, of_namespace: false, content: Content::Whole { len, read } }
+    }
+
+    /// Returns whether a controller of `kind` has the page.
+    fn is_of(&self, kind: ControllerKind, backend: &dyn Backend) -> bool {
+        match (self.owner, kind) {
+            (Owner::All, _)
+            | (Owner::Io, ControllerKind::Io)
+            | (Owner::Discovery, ControllerKind::Discovery) => true,
+            (Owner::IoWithDomain, ControllerKind::Io) => backend.failure_domain().is_some(),
+            (Owner::Io | Owner::IoWithDomain, ControllerKind::Discovery)
+            | (Owner::Discovery, ControllerKind::Io) => false,
+        }
     }
 }
 
-/// All log pages but that of discovery, of which only the part that is asked for is made. A discovery controller has the
-/// first.
-const LOG_PAGES: [LogPage; 10] = [
-    LogPage::new(Lid::SUPPORTED, SUPPORT_TABLE_LEN, |controller, _, backend| {
-        support_table(controller.log_pages(backend).map(|lid| (lid.0, LSUPP)))
-    }),
-    LogPage::new(Lid::ERROR, ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>(), |controller, _, _| {
-        controller.error_entries()
-    }),
-    LogPage::new(Lid::HEALTH, size_of::<SmartHealth>(), |controller, get, backend| {
-        if !get.rae {
-            controller.events.health_log_read();
-        }
-        controller.smart_health(&backend.health()).as_bytes().to_vec()
-    }),
-    LogPage::new(Lid::FIRMWARE_SLOT, size_of::<FirmwareSlots>(), |controller, _, _| {
-        controller.firmware_slots().as_bytes().to_vec()
-    }),
-    LogPage::new(Lid::CHANGED_NAMESPACES, size_of::<ChangedNamespaces>(), |controller, get, _| {
-        let is_listed = controller.events.read_changed_namespaces(get.rae);
-        ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
+/// All log pages, by their identifiers.
+const LOG_PAGES: [LogPage; 11] = [
+    LogPage::new(Lid::SUPPORTED, Owner::All, SUPPORT_TABLE_LEN, |controller, _, backend| {
+        support_table(controller.log_pages(backend).map(|page| (page.lid.0, LSUPP)))
     }),
     LogPage::new(
-        Lid::RESERVATION_NOTIFICATION,
-        size_of::<ReservationNotification>(),
-        |controller, get, _| controller.events.read_reservation_notice(get.rae).as_bytes().to_vec(),
+        Lid::ERROR,
+        Owner::Io,
+        ERROR_LOG_ENTRIES * size_of::<ErrorLogEntry>(),
+        |controller, _, _| controller.error_entries(),
     ),
-    LogPage::new(Lid::COMMAND_EFFECTS, size_of::<CommandEffects>(), |_, _, _| {
+    LogPage {
+        of_namespace: true,
+        ..LogPage::new(
+            Lid::HEALTH,
+            Owner::Io,
+            size_of::<SmartHealth>(),
+            |controller, get, backend| {
+                if !get.rae {
+                    controller.events.health_log_read();
+                }
+                controller.smart_health(&backend.health()).as_bytes().to_vec()
+            },
+        )
+    },
+    LogPage::new(Lid::FIRMWARE_SLOT, Owner::Io, size_of::<FirmwareSlots>(), |controller, _, _| {
+        controller.firmware_slots().as_bytes().to_vec()
+    }),
+    LogPage::new(
+        Lid::CHANGED_NAMESPACES,
+        Owner::Io,
+        size_of::<ChangedNamespaces>(),
+        |controller, get, _| {
+            let is_listed = controller.events.read_changed_namespaces(get.rae);
+            ChangedNamespaces::new(is_listed.then_some(NSID)).as_bytes().to_vec()
+        },
+    ),
+    LogPage::new(Lid::COMMAND_EFFECTS, Owner::Io, size_of::<CommandEffects>(), |_, _, _| {
         command_effects().as_bytes().to_vec()
     }),
-    LogPage::new(Lid::FEATURE_EFFECTS, SUPPORT_TABLE_LEN, |controller, _, _| {
+    LogPage::new(Lid::FEATURE_EFFECTS, Owner::Io, SUPPORT_TABLE_LEN, |controller, _, _| {
         controller.feature_effects()
     }),
     // A reset is over when its command is completed, so there is none to report.
-    LogPage::new(Lid::CROSS_CONTROLLER_RESET, CROSS_CONTROLLER_RESET_LOG_LEN, |_, _, _| {
-        vec![0; CROSS_CONTROLLER_RESET_LOG_LEN]
-    }),
-    LogPage::new(Lid::FAILURE_DOMAIN, size_of::<FailureDomainLog>(), |_, _, backend| {
-        let domain = backend.failure_domain().expect("only then it is supported");
-        FailureDomainLog::new(domain).as_bytes().to_vec()
-    }),
+    LogPage::new(
+        Lid::CROSS_CONTROLLER_RESET,
+        Owner::Io,
+        CROSS_CONTROLLER_RESET_LOG_LEN,
+        |_, _, _| vec![0; CROSS_CONTROLLER_RESET_LOG_LEN],
+    ),
+    LogPage {
+        lid: Lid::DISCOVERY,
+        owner: Owner::Discovery,
+        of_namespace: false,
+        content: Content::Part(Controller::read_discovery),
+    },
+    LogPage::new(
+        Lid::RESERVATION_NOTIFICATION,
+        Owner::Io,
+        size_of::<ReservationNotification>(),
+        |controller, get, _| controller.events.read_reservation_notice(get.rae).as_bytes().to_vec(),
+    ),
+    LogPage::new(
+        Lid::FAILURE_DOMAIN,
+        Owner::IoWithDomain,
+        size_of::<FailureDomainLog>(),
+        |_, _, backend| {
+            let domain = backend.failure_domain().expect("its owner says so");
+            FailureDomainLog::new(domain).as_bytes().to_vec()
+        },
+    ),
 ];
+
+/// Each identifier has one row: a second one would never be served.
+const _: () = {
+    let mut row = 1;
+    while row < LOG_PAGES.len() {
+        assert!(LOG_PAGES[row - 1].lid.0 < LOG_PAGES[row].lid.0);
+        row += 1;
+    }
+};
 
 /// Health and use of what lies below a controller, for the SMART / Health log page. Wear and temperature are not part
 /// of it: asking a drive for them holds up its I/O.
@@ -194,9 +266,10 @@ impl Controller {
         backend: &dyn Backend,
     ) -> Result<AdminReply, Status> {
         let get = GetLogPage::decode(sqe);
-        if !self.log_pages(backend).any(|lid| lid == get.lid) {
+        let mut pages = self.log_pages(backend);
+        let Some(page) = pages.find(|page| page.lid == get.lid) else {
             return Err(Status::INVALID_LOG_PAGE.with_dnr());
-        }
+        };
         let len_max = u64::from(self.parameters.limits.transfer_bytes_max);
         if get.len_bytes > len_max || get.offset_is_index || !get.offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD.with_dnr());
@@ -206,8 +279,7 @@ impl Controller {
         }
         // NSID 0 is what older hosts send where the specification asks for FFFFFFFFh.
         if !matches!(get.nsid, 0 | NSID_ALL) {
-            // All others are the controller's or the subsystem's (Base, figure "Log Page Identifiers").
-            if get.lid != Lid::HEALTH {
+            if !page.of_namespace {
                 return Err(Status::INVALID_FIELD.with_dnr());
             }
             if get.nsid != NSID {
@@ -215,34 +287,30 @@ impl Controller {
             }
         }
         let len = usize::try_from(get.len_bytes).expect("bounded by MDTS");
-        if get.lid == Lid::DISCOVERY {
-            let bytes = self.read_discovery(&get, backend, len);
-            let zeroes = len - bytes.len();
-            return Ok(AdminReply::Data { bytes, zeroes });
-        }
-        let row = LOG_PAGES.iter().find(|row| row.lid == get.lid).expect("a row for each page");
-        if get.offset >= row.len as u64 {
-            return Err(Status::INVALID_FIELD.with_dnr());
-        }
-        let page = (row.read)(self, &get, backend);
-        assert_eq!(page.len(), row.len, "log page {:#x} has the length of its row", row.lid.0);
-        let start = usize::try_from(get.offset).expect("within the page");
-        let bytes = page[start..page.len().min(start + len)].to_vec();
+        let bytes = match page.content {
+            Content::Part(read) => read(self, &get, backend, len),
+            Content::Whole { len: whole, .. } if get.offset >= whole as u64 => {
+                return Err(Status::INVALID_FIELD.with_dnr());
+            }
+            Content::Whole { len: whole, read } => {
+                let bytes = read(self, &get, backend);
+                assert_eq!(bytes.len(), whole, "log page {:#x} has its row's length", page.lid.0);
+                let start = usize::try_from(get.offset).expect("within the page");
+                bytes[start..whole.min(start + len)].to_vec()
+            }
+        };
         let zeroes = len - bytes.len();
         Ok(AdminReply::Data { bytes, zeroes })
     }
 
     /// Returns the log pages that this controller has.
-    fn log_pages(&self, backend: &dyn Backend) -> impl Iterator<Item = Lid> + use<> {
-        let is_discovery = self.parameters.kind == ControllerKind::Discovery;
-        let knows_place = backend.failure_domain().is_some();
-        let is_supported = move |lid: &Lid| match *lid {
-            Lid::SUPPORTED => true,
-            Lid::FAILURE_DOMAIN => !is_discovery && knows_place,
-            _ => !is_discovery,
-        };
-        let pages = LOG_PAGES.iter().map(|page| page.lid).filter(is_supported);
-        pages.chain(is_discovery.then_some(Lid::DISCOVERY))
+    fn log_pages<'a>(
+        &self,
+        backend: &'a dyn Backend,
+    ) -> impl Iterator<Item = &'static LogPage> + use<'a> {
+        const ROWS: &[LogPage] = &LOG_PAGES;
+        let kind = self.parameters.kind;
+        ROWS.iter().filter(move |page| page.is_of(kind, backend))
     }
 
     fn read_discovery(

@@ -291,8 +291,13 @@ impl<D: Device> Inner<D> {
                     continue;
                 };
                 // Whole, and not to be understood: another program's.
-                let descriptor = Descriptor::decode(block.as_bytes())
-                    .map_err(|error| self.damaged("volume descriptor", at.pba, error))?;
+                let descriptor = Descriptor::decode(block.as_bytes());
+                let descriptor = descriptor.map_err(|error| match error {
+                    DecodeError::Unknown(what) => {
+                        OpenError::Later { shard: self.index, pba: at.pba, what }
+                    }
+                    error => self.damaged("volume descriptor", at.pba, error),
+                })?;
                 if u64::from(descriptor.number) != *number {
                     let error = DecodeError::Field("volume number");
                     return Err(self.damaged("volume descriptor", at.pba, error));

@@ -4,10 +4,11 @@ use layout::{
     Descriptor, EXTENT_TREE, Mapping, NodeHead, NodeView, PackedMapping, Root, encode_node,
 };
 use units::{BLOCK_SIZE, Lba, MetadataSize, Pba, PbaRange};
-use volume::{Mended, OpenError, Superblock};
+use volume::{DecodeError, Mended, OpenError, Probe, Problem, Superblock, probe, repair};
 
 use crate::common::{Random, Sim, TestDevice, data, fresh, try_open, try_recover};
 use crate::forge::forge;
+use crate::fsck::check;
 
 const DEVICE_BLOCKS: u64 = 64 << 8;
 const EXTENT_BLOCKS: u32 = 1024;
@@ -140,4 +141,52 @@ fn a_descriptor_of_another_volume_is_refused() {
         });
     }
     assert!(matches!(refused(&mut sim), Some(("volume descriptor", _))));
+}
+
+/// A volume with something that only a later release knows is neither opened nor changed, whatever is asked.
+///
+/// Method: set each unknown flag of the descriptor, and a bit of its reserved bytes; read the shard back, check the
+/// device, repair it with and without consent, and compare every block.
+#[test]
+fn a_volume_of_a_later_release_is_refused_and_left_as_it_is() {
+    let unknown = (2..16).map(|bit| (44 + bit / 8, 1 << (bit % 8), "flags"));
+    for (byte, bit, what) in unknown.chain([(59, 1, "metadata of blocks"), (63, 1, "properties")]) {
+        let (mut sim, _) = shut_down();
+        let place = sim.device.find_by(|bytes| Descriptor::decode(bytes).is_ok())[0];
+        forge(&sim.device, place, |block| block[byte] |= bit);
+        let is_it = |error: &OpenError| *error == OpenError::Later { shard: 0, pba: place, what };
+        let contents = |sim: &Sim| {
+            let blocks = sim.device.find_by(|_| true).into_iter();
+            blocks.map(|pba| (pba, sim.device.block(pba))).collect::<Vec<_>>()
+        };
+        let before = contents(&sim);
+        let error = sim.run_ok(try_open(sim.device.clone())).err().expect("it is refused");
+        assert!(is_it(&error), "{error}");
+        let faults = check(&mut sim).faults;
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        let Problem::Unopened(error) = &fault.problem else { panic!("{fault:?}") };
+        assert!(is_it(error) && fault.pba == Some(place), "{fault:?}");
+        assert_eq!(fault.problem.repair(), None);
+        for consent in [false, true] {
+            let device = sim.device.clone();
+            let repaired = sim.run_ok(repair(&device, consent, |_, _| ()));
+            assert!(repaired.as_ref().is_err_and(is_it), "{repaired:?}");
+        }
+        assert!(before == contents(&sim), "byte {byte}, bit {bit:#x}");
+    }
+}
+
+/// The same of the device itself.
+#[test]
+fn a_superblock_of_a_later_release_is_told_from_a_damaged_one() {
+    let (mut sim, superblock) = shut_down();
+    for place in Superblock::places(superblock.blocks) {
+        forge(&sim.device, place, |block| block[50] = 1);
+    }
+    let device = sim.device.clone();
+    let found = sim.run_ok(async move { probe(&device).await }).expect("readable");
+    assert_eq!(found, Probe::Damaged(DecodeError::Unknown("properties")));
+    let refused = sim.run_ok(try_open(sim.device.clone())).err();
+    let expected = OpenError::Superblock(DecodeError::Unknown("properties"));
+    assert_eq!(refused, Some(expected));
 }

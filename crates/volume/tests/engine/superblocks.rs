@@ -187,7 +187,7 @@ fn a_first_superblock_that_is_not_understood_counts() {
     let shard = open(&mut sim);
     let later = seal(with(&[2], 12, encoded(&superblock)));
     let unknown = seal(with(&[1], 50, encoded(&superblock)));
-    for (block, expected) in [(later, "OtherVersion(2)"), (unknown, "Damaged(Field(")] {
+    for (block, expected) in [(later, "OtherVersion(2)"), (unknown, "Damaged(Unknown(")] {
         sim.device.put(Pba(0), block);
         let found = format!("{:?}", probed(&mut sim));
         assert!(found.starts_with(expected), "{found}");

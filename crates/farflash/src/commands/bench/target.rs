@@ -6,11 +6,10 @@ use std::path::Path;
 use std::str::FromStr;
 
 use client::{Backoff, Client, ConnectError, Options, Reconnect};
-use device::{MemDevice, ModelDevice};
+use device::kind::{Backing, DeviceSpec};
 use io_traits::{Clock, Device, Spawn};
 use load::{DeviceTarget, Target, VolumeTarget};
 use local_devices::blank;
-use local_devices::device_spec::DeviceSpec;
 use local_devices::storage;
 use nvme_wire::fabrics::ConnectInvalid;
 use nvme_wire::{Nqn, Status};
@@ -27,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A volume that was deleted, or is no longer open to us, is given up after this.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 
-/// `tcp://IP:PORT/NQN`, `file:PATH` or `mem:SIZE`.
+/// `tcp://IP:PORT/NQN`, or a device of this host.
 #[derive(Clone, Debug)]
 pub(crate) enum TargetArg {
     Volume { address: SocketAddr, nqn: Box<Nqn> },
@@ -89,7 +88,6 @@ impl FromStr for DistributionArg {
 
 /// Opens the target and runs the load on it.
 pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Failure> {
-    let connections = usize::from(bench.connections);
     match &bench.target {
         TargetArg::Volume { address, nqn } => {
             let (client, target) = connect(bench, &handle, *address, nqn).await?;
@@ -102,7 +100,19 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             client.close().await;
             finished.map(|finished| Finished { reconnects, not_connected, ..finished })
         }
-        TargetArg::Device(DeviceSpec::File(spec)) => {
+        TargetArg::Device(device) => drive_device(bench, &handle, device).await,
+    }
+}
+
+/// Runs the load on a device of this host.
+async fn drive_device(
+    bench: &Bench,
+    handle: &Handle,
+    device: &DeviceSpec,
+) -> Result<Finished, Failure> {
+    let connections = usize::from(bench.connections);
+    match device.backing() {
+        Backing::File(spec) => {
             if spec.size.is_some() {
                 let what = "a file is put under load as it is, without size=";
                 return Err(Failure::usage(what, "leave size= out; --range says how much to use"));
@@ -116,23 +126,16 @@ pub(super) async fn drive(bench: &Bench, handle: Handle) -> Result<Finished, Fai
             let device = OwnedDevice::open(&spec.path, options).map_err(|error| {
                 Failure::runtime(error.to_string(), "name a file or block device that is free")
             })?;
-            let device = device.attach(&handle);
+            let device = device.attach(handle);
             if bench.must_not_lose() {
                 check_file(bench, &spec.path, &device).await?;
             }
-            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
+            bench.drive(handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
-        TargetArg::Device(DeviceSpec::Mem { size }) => {
-            let device = MemDevice::new(size.whole_blocks().unwrap_or(0))
-                .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
-            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
-        }
-        TargetArg::Device(DeviceSpec::Model(spec)) => {
-            let model = local_devices::model::shared(spec, spec.size)?;
-            let memory = MemDevice::new(spec.size.whole_blocks().unwrap_or(0))
-                .map_err(|error| Failure::runtime(error.to_string(), "try a smaller size"))?;
-            let device = ModelDevice::new(memory, handle.clone(), model);
-            bench.drive(&handle, vec![DeviceTarget::new(device); connections], bench.qd).await
+        Backing::Memory(size) => {
+            let source = storage::unformatted(device, size)?;
+            let device = storage::attach_alone(&source, handle);
+            bench.drive(handle, vec![DeviceTarget::new(device); connections], bench.qd).await
         }
     }
 }

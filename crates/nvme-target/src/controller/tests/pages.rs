@@ -3,6 +3,7 @@
 use nvme_wire::discovery::TRTYPE_TCP;
 use nvme_wire::identify::NSFEAT_OPTIMAL_PERFORMANCE;
 use nvme_wire::log::FailureDomainLog;
+use reservation::NoticeKind;
 
 use super::*;
 
@@ -84,6 +85,100 @@ fn log_pages_end_where_the_specification_says() {
     let by_index =
         GetLogPage { offset_is_index: true, ..GetLogPage::new(Lid::ERROR, NSID_ALL, 0, 4) };
     assert_eq!(harness.value(&by_index.encode()), Err(Status::INVALID_FIELD));
+}
+
+/// A log page as it is when all that it could report has happened: its length and its first bytes.
+type Expected = (Lid, usize, Vec<u8>);
+
+/// Returns the pages that a controller is to have, each with content of its own.
+fn expected_pages(kind: ControllerKind, has_domain: bool) -> Vec<Expected> {
+    let supported = |lids: &[u8]| {
+        let mut table = vec![0; 1024];
+        lids.iter().for_each(|lid| table[usize::from(*lid) * 4] = 1);
+        table
+    };
+    if kind == ControllerKind::Discovery {
+        let discovery = (Lid::DISCOVERY, 4096, vec![9, 0, 0, 0, 0, 0, 0, 0, 3]);
+        return vec![(Lid::SUPPORTED, 1024, supported(&[0x00, 0x70])), discovery];
+    }
+    let mut lids = vec![0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0x1E, 0x80];
+    lids.extend(has_domain.then_some(0xE0));
+    let mut pages = vec![
+        (Lid::SUPPORTED, 1024, supported(&lids)),
+        (Lid::ERROR, 4096, vec![1, 0, 0, 0, 0, 0, 0, 0, 3, 0]),
+        (Lid::HEALTH, 512, vec![CRITICAL_SPARE, 0, 0, 91, 11]),
+        (Lid::FIRMWARE_SLOT, 512, b"\x01\0\0\0\0\0\0\x000.1.0   ".to_vec()),
+        (Lid::CHANGED_NAMESPACES, 4096, vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        // Of the admin commands 0 and 1 are missing, 2 (Get Log Page) is there.
+        (Lid::COMMAND_EFFECTS, 4096, vec![0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+        // Of the features 0 is missing, 1 (Arbitration) is there.
+        (Lid::FEATURE_EFFECTS, 1024, vec![0, 0, 0, 0, 1, 0, 0, 0]),
+        (Lid::CROSS_CONTROLLER_RESET, 4096, vec![0; 4096]),
+        // Log page count 1, type 2 (reservation released), no other page available.
+        (Lid::RESERVATION_NOTIFICATION, 64, vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 0]),
+    ];
+    let place = b"farflash\x01\0\0\0".to_vec();
+    pages.extend(has_domain.then_some((Lid::FAILURE_DOMAIN, size_of::<FailureDomainLog>(), place)));
+    pages
+}
+
+/// Method: of each kind of controller, let all happen that a page could report, then ask for every identifier. A page
+/// has its own length and its own first bytes, in which no two pages of a controller are alike; that of supported pages is
+/// compared as a whole.
+#[test]
+fn every_advertised_page_is_served_as_itself_and_every_other_one_refused() {
+    for (kind, has_domain) in [
+        (ControllerKind::Io, false),
+        (ControllerKind::Io, true),
+        (ControllerKind::Discovery, false),
+        (ControllerKind::Discovery, true),
+    ] {
+        let mut harness = Harness::enabled(kind);
+        let domain = FailureDomain { host: "flash-1".into(), ..Default::default() };
+        harness.facts.domain = has_domain.then_some(domain);
+        harness.facts.health = Health {
+            critical_warning: CRITICAL_SPARE,
+            available_spare: 91,
+            available_spare_threshold: 11,
+            ..Health::default()
+        };
+        let address = core::net::SocketAddr::from(([192, 0, 2, 1], 4420));
+        let entry = Rc::new(DiscoveryLogEntry::tcp(SUBTYPE_NVM, &Nqn::from_uuid(&UUID), address));
+        harness.facts.log = DiscoveryLog { genctr: 9, entries: vec![entry; 3] };
+        let expected = expected_pages(kind, has_domain);
+        for (number, (lid, len, head)) in expected.iter().enumerate() {
+            let is_alike = |(_, other_len, other): &&Expected| {
+                let common = head.len().min(other.len());
+                len == other_len && head[..common] == other[..common]
+            };
+            assert_eq!(expected[..number].iter().find(is_alike), None, "{lid:?} tells nothing");
+        }
+        if kind == ControllerKind::Io {
+            let sqe = Sqe::new(IoOpcode::READ.0, 1);
+            harness.controller.record_error(3, &sqe, Status::INVALID_FIELD.with_dnr(), 7);
+            harness.controller.on_namespace_changed();
+            harness.controller.on_reservation(NoticeKind::ReservationReleased);
+        }
+        // Before anything is refused: the error log would tell of it.
+        for (lid, len, head) in &expected {
+            let bytes = harness.log(*lid, 0, *len as u64);
+            assert_eq!(bytes[..head.len()], *head, "{kind:?} {lid:?}");
+        }
+        for (lid, len, _) in &expected {
+            let behind = GetLogPage::new(*lid, NSID_ALL, *len as u64, 4).encode();
+            // The discovery log may have shrunk since its header was read: zeroes follow it.
+            let end = match *lid {
+                Lid::DISCOVERY => AdminReply::Data { bytes: Vec::new(), zeroes: 4 },
+                _ => AdminReply::Complete { status: Status::INVALID_FIELD.with_dnr(), result: 0 },
+            };
+            assert_eq!(harness.run_with(&behind, &[]), end, "{kind:?} {lid:?}");
+        }
+        let is_expected = |lid: Lid| expected.iter().any(|(expected, ..)| *expected == lid);
+        for lid in (0..=u8::MAX).map(Lid).filter(|lid| !is_expected(*lid)) {
+            let get = GetLogPage::new(lid, NSID_ALL, 0, 4).encode();
+            assert_eq!(harness.value(&get), Err(Status::INVALID_LOG_PAGE), "{kind:?} {lid:?}");
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! - F2: a handle of a device passes until there is a newer one. So the handle from before a drive was
 //!   plugged in again is not used any more, as soon as the drive was reopened.
 //! - F3: nor does a request begin when the host's tenure has ended, also if no task has noticed yet (N2 of
-//!   `directory`). It may be renewed, which a shut gate is not.
+//!   `cluster`). It may be renewed, which a shut gate is not.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
-use dataplane::Watched;
-use directory::{BootClock as _, BootTime, Tenure};
+use cluster::{BootTime, Tenure};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
 use pin_project_lite::pin_project;
 use units::{Duration, Pba, PbaRange};
+
+use super::TimeoutDevice;
 
 /// The number of no way.
 const SHUT: u32 = u32::MAX;
@@ -30,57 +31,74 @@ struct Gate {
 }
 
 /// Shuts a device for all cores. Cheap to clone; all clones are the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Fence {
+#[derive(Clone, Debug)]
+pub struct Fence {
     gate: Arc<Gate>,
     tenure: Tenure,
+    /// The clock by which the tenure ends.
+    now: fn() -> BootTime,
+}
+
+/// Open until it is shut.
+impl Default for Fence {
+    fn default() -> Self {
+        Self::during(Tenure::endless(), BootTime::default)
+    }
 }
 
 impl Fence {
-    /// Open for as long as `tenure` lasts.
-    pub(super) fn during(tenure: Tenure) -> Self {
-        Self { gate: Arc::default(), tenure }
+    /// Open for as long as `tenure` lasts by the clock `now`.
+    #[must_use]
+    pub fn during(tenure: Tenure, now: fn() -> BootTime) -> Self {
+        Self { gate: Arc::default(), tenure, now }
     }
 
     /// From now on no request begins (F1).
-    pub(super) fn shut(&self) {
+    pub fn shut(&self) {
         self.gate.passes.store(SHUT, Ordering::SeqCst);
     }
 
-    pub(super) fn is_shut(&self) -> bool {
+    /// Returns whether it was shut, which is for good.
+    #[must_use]
+    pub fn is_shut(&self) -> bool {
         self.gate.passes.load(Ordering::Relaxed) == SHUT
     }
 
     /// Returns whether a request by the newest way may begin now.
-    pub(super) fn is_open(&self) -> bool {
-        !self.is_shut() && !self.tenure.has_ended(BootTime::now)
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        !self.is_shut() && !self.tenure.has_ended(self.now)
     }
 
     /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (F2).
-    pub(super) fn renew(&self) -> Option<u32> {
+    #[must_use]
+    pub fn renew(&self) -> Option<u32> {
         let next = |way: u32| way.checked_add(1).filter(|way| *way != SHUT);
         let before = self.gate.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
         before.ok().and_then(next)
     }
 
-    /// The newest way to `device`, for what is done apart from its cores.
-    pub(super) fn newest<D>(&self, device: D) -> Fenced<D> {
+    /// Returns the newest way to `device`, for what is done apart from its cores.
+    #[must_use]
+    pub fn newest<D>(&self, device: D) -> Fenced<D> {
         let passes = self.gate.passes.load(Ordering::SeqCst);
         // Of one that is shut no way passes.
         let way = if passes == SHUT { 0 } else { passes };
         Fenced { device, fence: self.clone(), way }
     }
 
-    /// The first way to `device`, whose requests take at most `timeout`. It is also looked at behind the wait for room (F1).
-    pub(super) fn watch<D: Device, W: World>(
+    /// Returns the first way to `device`, whose requests take at most `timeout`. The fence is also looked at behind the wait for
+    /// room (F1).
+    #[must_use]
+    pub fn watch<D: Device, W: World>(
         &self,
         device: D,
         world: &W,
         timeout: Duration,
-    ) -> Watched<Fenced<D>, W> {
+    ) -> TimeoutDevice<Fenced<D>, W> {
         let failing = self.clone();
         let device = Fenced::new(device, self.clone());
-        Watched::telling(device, world, timeout, move || failing.note_failure())
+        TimeoutDevice::telling(device, world, timeout, move || failing.note_failure())
     }
 
     /// The device failed a request.
@@ -89,14 +107,15 @@ impl Fence {
     }
 
     /// Returns true if the device failed requests since this was last called.
-    pub(super) fn take_ails(&self) -> bool {
+    #[must_use]
+    pub fn take_ails(&self) -> bool {
         self.gate.ails.swap(false, Ordering::Relaxed)
     }
 }
 
 /// A device behind a fence.
-#[derive(Clone)]
-pub(super) struct Fenced<D> {
+#[derive(Clone, Debug)]
+pub struct Fenced<D> {
     device: D,
     fence: Fence,
     /// The number of this way to it.
@@ -104,26 +123,29 @@ pub(super) struct Fenced<D> {
 }
 
 impl<D> Fenced<D> {
-    /// The first way to the device.
-    pub(super) fn new(device: D, fence: Fence) -> Self {
+    /// Returns the first way to the device.
+    #[must_use]
+    pub fn new(device: D, fence: Fence) -> Self {
         Self { device, fence, way: 0 }
     }
 
-    /// Another way to the same device, by the number that [`Fence::renew`] has given.
-    pub(super) fn renewed<E>(&self, device: E, way: u32) -> Fenced<E> {
+    /// Returns another way to the same device, by the number that [`Fence::renew`] has given.
+    #[must_use]
+    pub fn renewed<E>(&self, device: E, way: u32) -> Fenced<E> {
         Fenced { device, fence: self.fence.clone(), way }
     }
 
-    /// The device behind the fence, whether or not requests may begin.
-    pub(super) fn behind(&self) -> &D {
+    /// Returns the device behind the fence, whether or not requests may begin.
+    #[must_use]
+    pub fn behind(&self) -> &D {
         &self.device
     }
 
     /// The device, if requests may begin.
     fn open(&self) -> Option<&D> {
-        let Fence { gate, tenure } = &self.fence;
+        let Fence { gate, tenure, now } = &self.fence;
         let passes = gate.passes.load(Ordering::Relaxed) == self.way;
-        (passes && !tenure.has_ended(BootTime::now)).then_some(&self.device)
+        (passes && !tenure.has_ended(*now)).then_some(&self.device)
     }
 }
 
@@ -216,13 +238,13 @@ mod tests {
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
-    use device::MemDevice;
-    use directory::Term;
+    use cluster::Term;
     use io_traits::{Clock, Spawn};
     use local_sync::Notify;
     use sim::Simulation;
 
     use super::*;
+    use crate::MemDevice;
 
     /// F1 and F2, for every clone of each way.
     #[test]
@@ -245,20 +267,27 @@ mod tests {
         assert_eq!(fence.renew(), None, "what is another's stays so");
     }
 
-    /// F3. Method: the tenure was confirmed by a question of the machine's start, and by one of this moment and an hour: a machine
-    /// may have been started just now, so no time is taken from its clock.
+    thread_local! {
+        /// The time since the machine's start, as the test has it.
+        static NOW: Cell<BootTime> = Cell::default();
+    }
+
+    /// F3. Method: the tenure is confirmed, by a question of the machine's start and by a later one, on a clock that the test sets to
+    /// just before its end and to its end.
     #[test]
     fn nothing_passes_behind_the_end_of_the_tenure() {
         let memory = MemDevice::new(16).unwrap();
         let tenure = Tenure::limited(Term::new(Duration::from_millis(1)));
-        let device = Fenced::new(memory.attach(), Fence::during(tenure.clone()));
+        let device = Fenced::new(memory.attach(), Fence::during(tenure.clone(), || NOW.get()));
         let start = BootTime::default();
         assert!(device.open().is_none(), "it has not begun");
-        assert!(tenure.renew(start, start));
-        assert!(device.open().is_none(), "it has ended");
-        let later = BootTime::now() + Duration::from_secs(3600);
-        assert!(tenure.renew(later, later));
-        assert!(device.clone().open().is_some() && !device.fence.is_shut());
+        for asked in [start + Duration::from_secs(1), start + Duration::from_secs(3600)] {
+            assert!(tenure.renew(asked, asked));
+            NOW.set(asked + Duration::from_micros(999));
+            assert!(device.clone().open().is_some() && !device.fence.is_shut());
+            NOW.set(asked + Duration::from_millis(1));
+            assert!(device.open().is_none(), "it has ended");
+        }
     }
 
     /// A drive that has no end with what it is asked for, until it is told to.

@@ -5,7 +5,7 @@
 //! - W2: while such a request is not done, every new one fails at once. What is carried out late can
 //!   thus overwrite nothing that came after it.
 //! - W3: when all of them are done, the device is used again.
-//!   The same holds for another way to the device, after the first one is dead ([`Watched::renewed`]).
+//!   The same holds for another way to the device, after the first one is dead ([`TimeoutDevice::renewed`]).
 //! - W4: a bounded number of requests is at the device at a time, so that one which hangs does not
 //!   take all that the kernel has for requests that wait. Those beyond wait here.
 //! - W5: time for which this core did not run, as its process or its machine was stopped, is not the device's: what is done
@@ -50,12 +50,12 @@ struct Watch<W> {
 }
 
 /// A device whose requests end within a time. Cheap to clone; all clones are the same.
-pub struct Watched<D, W> {
+pub struct TimeoutDevice<D, W> {
     device: D,
     watch: Rc<Watch<W>>,
 }
 
-impl<D: Clone, W> Clone for Watched<D, W> {
+impl<D: Clone, W> Clone for TimeoutDevice<D, W> {
     fn clone(&self) -> Self {
         Self { device: self.device.clone(), watch: self.watch.clone() }
     }
@@ -73,14 +73,14 @@ impl<W> Drop for Entry<W> {
     }
 }
 
-impl<D: Device, W: World> Watched<D, W> {
+impl<D: Device, W: World> TimeoutDevice<D, W> {
     /// Watches `device`, whose requests take at most `timeout`, or an eighth more.
     #[must_use]
     pub fn new(device: D, world: &W, timeout: Duration) -> Self {
         Self::telling(device, world, timeout, || {})
     }
 
-    /// As [`Watched::new`], and calls `failed` when the device fails a request or does not answer in time.
+    /// As [`TimeoutDevice::new`], and calls `failed` when the device fails a request or does not answer in time.
     #[must_use]
     pub fn telling(device: D, world: &W, timeout: Duration, failed: impl Fn() + 'static) -> Self {
         let (pending, late) = (RefCell::default(), Cell::new(0));
@@ -186,7 +186,7 @@ fn look<W: World>(watch: &Weak<Watch<W>>) -> bool {
     true
 }
 
-impl<D: Device, W: World> Device for Watched<D, W> {
+impl<D: Device, W: World> Device for TimeoutDevice<D, W> {
     fn geometry(&self) -> DeviceGeometry {
         self.device.geometry()
     }
