@@ -77,9 +77,11 @@ fn what_clients_refuse_is_said_at_the_start() {
     type Change = fn(&mut CertificateParams);
     let cases: [(&str, &str, Change); 5] = [
         ("", "", |_| {}),
-        ("CA:TRUE", "it is one of an authority (CA:TRUE)", |params| {
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)
-        }),
+        (
+            "(CA:TRUE), as `openssl req -x509` makes it",
+            "it is one of an authority (CA:TRUE)",
+            |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+        ),
         ("expired on 2021-01-01T00:00:00Z", "it has expired on 2021-01-01T00:00:00Z", |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
