@@ -73,6 +73,7 @@ pub use documents::{
     Drive, GrownDevice, NoticeKind, Portal, ProtocolStats, Resizing, Server, Volume, VolumeList,
     connect_line, nqn,
 };
+pub use doubts::doubts_of_nbd;
 pub use gate::Guard;
 pub use limits::Limits;
 pub use metadata::{MetadataBytes, MetadataBytesError};

@@ -32,11 +32,11 @@ pub enum ServerNoticeKind {
     MemoryMaps,
     /// The process is ended when it has used the CPU time that it may use.
     CpuTime,
-    /// Clients refuse the API's certificate.
+    /// Clients refuse the API's certificate, or that of NBD.
     Certificate,
     /// The API's certificate is for none of the names that the server knows of itself.
     CertificateNames,
-    /// The API's certificate expires soon.
+    /// The API's certificate, or that of NBD, expires soon.
     CertificateExpires,
 }
 

@@ -1,5 +1,6 @@
 //! The HTTP server: connections, their bounds, and an orderly end.
 
+use std::borrow::Borrow;
 use std::fs::File;
 use std::future::Future;
 use std::io;
@@ -40,7 +41,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Serves the callers that `guard` admits on `listener` until `stop` completes; then finishes the requests
 /// in flight, waiting for them no longer than the limits say.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Borrow<TcpListener>,
     service: Arc<dyn VolumeService>,
     guard: Guard,
     limits: Limits,
@@ -60,7 +61,7 @@ pub async fn serve(
     loop {
         tokio::select! {
             () = &mut stop => break,
-            (stream, peer) = accept(&listener, &fails, &mut spare) => clients.arrive(stream, peer),
+            (stream, peer) = accept(listener.borrow(), &fails, &mut spare) => clients.arrive(stream, peer),
             Some(ended) = clients.connections.join_next_with_id(), if !clients.connections.is_empty() => {
                 clients.forget(ended.map_or_else(|error| error.id(), |(id, ())| id));
             }

@@ -10,6 +10,9 @@
 //!   charged all the same, as debt: the core lends nothing to anybody before it is paid back, and a
 //!   connection with more than a little of it is not read from.
 //! - M4: what is charged is what is allocated: the size class of the buffer, not the bytes in it.
+//! - M5: a request whose first data comes before memory is found for the rest holds a part meanwhile. Parts do not count for what
+//!   a connection may have (M2) when a request asks for its memory, and all parts together take a small fraction of the budget:
+//!   while they take more, no request with a part is to be begun. So no request waits for memory that waiting requests hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,11 +25,15 @@ use units::BLOCK_SIZE;
 const FREE_SHARE: i64 = 8;
 /// A pool of which less than one part in so many is free is short.
 const SHORT_SHARE: i64 = 16;
+/// Parts may take one in so many of the pool (M5). The largest request fits beside them in the smallest pool.
+const PARTS_SHARE: i64 = 8;
 
 struct Pool {
     bytes: i64,
     /// Negative if there is debt (M3).
     free: Cell<i64>,
+    /// The part of what is not free that is held by requests which are not whole (M5).
+    parts: Cell<i64>,
     released: Notify,
     /// Requests that wait for `released`.
     waiting: Cell<usize>,
@@ -46,6 +53,8 @@ struct Held {
     bytes_max: i64,
     /// The part of `bytes` that was lent without room (M3).
     debt: Cell<i64>,
+    /// The part of `bytes` that is held by requests which are not whole (M5).
+    parts: Cell<i64>,
     /// One request of the connection waits for memory, the rest wait in line behind it.
     turn: Semaphore,
     /// A share came back, or the window was closed.
@@ -64,6 +73,7 @@ pub struct Share {
     held: Rc<Held>,
     bytes: i64,
     is_debt: bool,
+    is_part: bool,
 }
 
 /// Why a request has to wait.
@@ -94,6 +104,7 @@ impl Memory {
         let pool = Pool {
             bytes,
             free: Cell::new(bytes),
+            parts: Cell::new(0),
             released: Notify::new(),
             waiting: Cell::new(0),
             in_need: Cell::new(0),
@@ -113,6 +124,7 @@ impl Memory {
             bytes: Cell::new(0),
             bytes_max: i64::try_from(bytes_max).unwrap_or(i64::MAX),
             debt: Cell::new(0),
+            parts: Cell::new(0),
             turn: Semaphore::new(1),
             changed: Notify::new(),
             is_closed: Cell::new(false),
@@ -124,12 +136,27 @@ impl Memory {
 impl Window {
     /// Takes `bytes` if they are to be had.
     pub fn try_take(&self, bytes: i64) -> Option<Share> {
-        self.obstacle(bytes).is_none().then(|| self.charge(bytes, false))
+        self.obstacle_of_whole(bytes).is_none().then(|| self.charge(bytes, false))
     }
 
     /// Takes `bytes` even if they are not to be had (M3).
     pub fn take_anyway(&self, bytes: i64) -> Share {
         self.charge(bytes, self.obstacle(bytes).is_some())
+    }
+
+    /// Takes `bytes` for data that comes before memory is found for the rest of its request, even if they are not to be had (M5).
+    pub fn take_part(&self, bytes: i64) -> Share {
+        let (held, pool) = (&self.held, &self.held.pool);
+        let mut share = self.take_anyway(bytes);
+        share.is_part = true;
+        held.parts.set(held.parts.get() + bytes);
+        pool.parts.set(pool.parts.get() + bytes);
+        share
+    }
+
+    /// Returns true if no request with a part is to be begun (M5).
+    pub fn are_parts_many(&self) -> bool {
+        self.held.pool.parts.get() > self.held.pool.bytes / PARTS_SHARE
     }
 
     /// Waits for the requests that wait already, then takes `bytes` that another request has paid for.
@@ -142,7 +169,7 @@ impl Window {
     pub async fn take(&self, bytes: i64) -> Option<Share> {
         let _turn = self.held.turn.acquire(1).await;
         while !self.held.is_closed.get() {
-            let Some(obstacle) = self.obstacle(bytes) else {
+            let Some(obstacle) = self.obstacle_of_whole(bytes) else {
                 return Some(self.charge(bytes, false));
             };
             self.wait(obstacle, bytes).await;
@@ -195,11 +222,21 @@ impl Window {
         if is_debt {
             held.debt.set(held.debt.get() + bytes);
         }
-        Share { held: held.clone(), bytes, is_debt }
+        Share { held: held.clone(), bytes, is_debt, is_part: false }
     }
 
     fn obstacle(&self, bytes: i64) -> Option<Obstacle> {
-        let (held, free) = (self.held.bytes.get(), self.held.pool.free.get());
+        self.obstacle_beside(self.held.bytes.get(), bytes)
+    }
+
+    /// The obstacle of a request that holds no more than a part (M5).
+    fn obstacle_of_whole(&self, bytes: i64) -> Option<Obstacle> {
+        self.obstacle_beside(self.held.bytes.get() - self.held.parts.get(), bytes)
+    }
+
+    /// The obstacle of a request for `bytes` of a connection that counts as holding `held`.
+    fn obstacle_beside(&self, held: i64, bytes: i64) -> Option<Obstacle> {
+        let free = self.held.pool.free.get();
         let after = held + bytes;
         // A connection that holds nothing gets one request, whatever its size.
         if held > 0 && after > self.held.bytes_max {
@@ -239,6 +276,10 @@ impl Drop for Share {
         pool.free.set(pool.free.get() + self.bytes);
         if self.is_debt {
             held.debt.set(held.debt.get() - self.bytes);
+        }
+        if self.is_part {
+            held.parts.set(held.parts.get() - self.bytes);
+            pool.parts.set(pool.parts.get() - self.bytes);
         }
         held.changed.notify_all();
         if pool.waiting.get() > 0 {
@@ -392,6 +433,27 @@ mod tests {
         assert!(memory.window(2 << 20).try_take(4096).is_none());
         drop(shares);
         assert_eq!((memory.used_bytes(), window.debt_bytes()), (0, 0));
+    }
+
+    /// M5: a connection whose requests all wait gets memory for one, whatever its share; no more of them begin than leave room.
+    #[test]
+    fn requests_that_wait_keep_no_memory_from_one_another() {
+        let memory = memory(32 * MIB);
+        let others = memory.window(64 << 20).try_take(28 * MIB).expect("room");
+        let window = memory.window(16 << 20);
+        let mut parts: Vec<Share> = (0..8).map(|_| window.take_part(65_536)).collect();
+        let whole = window.try_take(2 * MIB).expect("it holds nothing else");
+        assert!(window.try_take(MIB).is_none(), "more than its share");
+        drop((whole, others));
+        while !window.are_parts_many() {
+            parts.push(memory.window(16 << 20).take_part(65_536));
+        }
+        assert_eq!(parts.len(), 65, "4 MiB and one more");
+        assert!(window.try_take(24 * MIB).is_some(), "the largest request");
+        parts.pop();
+        assert!(!window.are_parts_many());
+        parts.clear();
+        assert_eq!((memory.used_bytes(), window.held.parts.get()), (0, 0));
     }
 
     /// M4.

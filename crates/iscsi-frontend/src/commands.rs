@@ -24,7 +24,8 @@ const TRANSFER_BLOCKS_MAX: u32 = 2048;
 const _: () = assert!(TRANSFER_BLOCKS_MAX as u64 <= WRITE_BLOCKS_MAX);
 /// Blocks of the engine of one request of a WRITE SAME with data.
 pub(crate) const SAME_BLOCKS_MAX: u32 = 64;
-/// Debt beyond which a command that brings data is to come again later.
+/// Debt beyond which a command that brings data is to come again later, as is one of which only a part comes by itself while there
+/// are many of these (M5 of `dataplane/src/memory.rs`).
 const DEBT_BYTES_MAX: u64 = 1 << 20;
 /// Logical unit 0, in both forms that address it.
 const UNITS: [[u8; 2]; 2] = [[0, 0], [0x40, 0]];
@@ -118,7 +119,11 @@ impl<W: World, D: Device> Connection<W, D> {
         let sector = sector_of(&export);
         let needed = operation.data_out_len(sector.bytes() as u32);
         let (writable, _) = self.target().expected(task);
-        if self.link.window().debt_bytes() > DEBT_BYTES_MAX && writable > 0 {
+        let window = self.link.window();
+        let has_part = (1..writable).contains(&self.target().unsolicited_max(task));
+        if writable > 0 && window.debt_bytes() > DEBT_BYTES_MAX
+            || has_part && window.are_parts_many()
+        {
             return Err(Completion::refused(ScsiStatus::TaskSetFull));
         }
         let is_partial = operation.may_be_partial();

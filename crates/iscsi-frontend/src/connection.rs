@@ -3,8 +3,8 @@
 //! Receiving and sending are two tasks. The receiving one feeds bytes to the state machine and acts on its steps; requests
 //! run when their turn comes, and answers go into the outbox. Both tasks end together.
 //!
-//! - R1: a connection is not read from while it has too much to be sent, or too much debt of commands that are whole, or no room
-//!   for more and no data on its way that was asked for.
+//! - R1: a connection is not read from while it has too much to be sent, or too much debt or no room for more and no data on its
+//!   way: that would never have all its commands' data, and give nothing back.
 //! - R2: the clock by which the initiator owes something stands still meanwhile.
 //! - R3: the answer to a NOP-In is waited for as long as the initiator takes what was sent, since it may have more to read before it.
 
@@ -354,23 +354,24 @@ impl<W: World, D: Device> Connection<W, D> {
             return true;
         }
         let target = self.target();
-        if target.awaits_unsolicited() {
+        if target.awaits_unsolicited() || target.awaits_solicited() {
             return false;
         }
         let window = self.link.window();
-        window.debt_bytes() > DEBT_BYTES_MAX || (!window.has_room() && !target.awaits_solicited())
+        window.debt_bytes() > DEBT_BYTES_MAX || !window.has_room()
     }
 
     async fn pause(&self) {
         self.reading.stop(self.core.running_time());
         while self.is_open() && self.must_pause() {
             let resumed = self.resume.notified();
+            let window = self.link.window();
             if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
                 resumed.await;
-            } else if self.link.window().debt_bytes() > DEBT_BYTES_MAX {
-                self.link.window().changed().await;
+            } else if window.debt_bytes() > DEBT_BYTES_MAX {
+                first_of(window.changed(), resumed).await;
             } else {
-                first_of(self.link.window().room(), resumed).await;
+                first_of(window.room(), resumed).await;
             }
         }
         self.reading.go_on(self.core.running_time());

@@ -152,8 +152,12 @@ impl<W: World, D: Device> Connection<W, D> {
         if unsolicited > 0 {
             let is_all = unsolicited == wanted;
             let len = unsolicited as usize;
-            let bytes = footprint(len) + if is_all { extra } else { 0 };
-            self.slots.make_room(task, len, self.link.window().take_anyway(bytes));
+            let window = self.link.window();
+            let share = match is_all {
+                true => window.take_anyway(footprint(len) + extra),
+                false => window.take_part(footprint(len)),
+            };
+            self.slots.make_room(task, len, share);
         }
     }
 

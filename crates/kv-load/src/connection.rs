@@ -40,6 +40,12 @@ pub enum RunError {
         /// The cause.
         error: std::io::Error,
     },
+    /// The server takes a connection and does not answer.
+    #[error("{address} accepts connections, and does not answer within {} s", CONNECT_TIMEOUT.as_secs())]
+    Silent {
+        /// The server.
+        address: SocketAddr,
+    },
     /// The server closed a connection.
     #[error("{address} closed a connection; too many, or it stopped")]
     Closed {
@@ -82,6 +88,11 @@ pub enum RunError {
     /// A thread cannot be started, or the clock of readiness fails.
     #[error("the operating system refuses: {0}")]
     System(std::io::Error),
+}
+
+/// Returns true if a socket that blocks has waited as long as it may.
+fn is_silence(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 /// Turns requests into bytes.
@@ -146,7 +157,10 @@ impl Connection {
             Ok(stream)
         };
         let mut stream = connect().map_err(|error| RunError::Connect { address, error })?;
-        let failed = |error| {
+        let failed = |error: std::io::Error| {
+            if is_silence(&error) {
+                return RunError::Silent { address };
+            }
             let trouble = tls_files::connection_trouble(&error);
             RunError::Handshake { address, trouble }
         };
@@ -164,7 +178,10 @@ impl Connection {
     /// Sends a request and waits for its reply, on a socket that blocks.
     fn ask(&mut self, arguments: &[&[u8]]) -> Result<Answer, RunError> {
         let address = self.address;
-        let broken = |error| RunError::Broken { address, error };
+        let broken = |error: std::io::Error| match is_silence(&error) {
+            true => RunError::Silent { address },
+            false => RunError::Broken { address, error },
+        };
         encode_request(&mut self.out, arguments);
         self.send()?;
         let mut buffer = [0; 512];

@@ -62,14 +62,12 @@ pub(crate) fn drive(
     loop {
         let now = start.elapsed();
         let sent = send(&mut engine, connections, encoder, now)?;
-        if engine.is_finished(now) || engine.is_overloaded() || now >= give_up {
+        if engine.is_finished(now) || engine.is_overloaded() || stop.load(Ordering::Relaxed) {
             break;
         }
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
+        let is_over = now >= give_up;
         let until = engine.next_timeout().unwrap_or(give_up).min(give_up);
-        let wait = if sent == BURST_MAX {
+        let wait = if sent == BURST_MAX || is_over {
             Duration::ZERO
         } else {
             until.saturating_sub(start.elapsed()).min(WAIT_MAX)
@@ -82,6 +80,10 @@ pub(crate) fn drive(
                 }
                 engine.on_reply(index, now, reply_of(answer))
             })?;
+        }
+        // Replies that lay in the sockets while this thread did not run are counted before.
+        if is_over {
+            break;
         }
     }
     let end = start.elapsed();
@@ -128,4 +130,58 @@ fn readable(connections: &[Connection], wait: Duration) -> Result<Vec<usize>, Ru
         .filter(|(_, socket)| is_readable(socket))
         .map(|(index, _)| index)
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::engine::Pace;
+    use crate::keys::Popularity;
+    use crate::sizes::Sizes;
+    use crate::workload::{Drawer, Workload, WriteCommand};
+
+    fn workload() -> Workload {
+        Workload {
+            keys: 1,
+            key_sizes: Sizes::Fixed(20),
+            value_sizes: Sizes::Fixed(100),
+            popularity: Popularity::Uniform,
+            read_share: 1.0,
+            write: WriteCommand::Set,
+            seed: 1,
+        }
+    }
+
+    /// A reply that has come is no request without an answer, though its thread runs only after the run's time is over.
+    #[test]
+    fn replies_that_lie_there_are_read_before_time_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let server = thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            let _ = client.read(&mut [0; 64]).expect("a ping");
+            client.write_all(b"+PONG\r\n").expect("room");
+            client
+        });
+        let connection = Connection::open(address, None, None).expect("it answers");
+        let mut client = server.join().expect("no panic");
+        client.write_all(b"$1\r\nv\r\n").expect("room");
+        while connection.stream.peek(&mut [0]).is_err() {
+            thread::yield_now();
+        }
+        let workload = workload();
+        let second = Duration::from_secs(1);
+        let mut engine =
+            Engine::new(Pace::Closed, Drawer::new(&workload, 0), 1, 1, Duration::ZERO..second);
+        assert!(engine.poll_send(Duration::ZERO).is_some());
+        let (start, stop) = (Instant::now(), AtomicBool::new(false));
+        let mut encoder = Encoder::new(&workload);
+        let driven = drive(engine, &mut [connection], &mut encoder, (start, Duration::ZERO), &stop);
+        let record = driven.expect("no error").record;
+        assert_eq!((record.reads.count(), record.unanswered), (1, 0));
+    }
 }

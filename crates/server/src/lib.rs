@@ -9,6 +9,7 @@ mod absent;
 mod access;
 mod advertised;
 mod allowance;
+mod api;
 mod aside;
 mod changes;
 mod cluster;
@@ -63,7 +64,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use auth::Policy;
-use control::{Deed, Guard, Limits};
+use control::{Deed, Guard};
 use local_devices::sharing_spec::{SharedSpec, device_names};
 use local_devices::storage;
 use process_limits::threads;
@@ -322,8 +323,8 @@ async fn serve(
     absent::start(volumes.state(), config, absent.into_keys());
     scrub_plan::start(&volumes, config);
     reload::start(volumes.state(), config, (guard.clone(), reading), hangup);
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let api = tokio::spawn(serve_api(api, volumes.clone(), guard, stopped));
+    let (stop, stopped) = tokio::sync::watch::channel(());
+    let api = api::serve(api, volumes.clone(), guard, stopped);
     let lost = tokio::select! {
         name = signals.next() => {
             tracing::info!(signal = name, "draining; a second signal ends at once");
@@ -363,19 +364,6 @@ async fn serve(
         }
     }
     if lost { Err(core_ended()) } else { Ok(()) }
-}
-
-/// Serves the API until `stopped`. The log tells of an end by a fault: there is no status then.
-async fn serve_api(
-    listener: tokio::net::TcpListener,
-    volumes: Volumes,
-    guard: Guard,
-    stopped: tokio::sync::oneshot::Receiver<()>,
-) {
-    let tasks = volumes.state().tasks.clone();
-    let stopped = async { drop(stopped.await) };
-    let serving = control::serve(listener, Arc::new(volumes), guard, Limits::default(), stopped);
-    tasks.run("API", true, serving).await;
 }
 
 /// Warns of risks, and says where `volumes` are served, to people and to the service manager.

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use control::{ServerNotice, doubts_of_nbd};
 use nbd_frontend::NbdTls;
 use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tls_files::{
     CERTIFICATE_FILE, CLIENTS_FILE, Clients, Identity, KEY_FILE, TlsError, trusted_roots,
 };
@@ -15,21 +17,27 @@ use user_messages::Failure;
 pub(super) struct Certificates {
     tls: NbdTls,
     /// The files as they were read last.
-    contents: Arc<Mutex<Vec<u8>>>,
+    shown: Arc<Mutex<Shown>>,
+}
+
+/// The content of the files, and the certificate in it with those that vouch for it.
+#[derive(Debug)]
+struct Shown {
+    contents: Vec<u8>,
+    chain: Vec<CertificateDer<'static>>,
 }
 
 /// The certificates that lie in the directory now.
 pub(super) struct Found {
     config: Arc<ServerConfig>,
-    contents: Vec<u8>,
+    shown: Shown,
 }
 
 impl Certificates {
     /// Reads what lies in `directory`.
     pub(super) fn open(directory: &Path) -> Result<Self, Failure> {
-        let Found { config, contents } = Found::read(directory)?;
-        let contents = Arc::new(Mutex::new(contents));
-        Ok(Self { tls: NbdTls::new(config), contents })
+        let Found { config, shown } = Found::read(directory)?;
+        Ok(Self { tls: NbdTls::new(config), shown: Arc::new(Mutex::new(shown)) })
     }
 
     pub(super) fn tls(&self) -> NbdTls {
@@ -38,12 +46,18 @@ impl Certificates {
 
     /// Returns whether they are what was found.
     pub(super) fn are(&self, found: &Found) -> bool {
-        *self.contents.lock().unwrap_or_else(PoisonError::into_inner) == found.contents
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).contents == found.shown.contents
+    }
+
+    /// Returns why clients refuse the certificate now, or soon will.
+    pub(super) fn doubts(&self) -> Vec<ServerNotice> {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        doubts_of_nbd(&shown.chain, UnixTime::now())
     }
 
     /// Uses what was found for all that begin TLS from now on.
     pub(super) fn replace(&self, found: Found) {
-        *self.contents.lock().unwrap_or_else(PoisonError::into_inner) = found.contents;
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = found.shown;
         self.tls.replace(found.config);
     }
 }
@@ -51,21 +65,23 @@ impl Certificates {
 impl Found {
     /// Reads what lies in `directory`.
     pub(super) fn read(directory: &Path) -> Result<Self, Failure> {
-        let config = Arc::new(open(directory).map_err(|error| unusable(&error))?);
+        let (config, chain) = open(directory).map_err(|error| unusable(&error))?;
         let files = [CERTIFICATE_FILE, KEY_FILE, CLIENTS_FILE].map(|file| directory.join(file));
         let read = |path: &PathBuf| std::fs::read(path).unwrap_or_default();
-        Ok(Self { config, contents: files.iter().flat_map(read).collect() })
+        let contents = files.iter().flat_map(read).collect();
+        Ok(Self { config: Arc::new(config), shown: Shown { contents, chain } })
     }
 }
 
-fn open(directory: &Path) -> Result<ServerConfig, TlsError> {
+fn open(directory: &Path) -> Result<(ServerConfig, Vec<CertificateDer<'static>>), TlsError> {
     let clients = directory.join(CLIENTS_FILE);
     let clients = match clients.exists() {
         // A client without a certificate may still have what is open to its network.
         true => Clients::Asked(trusted_roots(Some(&clients))?),
         false => Clients::Unasked,
     };
-    Identity::open(directory)?.server_config(clients)
+    let identity = Identity::open(directory)?;
+    Ok((identity.server_config(clients)?, identity.chain().to_vec()))
 }
 
 fn unusable(error: &TlsError) -> Failure {

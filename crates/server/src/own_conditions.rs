@@ -1,4 +1,4 @@
-//! Conditions of the server itself, looked at every second: descriptors, mapped memory, CPU time, the API's certificate.
+//! Conditions of the server itself, looked at every second: descriptors, mapped memory, CPU time, certificates.
 //!
 //! - N3: a condition is told in the log when it begins and when it ends, in the status of the server while it holds, and
 //!   by a metric.
@@ -11,6 +11,7 @@ use control::{ApiTls, ServerNotice, ServerNoticeKind};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::nbd_tls::Certificates;
 use super::state::State;
 use super::{ServeConfig, guard};
 
@@ -24,7 +25,8 @@ const LEFT_PART: u64 = 16;
 /// Looks once, and then until the server ends.
 pub(super) fn start(state: &Arc<State>, config: &ServeConfig, tls: Option<ApiTls>) {
     let (state, names) = (state.clone(), guard::names(config));
-    let mut looks = Looks { tls, names, maps: None, count: 0 };
+    let nbd_tls = state.cores.iter().find_map(|core| core.nbd_tls.clone());
+    let mut looks = Looks { tls, nbd_tls, names, maps: None, count: 0 };
     state.set_own_notices(looks.look());
     let (tasks, looks) = (state.tasks.clone(), Arc::new(tokio::sync::Mutex::new(looks)));
     tasks.keep("conditions of the server", move || {
@@ -40,6 +42,7 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, tls: Option<ApiTls
 
 struct Looks {
     tls: Option<ApiTls>,
+    nbd_tls: Option<Certificates>,
     /// The names of this server that its certificate should have one of.
     names: Vec<String>,
     /// The condition of mapped memory, when it was last looked at.
@@ -58,6 +61,7 @@ impl Looks {
         let maps = self.maps.clone().map(notice(ServerNoticeKind::MemoryMaps));
         let cpu_time = cpu_time().map(notice(ServerNoticeKind::CpuTime));
         let certificate = self.tls.iter().flat_map(|tls| tls.doubts(&self.names));
+        let certificate = certificate.chain(self.nbd_tls.iter().flat_map(Certificates::doubts));
         limits.into_iter().chain(maps).chain(cpu_time).chain(certificate).collect()
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use control::{ServerNotice, ServerNoticeKind};
+use tokio::task::JoinHandle;
 
 /// Pause before a task is begun again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -28,8 +29,12 @@ struct Panics {
 }
 
 impl Tasks {
-    /// Runs the task that `make` makes to its end, and another after each panic.
-    pub(super) fn keep<F>(&self, name: &str, mut make: impl FnMut() -> F + Send + 'static)
+    /// Runs the task that `make` makes to its end, and another after each panic. Returns the whole of it.
+    pub(super) fn keep<F>(
+        &self,
+        name: &str,
+        mut make: impl FnMut() -> F + Send + 'static,
+    ) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -38,7 +43,7 @@ impl Tasks {
             while tasks.run(&name, false, make()).await.is_none() {
                 tokio::time::sleep(PAUSE).await;
             }
-        });
+        })
     }
 
     /// Runs a task that cannot be begun again.

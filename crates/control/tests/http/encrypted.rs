@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime};
 use crate::support::Api;
 use control::{
     ApiClient, ApiError, ApiTls, CERTIFICATE_FILE, Guard, KEY_FILE, Limits, ServerNoticeKind,
-    TlsError,
+    TlsError, doubts_of_nbd,
 };
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
+use rustls::pki_types::UnixTime;
 
 /// A key that nothing else uses.
 const P521_KEY: &str = "-----BEGIN PRIVATE KEY-----\n\
@@ -76,9 +77,11 @@ fn what_clients_refuse_is_said_at_the_start() {
     type Change = fn(&mut CertificateParams);
     let cases: [(&str, &str, Change); 5] = [
         ("", "", |_| {}),
-        ("CA:TRUE", "it is one of an authority (CA:TRUE)", |params| {
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)
-        }),
+        (
+            "(CA:TRUE), as `openssl req -x509` makes it",
+            "it is one of an authority (CA:TRUE)",
+            |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+        ),
         ("expired on 2021-01-01T00:00:00Z", "it has expired on 2021-01-01T00:00:00Z", |params| {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
@@ -109,6 +112,20 @@ fn what_clients_refuse_is_said_at_the_start() {
             _ => {
                 assert!(doubts.len() == 1 && doubts[0].text.contains(doubt), "{doubt}: {doubts:?}")
             }
+        }
+        // Clients of NBD all refuse it for its times, and for the rest some do.
+        let identity = tls_files::Identity::open(directory.path()).unwrap();
+        let of_nbd = doubts_of_nbd(identity.chain(), UnixTime::now());
+        let texts: Vec<&str> = of_nbd.iter().map(|notice| &notice.text[..]).collect();
+        match ["expired", "valid from"].iter().any(|part| doubt.starts_with(part)) {
+            true => {
+                let expected = ["the certificate of --nbd-tls", doubt];
+                assert!(
+                    texts.len() == 1 && expected.iter().all(|it| texts[0].contains(it)),
+                    "{texts:?}"
+                );
+            }
+            false => assert!(texts.is_empty(), "{texts:?}"),
         }
         let guard = Guard { tls: Some(tls), ..Guard::default() };
         let api = Api::guarded(guard, Limits::default(), Duration::ZERO);

@@ -128,7 +128,8 @@ fn read_password(path: &Path) -> Result<Vec<u8>, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::usage(&format!("{}: {error}", path.display()), "name a file that can be read")
     })?;
-    let password = text.lines().next().unwrap_or_default();
+    // Some editors begin a file with a byte-order mark.
+    let password = text.trim_start_matches('\u{feff}').lines().next().unwrap_or_default();
     if password.is_empty() {
         let what = format!("{} has no password in its first line", path.display());
         return Err(Failure::usage(&what, "write one there, or leave --password-file out"));

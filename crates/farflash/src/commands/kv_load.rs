@@ -176,15 +176,12 @@ impl KvLoad {
 
     fn setup(&self) -> Result<Setup, Failure> {
         let password = self.password_file.as_deref().map(|path| {
-            super::token_file::read(path).map_err(|error| {
-                Failure::usage(
-                    format!("{}: {error}", path.display()),
-                    "name a file that can be read",
-                )
+            super::token_file::read_password(path).map_err(|error| {
+                let what = format!("{}: {error}", path.display());
+                Failure::usage(what, "name a readable file that holds the password")
             })
         });
-        let password =
-            password.transpose()?.map(|text| text.lines().next().unwrap_or_default().to_owned());
+        let password = password.transpose()?;
         let depth = self.depth.map_or(if self.closed { 1 } else { 64 }, usize::from);
         Ok(Setup {
             address: self.target.address,

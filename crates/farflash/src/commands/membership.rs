@@ -1,8 +1,6 @@
 //! The membership of `farflash serve` in a service of several hosts, from flags and a file.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,14 +11,13 @@ use server::{ClusterConfig, Discovery};
 use user_messages::Failure;
 
 use crate::address::parse_address;
+use crate::commands::token_file;
 use crate::interval::Interval;
 
 /// The port that NVMe discovery has by the specification.
 const DISCOVERY_PORT: u16 = 8009;
 /// Long enough for etcd to elect a leader, short enough not to show hosts as there that are not.
 const HOST_LEASE_DEFAULT: u32 = 10;
-/// Longest file that is taken for a password.
-const PASSWORD_BYTES_MAX: u64 = 4096;
 /// Bounds of the lease: the least that etcd takes, and the longest that still is a sign of life.
 const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
 /// The longest time before a fence; a host that would serve for longer has no use for one.
@@ -198,21 +195,11 @@ impl ClusterArgs {
     }
 }
 
-/// The first line of a file.
 fn password_in(path: &Path) -> Result<String, Failure> {
-    let refused = |why: String| {
-        let what = format!("the directory's password in {}: {why}", path.display());
+    token_file::read_password(path).map_err(|error| {
+        let what = format!("the directory's password in {}: {error}", path.display());
         Failure::usage(what, "name a readable file that holds it with --directory-password-file")
-    };
-    let mut text = String::new();
-    let read =
-        File::open(path).and_then(|file| file.take(PASSWORD_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| refused(error.to_string()))?;
-    let password = text.lines().next().unwrap_or_default();
-    if password.is_empty() {
-        return Err(refused("there is none".to_owned()));
-    }
-    Ok(password.to_owned())
+    })
 }
 
 fn is_name(text: &str) -> bool {

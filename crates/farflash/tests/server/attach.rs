@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::cgroup::ControlGroup;
 use crate::support::library::{api, cluster, with_token};
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
@@ -505,6 +506,35 @@ fn signals_end_it_in_the_foreground() {
     assert!(file.read_exact_at(&mut [0; 10], 0).is_err());
     world.detach("v");
     assert!(world.list().is_empty() && !path.exists());
+}
+
+/// A signal at which no thread can be made leaves the volume attached, and says so.
+#[test]
+fn a_signal_without_a_thread_leaves_it_attached() {
+    let Some(world) = World::new() else { return };
+    let Some(group) = ControlGroup::new("pids") else {
+        return skipped("control groups with a limit on processes take root");
+    };
+    let words = world.words(&["--foreground"]);
+    let command = farflash(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let (path, log) = (world.files.path("state").join("v"), world.files.path("log"));
+    let mut limited = Command::new("sh");
+    limited.args(group.join()).arg(command.get_program()).args(command.get_args());
+    let mut child = limited.stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let said = || fs::read_to_string(&log).unwrap();
+    until("it is attached", || said().contains("is attached at"));
+    assert_eq!(world.state(), "attached");
+    let signal = |child: &Child| kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+    assert!(group.set("pids.max", "1"));
+    for _ in 0..2 {
+        fs::write(&log, "").unwrap();
+        signal(&child);
+        until("it says so", || said().contains("stays attached: a thread is needed"));
+    }
+    open(&path).read_exact_at(&mut [0; 10], 0).unwrap();
+    assert!(group.set("pids.max", "max"));
+    signal(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 /// Threads that write numbers which go up, some of them with O_DIRECT, and sync now and then.

@@ -131,16 +131,18 @@ fn a_certificate_that_expires_soon_is_noted() {
     if !openssl.output().is_ok_and(|output| output.status.success()) {
         return skipped("there is no openssl that makes certificates");
     }
-    let server = Server::start_with("mem:256MiB", &["--api-tls", tls.to_str().unwrap()]);
+    let path = tls.to_str().unwrap();
+    let options = ["--api-tls", path, "--nbd", "127.0.0.1:0", "--nbd-tls", path];
+    let server = Server::start_with("mem:256MiB", &options);
     let status = || {
         let authority = certificate.to_str().unwrap();
         run(&["status", "--api", &server.api, "--api-ca", authority])
     };
     let shown = status();
-    assert!(
-        shown.code == Some(0) && shown.stdout.contains("note: the API's certificate expires on 2"),
-        "{shown:?}"
-    );
+    for whose in ["the API's certificate", "the certificate of --nbd-tls"] {
+        let note = format!("note: {whose} expires on 2");
+        assert!(shown.code == Some(0) && shown.stdout.contains(&note), "{shown:?}");
+    }
     let other = files.path("other");
     ApiTls::open_or_make(&other, &["127.0.0.1".to_owned()]).unwrap();
     for name in [KEY_FILE, CERTIFICATE_FILE] {

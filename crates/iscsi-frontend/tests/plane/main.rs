@@ -48,12 +48,21 @@ async fn serve(world: &SimWorld, authenticates: bool) -> SimCore {
 }
 
 async fn serve_on(world: &SimWorld, device: SimDevice, authenticates: bool) -> SimCore {
+    serve_with(world, device, CoreOptions::default(), authenticates).await
+}
+
+async fn serve_with(
+    world: &SimWorld,
+    device: SimDevice,
+    options: CoreOptions,
+    authenticates: bool,
+) -> SimCore {
     volume::format(&device, &FormatOptions { uuid: Uuid::from_u128(1) }).await.expect("a disk");
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
     let shard = recovered.await.expect("recoverable").start().await.expect("startable");
-    let core = Core::new(world, CoreOptions::default());
+    let core = Core::new(world, options);
     let options = IscsiOptions { authenticates, ..IscsiOptions::default() };
     let core = IscsiCore::before(core, options);
     core.attach(shard);

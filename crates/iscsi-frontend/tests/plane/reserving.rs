@@ -261,7 +261,7 @@ fn commands_of_a_preempted_host_are_aborted() {
         let read = Cdb::with_blocks(scsi::READ_10, 0, 132);
         let at_once = first.command(read, &[], 132 * BLOCK as u32).await;
         // The order in which they end is not theirs.
-        let mut ended = second.finish_all(&[&tags[..], &[asked]].concat()).await;
+        let mut ended = second.finish_all(&[&tags[..], &[asked]].concat(), &[]).await;
         assert_eq!(ended.remove(&asked), Some((0x40, -(data.len() as i64))));
         let done = ended.values().filter(|it| **it == (0, 0)).count();
         let aborted = ended.values().filter(|it| **it == (0x40, -(BLOCK as i64))).count();

@@ -19,16 +19,22 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct TimedStream {
     stream: TcpStream,
     deadline: Instant,
+    /// It has looked once behind the deadline: what lies there came while this process may not have run.
+    has_looked_late: bool,
 }
 
 impl TimedStream {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        Ok(Self { stream, deadline: Instant::now() + SEND_TIME })
+        Ok(Self { stream, deadline: Instant::now() + SEND_TIME, has_looked_late: false })
     }
 
     fn left(&self) -> Option<Duration> {
         Some(self.deadline.saturating_duration_since(Instant::now()).max(WAIT_MIN))
+    }
+
+    fn set_deadline(&mut self, deadline: Instant) {
+        (self.deadline, self.has_looked_late) = (deadline, false);
     }
 
     fn is_over(&self) -> bool {
@@ -38,7 +44,7 @@ impl TimedStream {
 
 impl Read for TimedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.is_over() {
+        if self.is_over() && std::mem::replace(&mut self.has_looked_late, true) {
             return Err(ErrorKind::TimedOut.into());
         }
         self.stream.set_read_timeout(self.left())?;
@@ -67,13 +73,13 @@ pub(crate) trait Link: Read + Write + Send {
 
 impl Link for StreamOwned<ClientConnection, TimedStream> {
     fn set_deadline(&mut self, deadline: Instant) {
-        self.sock.deadline = deadline;
+        self.sock.set_deadline(deadline);
     }
 }
 
 impl Link for StreamOwned<ServerConnection, TimedStream> {
     fn set_deadline(&mut self, deadline: Instant) {
-        self.sock.deadline = deadline;
+        self.sock.set_deadline(deadline);
     }
 }
 
@@ -149,5 +155,32 @@ impl Channel {
     /// Waits for a message that has to come.
     pub(crate) fn receive<M: Message>(&mut self, within: Duration) -> Result<M, ChannelError> {
         self.poll(within)?.ok_or(ChannelError::Silent(within))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Bytes that lie there when the deadline is over are read, and a peer that goes on to send is not waited for.
+    #[test]
+    fn a_late_look_takes_what_lies_there_and_no_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let mut peer = TcpStream::connect(address).expect("it listens");
+        let (stream, _) = listener.accept().expect("a connection");
+        let mut stream = TimedStream::new(stream).expect("a socket");
+        peer.write_all(b"ab").expect("room");
+        stream.stream.peek(&mut [0]).expect("it comes");
+        let mut byte = [0];
+        for _ in 0..2 {
+            stream.set_deadline(Instant::now());
+            assert_eq!(stream.read(&mut byte).expect("it lies there"), 1);
+            peer.write_all(b"c").expect("room");
+            let error = stream.read(&mut byte).expect_err("the time is over");
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+        }
     }
 }

@@ -25,6 +25,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(10);
 const ALIVE_TIME: Duration = Duration::from_secs(10);
 /// Time between two looks at the fate of the other agents.
 const LOOK_PERIOD: Duration = Duration::from_millis(100);
+/// An agent is lost after so many looks at which nothing had come. Time in which this process does not run is not the agent's.
+const SILENT_LOOKS_MAX: u128 = ALIVE_TIME.as_millis() / LOOK_PERIOD.as_millis();
 /// Questions for each agent's clock; the fastest answer counts.
 const CLOCK_ROUNDS: u32 = 16;
 /// The agents have this long to be told of the start.
@@ -324,16 +326,16 @@ fn greet(channel: &mut Channel, token: &str) -> Result<AgentClock, Cause> {
 
 /// Waits for a message other than a sign of life.
 fn answer(channel: &mut Channel, stop: &AtomicBool) -> Result<FromAgent, Cause> {
-    let mut heard = Instant::now();
+    let mut silent_looks = 0;
     loop {
         match channel.poll(LOOK_PERIOD)? {
-            Some(FromAgent::Alive {}) => heard = Instant::now(),
+            Some(FromAgent::Alive {}) => silent_looks = 0,
             Some(FromAgent::Failed { error }) => return Err(Cause::Failed(cut(&error))),
             Some(message) => return Ok(message),
-            None if heard.elapsed() > ALIVE_TIME => {
+            None if silent_looks >= SILENT_LOOKS_MAX => {
                 return Err(ChannelError::Silent(ALIVE_TIME).into());
             }
-            None => {}
+            None => silent_looks += 1,
         }
         if stop.load(Ordering::Relaxed) {
             return Err(Cause::Stopped);

@@ -142,6 +142,10 @@ fn servers_that_misbehave_are_named() {
     assert!(matches!(run(&setup(http, 100.0, 1)), Err(RunError::Protocol { .. })));
     let twice = serve(|_, _| b"$1\r\nv\r\n$1\r\nv\r\n".to_vec());
     assert!(matches!(run(&setup(twice, 100.0, 1)), Err(RunError::Protocol { .. })));
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("its address");
+    let ended = run(&setup(address, 100.0, 1)).expect_err("it says nothing");
+    assert!(ended.to_string().contains("does not answer within 10 s"), "{ended}");
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     assert!(matches!(run(&setup(free, 100.0, 1)), Err(RunError::Connect { .. })));
 }

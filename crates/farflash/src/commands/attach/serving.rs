@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use attach::{Handle, Limits, MountError, Mounted, Options};
 use farflash_client::{Cluster, Error, OpenOptions, Target, Volume};
+use rustix::io::Errno;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use user_messages::Failure;
@@ -280,11 +281,7 @@ impl Serving {
             MountError::Memory { .. } => {
                 Failure::usage(error.to_string(), "give --memory 1MiB or more")
             }
-            MountError::Mount(_) => Failure::runtime(
-                error.to_string(),
-                "see that /dev/fuse is there (`modprobe fuse`; in a container `--device /dev/fuse --cap-add \
-                 SYS_ADMIN`), and run this as root, or install fuse3",
-            ),
+            MountError::Mount(ref why) => Failure::runtime(error.to_string(), mount_remedy(why)),
         })
     }
 
@@ -360,6 +357,24 @@ fn no_signals(error: &io::Error) -> Failure {
     Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
 }
 
+/// Advice for a file system that cannot be mounted: a limit of this machine has a name of its own.
+fn mount_remedy(error: &io::Error) -> String {
+    match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => process_limits::threads::remedy(),
+        Some(Errno::MFILE | Errno::NFILE) => "raise the limit on open files (ulimit -n)".to_owned(),
+        Some(Errno::NOSPC) => {
+            "there are as many mounts as the kernel allows: raise `sysctl fs.mount-max`, or unmount what is not needed".to_owned()
+        }
+        // The words of `fusermount3`.
+        None if error.to_string().contains("mount_max") => {
+            "`farflash detach` what is not needed, let root attach it, or raise mount_max in /etc/fuse.conf".to_owned()
+        }
+        _ => "see that /dev/fuse is there (`modprobe fuse`; in a container `--device /dev/fuse --cap-add SYS_ADMIN`), and run this \
+              as root, or install fuse3"
+            .to_owned(),
+    }
+}
+
 /// The end by a signal: the first one detaches unless the file is in use, a second one does so all the same.
 #[derive(Default)]
 struct Leaving {
@@ -376,12 +391,17 @@ impl Leaving {
             std::process::exit(1);
         }
         let volume = serving.volume.clone();
-        tokio::task::spawn_blocking(move || {
+        let leave = move || {
             let flush = || volume.flush().map_err(|error| not_durable(&path, &error.to_string()));
             if let Err(failure) = mounts::leave(&path, flush) {
                 note(&format!("{failure}\n hint: a second signal ends this all the same"));
             }
-        });
+        };
+        // A flush may wait for a server for longer than this process is to live.
+        if let Err(error) = std::thread::Builder::new().name("leaving".to_owned()).spawn(leave) {
+            self.is_tried = false;
+            note(&format!("the volume stays attached: {}", process_limits::threads::none(&error)));
+        }
     }
 }
 
@@ -405,4 +425,24 @@ fn go_into_background(path: &Path, log: &Path) -> io::Result<()> {
     rustix::stdio::dup2_stderr(&log)?;
     // The directory in which it was called can be unmounted.
     std::env::set_current_dir("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_the_limit_that_refuses_a_mount() {
+        let of = |errno: Errno| mount_remedy(&errno.into());
+        assert!(of(Errno::AGAIN).contains("threads"), "{}", of(Errno::AGAIN));
+        assert!(of(Errno::MFILE).contains("ulimit -n"));
+        assert!(of(Errno::NOSPC).contains("fs.mount-max"));
+        assert!(of(Errno::NOENT).contains("/dev/fuse"));
+        let said = "fusermount3: too many FUSE filesystems mounted; mount_max=N can be increased in /etc/fuse.conf\n";
+        assert!(mount_remedy(&io::Error::other(said)).contains("farflash detach"));
+        assert!(
+            mount_remedy(&io::Error::other("fusermount3: fuse device not found"))
+                .contains("modprobe")
+        );
+    }
 }
