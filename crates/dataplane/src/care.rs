@@ -110,7 +110,7 @@ impl<D: Clone> ShardCare<D> {
     }
 
     /// Tells of a shard that is back without the volumes in `lost`.
-    pub(crate) fn tell_of_return(&self, shard: usize, lost: BTreeSet<Uuid>) {
+    pub(crate) fn tell_of_return(&self, shard: usize, lost: &BTreeSet<Uuid>) {
         let told = self.on_return.borrow().clone();
         told.into_iter().for_each(|told| told(shard, lost.clone()));
     }

@@ -212,7 +212,7 @@ impl<W: World, D: Device> Core<W, D> {
     pub(crate) fn take_in_returned(&self, number: usize, shard: &Shard<D>) {
         self.replace_shard(number, shard);
         self.tell_of_return(shard);
-        self.state.care.tell_of_return(number, shard.lost_volumes());
+        self.state.care.tell_of_return(number, &shard.lost_volumes());
     }
 
     fn tell_of_return(&self, shard: &Shard<D>) {
