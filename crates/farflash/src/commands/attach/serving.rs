@@ -400,7 +400,8 @@ impl Leaving {
         // A flush may wait for a server for longer than this process is to live.
         if let Err(error) = std::thread::Builder::new().name("leaving".to_owned()).spawn(leave) {
             self.is_tried = false;
-            note(&format!("the volume stays attached: {}", process_limits::threads::none(&error)));
+            let remedy = process_limits::threads::remedy();
+            note(&format!("error: the volume stays attached: a thread is needed, and none can be had: {error}\n hint: {remedy}"));
         }
     }
 }

@@ -39,10 +39,13 @@ pub fn membership(directory: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
+/// Starts a host. No process of another test takes the address of its API when it is gone, which is asked then whether it still
+/// serves.
 pub fn host_with(directory: &str, name: &str, device: &str, more: &[&str]) -> Server {
     let membership = membership(directory, name);
     let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
-    Server::start_with(device, &[&membership[..], more].concat())
+    let api = format!("{}:0", own_host());
+    Server::start_on(device, "127.0.0.1:0", &api, &[&membership[..], more].concat())
 }
 
 pub fn host(directory: &str, name: &str, device: &str) -> Server {
