@@ -6,7 +6,7 @@ use control::{ApiClient, ApiError, CreateVolume, HostState, ProblemCode, VolumeS
 use nvme_wire::Nqn;
 use serde_json::Value;
 
-use super::{Files, Outcome, Server, run, succeed, until};
+use super::{Files, Outcome, Server, own_host, run, succeed, until};
 
 pub const LEASE: &str = "3";
 
