@@ -401,7 +401,9 @@ impl Leaving {
         if let Err(error) = std::thread::Builder::new().name("leaving".to_owned()).spawn(leave) {
             self.is_tried = false;
             let remedy = process_limits::threads::remedy();
-            note(&format!("error: the volume stays attached: a thread is needed, and none can be had: {error}\n hint: {remedy}"));
+            note(&format!(
+                "error: the volume stays attached: a thread is needed, and none can be had: {error}\n hint: {remedy}"
+            ));
         }
     }
 }
