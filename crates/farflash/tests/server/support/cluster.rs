@@ -1,6 +1,7 @@
 //! Several servers that are one service by a directory: how they are started, and what they say of themselves.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::LazyLock;
 
 use control::{ApiClient, ApiError, CreateVolume, HostState, ProblemCode, VolumeSize};
 use nvme_wire::Nqn;
@@ -39,12 +40,14 @@ pub fn membership(directory: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Starts a host. No process of another test takes the address of its API when it is gone, which is asked then whether it still
-/// serves.
+/// The address of all hosts' APIs. No process of another test takes a port of it when a host is gone, which is asked then
+/// whether it still serves.
+static HOST: LazyLock<Ipv4Addr> = LazyLock::new(own_host);
+
 pub fn host_with(directory: &str, name: &str, device: &str, more: &[&str]) -> Server {
     let membership = membership(directory, name);
     let membership: Vec<&str> = membership.iter().map(String::as_str).collect();
-    let api = format!("{}:0", own_host());
+    let api = format!("{}:0", *HOST);
     Server::start_on(device, "127.0.0.1:0", &api, &[&membership[..], more].concat())
 }
 
