@@ -34,9 +34,7 @@ impl Driver {
     }
 
     pub(crate) fn command(&self, target: &str, shape: &Shape) -> Command {
-        // A local device takes the server's place: where its interrupts go makes a difference between the CPUs.
-        let cpu = if target.starts_with("tcp:") { cpus::client() } else { cpus::server() };
-        self.command_on(target, shape, cpu)
+        self.command_on(target, shape, cpu_for(target))
     }
 
     fn command_on(&self, target: &str, shape: &Shape, cpu: usize) -> Command {
@@ -53,16 +51,12 @@ impl Driver {
 
     /// Drives a target once.
     pub(crate) fn sample(&self, target: &str, shape: &Shape) -> Result<Sample> {
-        Self::sampled(&mut self.command(target, shape), shape)
+        self.sample_on(target, shape, cpu_for(target))
     }
 
-    /// Drives a target once from the client's CPU, also one that is a local file: other programs serve it.
-    pub(crate) fn sample_remote(&self, target: &str, shape: &Shape) -> Result<Sample> {
-        Self::sampled(&mut self.command_on(target, shape, cpus::client()), shape)
-    }
-
-    fn sampled(command: &mut Command, shape: &Shape) -> Result<Sample> {
-        let output = run(command)?;
+    /// Drives a target once from CPU `cpu`.
+    pub(crate) fn sample_on(&self, target: &str, shape: &Shape, cpu: usize) -> Result<Sample> {
+        let output = run(&mut self.command_on(target, shape, cpu))?;
         let json: serde_json::Value = serde_json::from_str(&output)?;
         let lane = &json[if shape.write { "write" } else { "read" }];
         let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
@@ -76,4 +70,10 @@ impl Driver {
             system_calls_per_request: None,
         })
     }
+}
+
+/// The CPU for the load on a target. A local device takes the server's place: where its interrupts go makes a difference between
+/// the CPUs.
+fn cpu_for(target: &str) -> usize {
+    if target.starts_with("tcp:") { cpus::client() } else { cpus::server() }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::Result;
 use serde::Serialize;
 
+use super::by_round;
 use crate::case::Shape;
 use crate::compare::in_turn;
 use crate::cpus;
@@ -33,14 +34,13 @@ pub(super) struct Pair {
 impl Pair {
     /// Microseconds that the file adds to each of so many requests at a time, in each round.
     pub(super) fn added_us(&self, depth: u32) -> Vec<f64> {
-        let each_us = |rate: &f64| f64::from(depth) / rate * 1e6;
-        let pairs = self.library.iter().zip(&self.file);
-        pairs.map(|(library, file)| each_us(file) - each_us(library)).collect()
+        let each_us = |rate: f64| f64::from(depth) / rate * 1e6;
+        by_round(&self.library, &self.file, |library, file| each_us(file) - each_us(library))
     }
 
     /// The file's rate in parts of the library's, in each round.
     pub(super) fn shares(&self) -> Vec<f64> {
-        self.library.iter().zip(&self.file).map(|(library, file)| file / library).collect()
+        by_round(&self.library, &self.file, |library, file| file / library)
     }
 }
 
@@ -70,7 +70,7 @@ pub(super) fn measure(farflash: &Path, rounds: usize, out: &Path) -> Result<Vec<
                 true => (file.clone(), &mut pair.file),
                 false => (volume.target(), &mut pair.library),
             };
-            rates.push(driver.sample_remote(&target, &SHAPES[shape])?.iops);
+            rates.push(driver.sample_on(&target, &SHAPES[shape], cpus::client())?.iops);
         }
     }
     Ok(pairs)

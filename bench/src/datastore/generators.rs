@@ -10,6 +10,7 @@ use anyhow::{Result, anyhow};
 use kv_load::{Loop, Popularity, Setup, Sizes, Workload, WriteCommand};
 use serde::Serialize;
 
+use super::by_round;
 use crate::cpus;
 use crate::null::pin;
 use crate::peers::pinned;
@@ -32,7 +33,7 @@ pub(super) struct Pair {
 impl Pair {
     /// kv-load's in multiples of redis-benchmark's, by round.
     pub(super) fn times(&self) -> Vec<f64> {
-        self.own.iter().zip(&self.redis).map(|(own, redis)| own / redis).collect()
+        by_round(&self.own, &self.redis, |own, redis| own / redis)
     }
 }
 

@@ -88,9 +88,13 @@ impl Datastores {
     }
 
     fn compared(&self, of: impl Fn(f64, f64) -> f64, values: &[Vec<f64>; 2]) -> Option<Spread> {
-        let pairs = values[0].iter().zip(&values[1]);
-        Spread::of(&pairs.map(|(local, remote)| of(*local, *remote)).collect::<Vec<f64>>())
+        Spread::of(&by_round(&values[0], &values[1], of))
     }
+}
+
+/// Holds the values of two subjects against one another, round by round: noise hits both.
+fn by_round(one: &[f64], other: &[f64], of: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| of(*one, *other)).collect()
 }
 
 /// A column of a figure's data, in the order of rounds, local and remote.
