@@ -31,7 +31,7 @@ impl Holds {
         Self { range: Some(range), ..Self::default() }
     }
 
-    /// Holds of what concerns no range of a volume that others know.
+    /// Holds of the creation of a volume, which has no range yet.
     pub(crate) fn node_blocks_only(blocks: u64) -> Self {
         Self { node_blocks: blocks, ..Self::default() }
     }

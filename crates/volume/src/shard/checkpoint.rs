@@ -179,7 +179,7 @@ impl<D: Device> Inner<D> {
     async fn run_checkpoints(&self) {
         loop {
             let changed = self.background.notified();
-            let last = self.life.is_stopping() && self.life.has_committer_ended();
+            let last = self.life.has_committer_ended();
             let lost = self.journal.borrow().is_lost();
             if !lost && (last || self.checkpoints.is_wanted()) {
                 // Waiters learn of a failure: the journal is lost then.

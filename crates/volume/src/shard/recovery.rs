@@ -161,7 +161,7 @@ impl<D: Device> Inner<D> {
             reclaims: Reclaims::default(),
             committer: Committer::default(),
             background: Notify::new(),
-            checkpoints: CheckpointRequests::new(),
+            checkpoints: CheckpointRequests::default(),
             gives_back: GivesBack::default(),
             ticked: Notify::new(),
             extents_exhausted: Cell::new(false),

@@ -7,6 +7,7 @@ use local_sync::{Notified, Notify};
 use super::waiting::Waits;
 
 /// The last request, the one that the running checkpoint serves, and the last that one has served.
+#[derive(Default)]
 pub(super) struct CheckpointRequests {
     asked: Cell<u64>,
     started: Cell<u64>,
@@ -18,11 +19,6 @@ pub(super) struct CheckpointRequests {
 }
 
 impl CheckpointRequests {
-    pub(super) fn new() -> Self {
-        let (asked, started, done) = (Cell::new(0), Cell::new(0), Cell::new(0));
-        Self { asked, started, done, waiting: Cell::new(0), changed: Notify::new() }
-    }
-
     /// Returns whether a checkpoint is under way.
     pub(super) fn is_under_way(&self) -> bool {
         self.started.get() > self.done.get()
@@ -99,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_serves_what_was_asked_before_it_began() {
-        let requests = CheckpointRequests::new();
+        let requests = CheckpointRequests::default();
         assert!(!requests.is_coming());
         assert_eq!(requests.ask(), (1, true));
         assert_eq!(requests.ask(), (1, false), "one checkpoint serves both");
@@ -114,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_without_a_request_serves_the_next_one() {
-        let requests = CheckpointRequests::new();
+        let requests = CheckpointRequests::default();
         let started = requests.start();
         assert!(requests.is_coming() && !requests.is_wanted());
         requests.serve(started);

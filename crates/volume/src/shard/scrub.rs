@@ -201,8 +201,8 @@ impl<D: Device> Shard<D> {
 
 impl<D: Device> Inner<D> {
     fn volume_from(&self, number: u32) -> Stage {
-        match self.volumes.all().range(number..).next() {
-            Some((&number, _)) => Stage::Volume { number, at: 0 },
+        match self.volumes.first_from(number) {
+            Some(state) => Stage::Volume { number: state.number, at: 0 },
             None => Stage::Accounts(self.begin_accounts()),
         }
     }
