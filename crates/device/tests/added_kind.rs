@@ -11,7 +11,7 @@ use device::kind::{
     parse_size,
 };
 use device::layer::Fence;
-use device::{MemDevice, OwnedDevice, device_kinds};
+use device::{MemDevice, device_kinds};
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use reactor::{CoreConfig, run_on_current_thread};
 use units::{ByteLen, Duration, Pba, PbaRange};
@@ -62,10 +62,6 @@ impl Kind for VoidSpec {
 
     fn open(&self, backing: Opened) -> Result<u64, KindError> {
         Ok(backing.into_memory().geometry().blocks)
-    }
-
-    fn file(_: &u64) -> Option<&OwnedDevice> {
-        None
     }
 
     fn attach(blocks: &u64, _: &Attach<'_>) -> VoidDevice {

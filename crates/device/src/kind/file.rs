@@ -6,8 +6,15 @@ use std::path::PathBuf;
 use reactor::{FileDevice, FlushPolicy, Handle, OwnedDevice};
 use units::ByteLen;
 
-use super::{Attach, Backing, Kind, KindError, Opened, ParseDeviceError, once, parse_size};
+use super::{
+    Attach, Backing, Kind, KindError, Opened, ParseDeviceError, no_option, no_value, once,
+    parse_size,
+};
 use crate::layer::{Fenced, TimeoutDevice};
+
+/// Options, for a message about another one.
+const OPTIONS: &str = "; there are size=SIZE and flush=auto|always|never, and the ceiling that `serve` takes (a path with a comma \
+                       in it cannot be used)";
 
 /// A device in the file system.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -60,14 +67,7 @@ impl Kind for FileSpec {
             match option.split_once('=') {
                 Some(("size", value)) => once("size", &mut size, parse_size(value)?)?,
                 Some(("flush", value)) => once("flush", &mut flush, parse_flush(value)?)?,
-                _ => {
-                    return Err(ParseDeviceError::UnknownOption {
-                        option: option.to_owned(),
-                        scheme: Self::SCHEME,
-                        known: "; there are size=SIZE and flush=auto|always|never, and the ceiling that `serve` \
-                                takes (a path with a comma in it cannot be used)",
-                    });
-                }
+                _ => return Err(no_option::<Self>(option, OPTIONS)),
             }
         }
         Ok(Self { path: path.into(), size, flush: flush.unwrap_or_default() })
@@ -109,10 +109,6 @@ fn parse_flush(text: &str) -> Result<FlushPolicy, ParseDeviceError> {
         "auto" => Ok(FlushPolicy::Auto),
         "always" => Ok(FlushPolicy::Always),
         "never" => Ok(FlushPolicy::Never),
-        _ => Err(ParseDeviceError::Value {
-            key: "flush",
-            value: text.to_owned(),
-            wanted: "flush is auto, always or never",
-        }),
+        _ => Err(no_value("flush", text, "flush is auto, always or never")),
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use reactor::OwnedDevice;
 use units::ByteLen;
 
-use super::{Attach, Backing, Kind, KindError, Opened, ParseDeviceError, parse_size, written_size};
+use super::{
+    Attach, Backing, Kind, KindError, Opened, ParseDeviceError, no_option, parse_size, written_size,
+};
 use crate::MemDevice;
 
 /// Memory of this process; gone when it ends.
@@ -36,11 +37,8 @@ impl Kind for MemSpec {
             return Err(ParseDeviceError::NoPlace { scheme: Self::SCHEME, wanted });
         }
         if let Some((_, option)) = text.split_once(',') {
-            return Err(ParseDeviceError::UnknownOption {
-                option: option.to_owned(),
-                scheme: Self::SCHEME,
-                known: ", which has none but the ceiling that `serve` takes",
-            });
+            let known = ", which has none but the ceiling that `serve` takes";
+            return Err(no_option::<Self>(option, known));
         }
         Ok(Self { size: parse_size(text)? })
     }
@@ -55,10 +53,6 @@ impl Kind for MemSpec {
 
     fn open(&self, backing: Opened) -> Result<MemDevice, KindError> {
         Ok(backing.into_memory())
-    }
-
-    fn file(_: &MemDevice) -> Option<&OwnedDevice> {
-        None
     }
 
     fn attach(source: &MemDevice, _: &Attach<'_>) -> MemDevice {

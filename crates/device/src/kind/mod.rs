@@ -73,7 +73,10 @@ pub trait Kind: Clone + Debug + Display + PartialEq + Sized + 'static {
     fn open(&self, backing: Opened) -> Result<Self::Source, KindError>;
 
     /// Returns the file or drive below, if there is one.
-    fn file(source: &Self::Source) -> Option<&OwnedDevice>;
+    fn file(source: &Self::Source) -> Option<&OwnedDevice> {
+        let _ = source;
+        None
+    }
 
     /// Returns the device for one core, with the layers that belong to its kind.
     fn attach(source: &Self::Source, core: &Attach<'_>) -> Self::Device;
@@ -221,6 +224,16 @@ fn once<T>(key: &'static str, place: &mut Option<T>, value: T) -> Result<(), Par
         None => Ok(()),
         Some(_) => Err(ParseDeviceError::Twice(key)),
     }
+}
+
+/// An option that kind `K` does not have, and those that it has.
+fn no_option<K: Kind>(option: &str, known: &'static str) -> ParseDeviceError {
+    ParseDeviceError::UnknownOption { option: option.to_owned(), scheme: K::SCHEME, known }
+}
+
+/// A value that an option does not take.
+fn no_value(key: &'static str, value: &str, wanted: &'static str) -> ParseDeviceError {
+    ParseDeviceError::Value { key, value: value.to_owned(), wanted }
 }
 
 #[cfg(test)]

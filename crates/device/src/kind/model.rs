@@ -3,15 +3,19 @@
 use std::fmt;
 
 use io_traits::Device;
-use reactor::{Handle, OwnedDevice};
+use reactor::Handle;
 use ssd_model::{Model, Params, ParamsError, Preset};
 use units::ByteLen;
 
 use super::{
-    Attach, Backing, Kind, KindError, Opened, ParseDeviceError, once, parse_size, written_size,
+    Attach, Backing, Kind, KindError, Opened, ParseDeviceError, no_option, no_value, once,
+    parse_size, written_size,
 };
 use crate::{MemDevice, ModelDevice, SharedModel};
 
+/// Options, for a message about another one.
+const OPTIONS: &str =
+    "; there are size=SIZE, scale=FACTOR and seed=NUMBER, and the ceiling that `serve` takes";
 /// Size of a modelled drive for which none is given.
 const SIZE_DEFAULT: ByteLen = ByteLen(1 << 30);
 /// Seed of one for which none is given.
@@ -96,14 +100,7 @@ impl Kind for ModelSpec {
                 Some(("size", value)) => once("size", &mut size, parse_size(value)?)?,
                 Some(("scale", value)) => once("scale", &mut scale, parse_scale(value)?)?,
                 Some(("seed", value)) => once("seed", &mut seed, parse_seed(value)?)?,
-                _ => {
-                    return Err(ParseDeviceError::UnknownOption {
-                        option: option.to_owned(),
-                        scheme: Self::SCHEME,
-                        known: "; there are size=SIZE, scale=FACTOR and seed=NUMBER, and the ceiling that `serve` \
-                                takes",
-                    });
-                }
+                _ => return Err(no_option::<Self>(option, OPTIONS)),
             }
         }
         let (size, seed) = (size.unwrap_or(SIZE_DEFAULT), seed.unwrap_or(SEED_DEFAULT));
@@ -133,10 +130,6 @@ impl Kind for ModelSpec {
         Ok((memory, SharedModel::new(model)))
     }
 
-    fn file(_: &Self::Source) -> Option<&OwnedDevice> {
-        None
-    }
-
     fn attach((memory, model): &Self::Source, core: &Attach<'_>) -> Self::Device {
         ModelDevice::new(memory.attach(), core.handle.clone(), model.clone())
     }
@@ -144,13 +137,9 @@ impl Kind for ModelSpec {
 
 fn parse_scale(text: &str) -> Result<f64, ParseDeviceError> {
     let scale = text.parse().ok().filter(|scale| (1e-4..=100.0).contains(scale));
-    scale.ok_or_else(|| wrong("scale", text, "write a factor from 0.0001 to 100"))
+    scale.ok_or_else(|| no_value("scale", text, "write a factor from 0.0001 to 100"))
 }
 
 fn parse_seed(text: &str) -> Result<u64, ParseDeviceError> {
-    text.parse().map_err(|_| wrong("seed", text, "write a whole number"))
-}
-
-fn wrong(key: &'static str, value: &str, wanted: &'static str) -> ParseDeviceError {
-    ParseDeviceError::Value { key, value: value.to_owned(), wanted }
+    text.parse().map_err(|_| no_value("seed", text, "write a whole number"))
 }
