@@ -56,7 +56,12 @@ fn wait_until_gone(id: Pid) {
 
 /// A thread could not be had.
 pub fn none(error: &std::io::Error) -> Failure {
-    Failure::runtime(format!("a thread is needed, and none can be had: {error}"), remedy())
+    Failure::runtime(lacking(error), remedy())
+}
+
+/// Says that a thread could not be had.
+pub fn lacking(error: &std::io::Error) -> String {
+    format!("a thread is needed, and none can be had: {error}")
 }
 
 /// Names the limits to raise.

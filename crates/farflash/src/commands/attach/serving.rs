@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use attach::{Handle, Limits, MountError, Mounted, Options};
 use farflash_client::{Cluster, Error, OpenOptions, Target, Volume};
+use process_limits::threads;
 use rustix::io::Errno;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
@@ -360,7 +361,7 @@ fn no_signals(error: &io::Error) -> Failure {
 /// Advice for a file system that cannot be mounted: a limit of this machine has a name of its own.
 fn mount_remedy(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
-        Some(Errno::AGAIN) => process_limits::threads::remedy(),
+        Some(Errno::AGAIN) => threads::remedy(),
         Some(Errno::MFILE | Errno::NFILE) => "raise the limit on open files (ulimit -n)".to_owned(),
         Some(Errno::NOSPC) => {
             "there are as many mounts as the kernel allows: raise `sysctl fs.mount-max`, or unmount what is not needed".to_owned()
@@ -400,10 +401,11 @@ impl Leaving {
         // A flush may wait for a server for longer than this process is to live.
         if let Err(error) = std::thread::Builder::new().name("leaving".to_owned()).spawn(leave) {
             self.is_tried = false;
-            let remedy = process_limits::threads::remedy();
-            note(&format!(
-                "error: the volume stays attached: a thread is needed, and none can be had: {error}\n hint: {remedy}"
-            ));
+            let why = threads::lacking(&error);
+            note(
+                &Failure::runtime(format!("the volume stays attached: {why}"), threads::remedy())
+                    .to_string(),
+            );
         }
     }
 }
