@@ -3,6 +3,7 @@
 //! Each is driven by a client for its protocol, so rates of two protocols compare the clients, too. What a request costs the
 //! server does not depend on the client.
 
+mod null_nbd;
 mod targets;
 
 use std::path::Path;
@@ -30,7 +31,7 @@ struct Goal {
     times_min: Option<f64>,
 }
 
-const GOALS: [Goal; 5] = [
+const GOALS: [Goal; 9] = [
     Goal {
         what: "iSCSI, in multiples of tgt",
         measured: Way::Iscsi,
@@ -44,10 +45,34 @@ const GOALS: [Goal; 5] = [
         times_min: Some(2.0),
     },
     Goal {
+        what: "NBD, in multiples of a null server with the same client",
+        measured: Way::Nbd,
+        against: Way::NullNbd,
+        times_min: None,
+    },
+    Goal {
+        what: "that null server, in multiples of nbdkit",
+        measured: Way::NullNbd,
+        against: Way::Nbdkit,
+        times_min: None,
+    },
+    Goal {
         what: "4 NBD connections of depth 32, in multiples of one",
         measured: Way::NbdByFour,
         against: Way::Nbd,
         times_min: Some(1.0),
+    },
+    Goal {
+        what: "4 NBD connections to nbdkit, in multiples of one",
+        measured: Way::NbdkitByFour,
+        against: Way::Nbdkit,
+        times_min: None,
+    },
+    Goal {
+        what: "4 NBD connections to the null server, in multiples of one",
+        measured: Way::NullNbdByFour,
+        against: Way::NullNbd,
+        times_min: None,
     },
     Goal {
         what: "iSCSI, in multiples of NVMe/TCP",
@@ -128,22 +153,21 @@ impl Results {
         ];
         let mut table = Table::new(&columns);
         for (at, way) in self.ways.iter().enumerate() {
-            let spread = |of: &dyn Fn(&Measured) -> f64| {
-                let column = self.samples.iter().filter_map(|row| row[at].as_ref()).map(of);
-                Spread::of(&column.collect::<Vec<f64>>())
-            };
-            let shown = |of: &dyn Fn(&Measured) -> f64, show: fn(f64) -> String| {
-                spread(of).map_or("–".to_owned(), |spread| spread.show(show))
+            let shown = |of: &dyn Fn(&Measured) -> Option<f64>, show: fn(f64) -> String| {
+                let column = self.samples.iter().filter_map(|row| of(row[at].as_ref()?));
+                let spread = Spread::of(&column.collect::<Vec<f64>>());
+                spread.map_or("–".to_owned(), |spread| spread.show(show))
             };
             let [user, kernel] = [0, 1].map(|part| {
-                let ns = move |measured: &Measured| measured.cpu_us_per_request[part] * 1e3;
+                let ns = move |measured: &Measured| Some(measured.cpu_us_per_request?[part] * 1e3);
                 shown(&ns, duration_ns)
             });
-            let all = |measured: &Measured| measured.cpu_us_per_request.iter().sum::<f64>() * 1e3;
+            let all =
+                |measured: &Measured| Some(measured.cpu_us_per_request?.iter().sum::<f64>() * 1e3);
             table.row([
                 way.name().to_owned(),
                 way.client().to_owned(),
-                shown(&|measured| measured.iops, rate),
+                shown(&|measured| Some(measured.iops), rate),
                 shown(&all, duration_ns),
                 user,
                 kernel,
@@ -180,8 +204,9 @@ mod tests {
     fn goals_compare_measurements_of_one_round() {
         let ways = [Way::Nvme, Way::Iscsi, Way::Tgt, Way::Nbd];
         let row = |noise: f64| {
-            let measured =
-                |iops: f64| Some(Measured { iops: iops * noise, cpu_us_per_request: [1.0, 1.0] });
+            let measured = |iops: f64| {
+                Some(Measured { iops: iops * noise, cpu_us_per_request: Some([1.0, 1.0]) })
+            };
             vec![measured(500e3), measured(90e3), measured(30e3), measured(100e3)]
         };
         let verdicts = judge(&ways, &[row(1.0), row(0.5), row(2.0)]);

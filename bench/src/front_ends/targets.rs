@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
+use super::null_nbd;
 use crate::case::{GIB, Shape};
 use crate::cpus;
 use crate::driver::Driver;
@@ -42,6 +43,10 @@ pub(super) enum Way {
     Nbdkit,
     /// nbdkit on memory, over four connections.
     NbdkitByFour,
+    /// A server that does nothing, over one connection.
+    NullNbd,
+    /// A server that does nothing, over four connections.
+    NullNbdByFour,
 }
 
 impl Way {
@@ -54,6 +59,8 @@ impl Way {
             Self::NbdByFour => "farflash, NBD, 4 connections",
             Self::Nbdkit => "nbdkit, NBD",
             Self::NbdkitByFour => "nbdkit, NBD, 4 connections",
+            Self::NullNbd => "null server, NBD",
+            Self::NullNbdByFour => "null server, NBD, 4 connections",
         }
     }
 
@@ -61,7 +68,12 @@ impl Way {
         match self {
             Self::Nvme => "farflash bench",
             Self::Iscsi | Self::Tgt => "iscsi-perf",
-            Self::Nbd | Self::NbdByFour | Self::Nbdkit | Self::NbdkitByFour => "fio",
+            Self::Nbd
+            | Self::NbdByFour
+            | Self::Nbdkit
+            | Self::NbdkitByFour
+            | Self::NullNbd
+            | Self::NullNbdByFour => "fio",
         }
     }
 }
@@ -70,8 +82,8 @@ impl Way {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Measured {
     pub(super) iops: f64,
-    /// Processor time of the server: in its own code, and in the kernel.
-    pub(super) cpu_us_per_request: [f64; 2],
+    /// Processor time of the server: in its own code, and in the kernel. None of one that polls all the time.
+    pub(super) cpu_us_per_request: Option<[f64; 2]>,
 }
 
 /// The output of `volume create --json`, as far as it is used here.
@@ -123,7 +135,7 @@ impl Bed {
         }
         ways.extend(self.tgt.as_ref().map(|_| Way::Tgt));
         if is_installed("fio") {
-            ways.extend([Way::Nbd, Way::NbdByFour]);
+            ways.extend([Way::Nbd, Way::NbdByFour, Way::NullNbd, Way::NullNbdByFour]);
         }
         if self.nbdkit.is_some() {
             ways.extend([Way::Nbdkit, Way::NbdkitByFour]);
@@ -150,8 +162,16 @@ impl Bed {
             Way::NbdByFour => fio(&own.program, &own.export, &Shape::READ_4X32),
             Way::Nbdkit => fio(&nbdkit()?.program, &nbdkit()?.export, &Shape::READ_32),
             Way::NbdkitByFour => fio(&nbdkit()?.program, &nbdkit()?.export, &Shape::READ_4X32),
+            Way::NullNbd => null(&Shape::READ_32),
+            Way::NullNbdByFour => null(&Shape::READ_4X32),
         }
     }
+}
+
+/// The rate of fio with a server that does nothing.
+fn null(shape: &Shape) -> Result<Measured> {
+    let load = |address| Ok(Export::new(address, "").measure(shape, SECONDS)?.0.iops);
+    Ok(Measured { iops: null_nbd::serve_during(load)?, cpu_us_per_request: None })
 }
 
 fn has(server: &str, client: &str) -> bool {
@@ -168,7 +188,7 @@ fn counted(program: &Program, load: impl FnOnce() -> Result<f64>) -> Result<Meas
     let iops = load()?;
     let after = program.cpu_seconds_apart()?;
     let each = |part: usize| (after[part] - before[part]) * 1e6 / (iops * SECONDS);
-    Ok(Measured { iops, cpu_us_per_request: [each(0), each(1)] })
+    Ok(Measured { iops, cpu_us_per_request: Some([each(0), each(1)]) })
 }
 
 /// Reads random blocks of 4 KiB, 32 at a time; returns the rate.
