@@ -38,6 +38,7 @@ fn must_be_caught(mutant: &str, seam: Seam, workload: Workload) {
         let outcome = run(seed, Some(workload), seam, &Trace::default());
         outcome.failure.map(|finding| (seed, finding))
     });
+    block_map::sabotage(None);
     volume::sabotage(None);
     dataplane::sabotage(None);
     let (seed, finding) = caught.unwrap_or_else(|| panic!("no seed notices {mutant}"));
@@ -51,6 +52,16 @@ macro_rules! engines {
         #[test]
         fn $name() {
             volume::sabotage(Some(Sabotage::$sabotage));
+            must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
+        }
+    )*};
+}
+
+macro_rules! maps {
+    ($($name:ident: $sabotage:ident under $workload:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            block_map::sabotage(Some(block_map::Sabotage::$sabotage));
             must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
         }
     )*};
@@ -117,9 +128,6 @@ engines! {
     engine_take_stale_record: TakeStaleRecord under Crash;
     engine_take_stale_descriptor: TakeStaleDescriptor under Corrupt;
     engine_take_stale_bitmap: TakeStaleBitmap under Corrupt;
-    engine_take_stale_table: TakeStaleTable under Corrupt;
-    engine_take_stale_leaf: TakeStaleLeaf under Corrupt;
-    engine_take_stale_inner: TakeStaleInner under Paged;
     engine_compare_unlocked: CompareUnlocked under Crash;
     engine_miscompare_writes: MiscompareWrites under Crash;
     plane_compare_unlocked: CompareUnlocked under Plane;
@@ -130,29 +138,6 @@ engines! {
     engine_shrink_keeps_blocks: ShrinkKeepsBlocks under Churn;
     engine_read_dead: ReadDead under Churn;
     engine_leak_overwritten: LeakOverwritten under Crash;
-    engine_evict_dirty: EvictDirty under Paged;
-    engine_evict_unwritten: EvictUnwritten under Paged;
-    engine_evict_pinned: EvictPinned under Crash;
-    map_run_forgets_parent: RunForgetsParent under Tall;
-    map_run_forgets_leaf: RunForgetsLeaf under Tall;
-    map_run_fills_gap: RunFillsGap under Tall;
-    map_find_misses_bound: FindMissesBound under Tall;
-    map_span_takes_bound: SpanTakesBound under Tall;
-    map_remove_skips_key: RemoveSkipsKey under Tall;
-    map_remove_takes_end: RemoveTakesEnd under Tall;
-    map_split_loses_first: SplitLosesFirst under Tall;
-    map_split_bound_too_high: SplitBoundTooHigh under Tall;
-    map_inner_split_bound_too_high: InnerSplitBoundTooHigh under Tall;
-    map_merge_swaps_metadata: MergeSwapsMetadata under Tall;
-    map_fold_keeps_bounds: FoldKeepsBounds under Tall;
-    map_share_keeps_bound: ShareKeepsBound under Tall;
-    map_drain_keeps_base: DrainKeepsBase under Tall;
-    map_sweep_forgets_parent: SweepForgetsParent under Tall;
-    map_site_forgets_parent: SiteForgetsParent under Tall;
-    map_vacate_forgets_absent: VacateForgetsAbsent under Tall;
-    map_retire_forgets_home: RetireForgetsHome under Tall;
-    map_first_bound_stays: FirstBoundStays under Tall;
-    engine_keep_old_metadata: KeepOldMetadata under Crash;
     engine_shift_metadata: ShiftMetadata under Crash;
     engine_compare_data_only: CompareDataOnly under Crash;
     plane_compare_data_only: CompareDataOnly under Plane;
@@ -188,6 +173,35 @@ engines! {
     repair_mends_from_old_bitmap: MendFromOldBitmap under Repair;
     repair_cut_stays_behind: CutStaysBehind under Repair;
     repair_root_before_flush: RootBeforeFlush under Repair;
+}
+
+maps! {
+    map_take_stale_table: TakeStaleTable under Corrupt;
+    map_take_stale_leaf: TakeStaleLeaf under Corrupt;
+    map_take_stale_inner: TakeStaleInner under Paged;
+    map_evict_dirty: EvictDirty under Paged;
+    map_evict_unwritten: EvictUnwritten under Paged;
+    map_evict_pinned: EvictPinned under Crash;
+    map_run_forgets_parent: RunForgetsParent under Tall;
+    map_run_forgets_leaf: RunForgetsLeaf under Tall;
+    map_run_fills_gap: RunFillsGap under Tall;
+    map_find_misses_bound: FindMissesBound under Tall;
+    map_span_takes_bound: SpanTakesBound under Tall;
+    map_remove_skips_key: RemoveSkipsKey under Tall;
+    map_remove_takes_end: RemoveTakesEnd under Tall;
+    map_split_loses_first: SplitLosesFirst under Tall;
+    map_split_bound_too_high: SplitBoundTooHigh under Tall;
+    map_inner_split_bound_too_high: InnerSplitBoundTooHigh under Tall;
+    map_merge_swaps_metadata: MergeSwapsMetadata under Tall;
+    map_fold_keeps_bounds: FoldKeepsBounds under Tall;
+    map_share_keeps_bound: ShareKeepsBound under Tall;
+    map_drain_keeps_base: DrainKeepsBase under Tall;
+    map_sweep_forgets_parent: SweepForgetsParent under Tall;
+    map_site_forgets_parent: SiteForgetsParent under Tall;
+    map_vacate_forgets_absent: VacateForgetsAbsent under Tall;
+    map_retire_forgets_home: RetireForgetsHome under Tall;
+    map_first_bound_stays: FirstBoundStays under Tall;
+    map_keep_old_metadata: KeepOldMetadata under Crash;
 }
 
 planes! {

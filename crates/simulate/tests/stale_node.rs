@@ -9,7 +9,7 @@ use sim::{SimDevice, Simulation};
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba};
 use uuid::Uuid;
 use volume::{
-    ExtentAllocator, FormatOptions, Sabotage, Shard, ShardOptions, Volume, VolumeError, VolumeSpec,
+    ExtentAllocator, FormatOptions, Shard, ShardOptions, Volume, VolumeError, VolumeSpec,
 };
 
 const DEVICE_BLOCKS: u64 = 16_384;
@@ -77,9 +77,9 @@ fn read_through_a_stale_node() -> Result<u8, VolumeError> {
 fn a_stale_node_is_found_by_its_checksum_and_by_nothing_else() {
     let honest = read_through_a_stale_node();
     assert!(matches!(honest, Err(VolumeError::CorruptMap { lba: Lba(0), .. })), "{honest:?}");
-    volume::sabotage(Some(Sabotage::SkipNodeChecksum));
+    block_map::sabotage(Some(block_map::Sabotage::SkipNodeChecksum));
     let broken = read_through_a_stale_node();
-    volume::sabotage(None);
+    block_map::sabotage(None);
     assert_ne!(broken, Ok(2), "the mutant reads the stale node");
     assert!(!matches!(broken, Err(VolumeError::CorruptMap { .. })), "{broken:?}");
 }

@@ -39,7 +39,6 @@ mod inventory;
 mod io;
 mod journal;
 mod locks;
-mod map;
 mod ops;
 mod options;
 mod part;
@@ -54,6 +53,8 @@ mod unmap;
 mod volume;
 
 pub use allowance::Allowance;
+#[cfg(feature = "small-structures")]
+pub use block_map::{NodeCapacity, set_node_capacity};
 pub use blocks::Blocks;
 pub use check::{CheckReport, Finding, Owner};
 pub use claim_mark::{read_claim_mark, write_claim_mark};
@@ -68,8 +69,6 @@ pub use journal::set_journal_blocks;
 pub use layout::{
     ACCESS_BYTES_MAX, ClaimMark, DecodeError, HOST_NAME_BYTES_MAX, OwnerMark, Superblock, overhead,
 };
-#[cfg(feature = "small-structures")]
-pub use map::{NodeCapacity, set_node_capacity};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
 };

@@ -7,11 +7,11 @@ use units::{BLOCK_SIZE, Lba, LbaRange};
 
 use crate::blocks::{Blocks, first_difference};
 use crate::locks::{RangeGuard, lock};
-use crate::map::Missing;
 use crate::read::Source;
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{CompareError, ReadData, Volume, VolumeError, WRITE_BLOCKS_MAX};
+use block_map::Missing;
 
 /// Blocks that are looked at in one step, between which others run.
 const LOOK_BLOCKS_MAX: u64 = 4096;

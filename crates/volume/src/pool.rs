@@ -34,7 +34,6 @@ use alloc::Cursor;
 pub(crate) use alloc::LARGE_BLOCKS;
 use discard_map::{DiscardMap, QUIET_ROUNDS};
 pub(crate) use discard_map::{RUN_BLOCKS_MIN, Search};
-pub(crate) use near::Neighbours;
 use recent::Recent;
 pub(crate) use returnable::{ReturnableExtents, Returned};
 use room::Free;

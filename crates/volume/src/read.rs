@@ -18,12 +18,12 @@ use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, PbaRange};
 
 use crate::VolumeError;
-use crate::map::Missing;
 use crate::sabotage::{Sabotage, broken};
 use crate::shard::Inner;
 use crate::state::VolumeState;
 use again::{Place, Wrong};
 pub(crate) use ahead::{Ahead, Room};
+use block_map::Missing;
 
 /// Blocks of zeroes that a thread keeps for reads of unwritten space.
 const ZEROES_BLOCKS: usize = 32;

@@ -73,12 +73,6 @@ mutation_points::mutations! {
         TakeStaleDescriptor,
         /// A bitmap with a checksum other than that of the pointer is taken.
         TakeStaleBitmap,
-        /// A node of a table with a checksum other than that of the pointer is taken, if it is one.
-        TakeStaleTable,
-        /// A leaf of a map with a checksum other than that of the pointer is taken, if it is one.
-        TakeStaleLeaf,
-        /// The same of inner nodes of maps.
-        TakeStaleInner,
         /// A compare-and-write compares before it locks.
         CompareUnlocked,
         /// A compare-and-write that finds something else says so, and writes.
@@ -95,16 +89,6 @@ mutation_points::mutations! {
         ReadDead,
         /// Blocks that were overwritten stay in use.
         LeakOverwritten,
-        /// E1: what a dirty leaf says is forgotten where memory is short.
-        EvictDirty,
-        /// E1: a node goes while it is on its way to its place.
-        EvictUnwritten,
-        /// E2: nodes go that requests under way rely on.
-        EvictPinned,
-        /// A node read back is not compared with its checksum.
-        SkipNodeChecksum,
-        /// L2: what is written over a block leaves it with the metadata that it had.
-        KeepOldMetadata,
         /// The blocks of a read come with the metadata of the one before.
         ShiftMetadata,
         /// Comparisons leave metadata out.
@@ -173,50 +157,6 @@ mutation_points::mutations! {
         RecordFirstRange,
         /// M4: a task that waits for a node that another task reads is not woken when it is loaded.
         LoseWaiter,
-        /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
-        RunForgetsParent,
-        /// A run goes on in a leaf with keys of the next leaf.
-        RunForgetsLeaf,
-        /// A run goes to keys behind a gap as if there were none.
-        RunFillsGap,
-        /// The key that is the lower bound of a child is looked for in the child before it.
-        FindMissesBound,
-        /// A child may have the key that is the lower bound of the next one.
-        SpanTakesBound,
-        /// A range that ends with the first key of a child does not come to that child.
-        WalkMissesBound,
-        /// A removal goes on one key too late.
-        RemoveSkipsKey,
-        /// A removal takes the key at the end of its range, too.
-        RemoveTakesEnd,
-        /// The upper half of a leaf that is split loses its first entry.
-        SplitLosesFirst,
-        /// The bound of the upper half of a leaf that is split is one too high.
-        SplitBoundTooHigh,
-        /// The bound of the upper half of an inner node that is split is that of its second child.
-        InnerSplitBoundTooHigh,
-        /// Two inner nodes become one, and the bound of the first child of the upper one is one too high.
-        MergeBoundTooHigh,
-        /// Two leaves become one with the metadata of the upper one first.
-        MergeSwapsMetadata,
-        /// Leaves that entries were spread over keep their bounds.
-        FoldKeepsBounds,
-        /// A leaf that got entries of its neighbour keeps its bound.
-        ShareKeepsBound,
-        /// A leaf that lies in order and loses its first entries keeps where it begins.
-        DrainKeepsBase,
-        /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
-        SweepForgetsParent,
-        /// A walk from leaf to leaf leaves out the rest of a tree behind an inner node.
-        SiteForgetsParent,
-        /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
-        VacateForgetsAbsent,
-        /// D3: a node that leaves the tree before its older version gets its place is forgotten.
-        RetireForgetsHome,
-        /// The first bound of an inner node stays when the second comes to be below it.
-        FirstBoundStays,
-        /// Entries that a run adds are not counted.
-        RunCountsNothing,
     }
 
     /// Breaks the engines of this thread so from now on, or no more.

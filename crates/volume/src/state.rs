@@ -12,10 +12,10 @@ use uuid::Uuid;
 use crate::allowance::Allowance;
 use crate::described::{Changed, Described};
 use crate::locks::RangeLocks;
-use crate::map::{Map, Missing, NodeCounters, Tree, is_small, leaf_capacity};
 use crate::read::Ahead;
 use crate::sabotage::{Sabotage, broken};
 use crate::{VolumeSpec, VolumeStats};
+use block_map::{Map, Missing, NodeCounters, Tree, is_small, leaf_capacity};
 
 /// Entries of a leaf that is filled at its worst: bounds the nodes that a range takes.
 const LEAF_ENTRIES_LOW: u64 = 127;

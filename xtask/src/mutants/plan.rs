@@ -66,6 +66,7 @@ pub(super) const PLANS: &[Plan] = &[
         seeds: 1000,
         ..QUICK
     },
+    Plan { package: "block-map", workloads: &["crash", "reuse", "corrupt", "paged"], ..QUICK },
     Plan {
         package: "volume",
         // What takes longer than this is found sooner by the simulator.

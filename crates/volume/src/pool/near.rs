@@ -11,6 +11,7 @@
 //!   is a free block for each group: a thirty-second part. A block that went elsewhere comes back
 //!   when it is written again.
 
+use block_map::Neighbours;
 use layout::BITMAP_SLOTS;
 use units::{Pba, PbaRange};
 
@@ -18,14 +19,6 @@ use super::{Extent, LARGE_BLOCKS, Pool};
 
 /// As many as a read of 128 KiB, with which volumes are read in order, has.
 const GROUP_BLOCKS: u32 = 32;
-
-/// The locations of the blocks around a small write, and of those that it replaces.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Neighbours {
-    pub(crate) before: Option<Pba>,
-    pub(crate) own: Option<Pba>,
-    pub(crate) behind: Option<Pba>,
-}
 
 /// Blocks of an extent that are kept for each other (H5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -26,8 +26,8 @@ use super::scrub::{Damaged, ScrubStep, Structure};
 use crate::VolumeError;
 use crate::check::Owner;
 use crate::inventory::{Doubt, Inventory, Owners};
-use crate::map::LeafBody;
 use crate::state::VolumeState;
+use block_map::LeafBody;
 
 /// The cost of a leaf for the pacing of a scrub, in blocks read: some ten microseconds of the
 /// processor.

@@ -6,8 +6,8 @@ use local_sync::yield_now;
 use units::{Lba, LbaRange};
 
 use super::Inner;
-use crate::map::{LeafBody, Missing};
 use crate::state::VolumeState;
+use block_map::{LeafBody, Missing};
 
 /// The most leaves looked at: those of 5 GiB written in order. More would delay the caller for a
 /// number that need not be exact.

@@ -30,11 +30,11 @@ use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use super::refused::TRIES_MAX;
 use crate::io::join_all;
-use crate::map::{Map, MapSnapshot, NodeCounters};
 use crate::pool::{ExtentSnapshot, Returned, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{JournalLoss, VolumeError};
+use block_map::{Map, MapSnapshot, NodeCounters};
 
 /// Writes tried again without a pause.
 pub(super) const TRIES_AT_ONCE: u32 = 3;

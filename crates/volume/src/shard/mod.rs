@@ -69,12 +69,12 @@ use crate::epochs::Epochs;
 use crate::holds::Holds;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
-use crate::map::NodeCounters;
 use crate::ops::{Change, Op};
 use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, JournalLoss, ShardOptions, VolumeError};
+use block_map::NodeCounters;
 
 use admission::Admission;
 pub(crate) use apply::UNMAP_AT_ONCE_MAX;

@@ -25,10 +25,10 @@ use units::{BLOCK_SIZE, Lba, LbaRange};
 
 use super::nodes::{LoadError, decode_node, read_block};
 use super::{Inner, Shard, SpaceEffect};
-use crate::map::{Missing, NODE_BYTES_MAX, Sweep, Tree};
 use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::{Pin, VolumeState};
 use crate::{MapMemory, VolumeError};
+use block_map::{Missing, NODE_BYTES_MAX, Sweep, Tree};
 
 /// Nodes on the way to a leaf, and one more leaf, since a range begins somewhere.
 const PATH_NODES: u64 = 5;

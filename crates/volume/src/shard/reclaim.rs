@@ -23,8 +23,8 @@ use units::{Lba, LbaRange, Pba, PbaRange};
 
 use super::{Inner, SpaceEffect, SpaceRequest};
 use crate::VolumeError;
-use crate::map::Missing;
 use crate::state::VolumeState;
+use block_map::Missing;
 
 /// Runs of reclaimed blocks that may wait for a checkpoint: a megabyte of them.
 const RECLAIMED_RUNS_MAX: usize = 1 << 16;

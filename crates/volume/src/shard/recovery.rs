@@ -31,12 +31,12 @@ use crate::bits::Bits;
 use crate::epochs::Epochs;
 use crate::io::join_all;
 use crate::journal::{Journal, ring_blocks};
-use crate::map::{Map, NodeCounters};
 use crate::pool::Pool;
 use crate::read::Room;
 use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
+use block_map::{Map, NodeCounters};
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;

@@ -30,9 +30,9 @@ use super::{Inner, Shard};
 use crate::VolumeError;
 use crate::format::ROOTS_WRITTEN;
 use crate::io::join_all;
-use crate::map::{LeafBody, Node};
 use crate::sabotage::{Sabotage, tries};
 use crate::state::VolumeState;
+use block_map::{LeafBody, Node};
 
 /// Blocks of tables read in one step.
 const TABLE_STEP: usize = 64;

@@ -7,8 +7,8 @@ use super::Inner;
 use super::nodes::{LoadError, read_node};
 use super::paging::load_error;
 use crate::VolumeError;
-use crate::map::{Body, LeafBody, Missing};
 use crate::state::VolumeState;
+use block_map::{Body, LeafBody, Missing};
 
 impl<D: Device> Inner<D> {
     /// Calls `visit` for each node, and for each block of data with its key. Leaves that are not in

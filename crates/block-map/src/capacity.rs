@@ -4,13 +4,15 @@
 //! on the device is the same format then: a node need not be full.
 
 #[cfg(any(test, feature = "small-structures"))]
+pub(crate) use small::inner_capacity;
+#[cfg(any(test, feature = "small-structures"))]
+pub use small::leaf_capacity;
+#[cfg(any(test, feature = "small-structures"))]
 #[cfg_attr(
     not(feature = "small-structures"),
     allow(unreachable_pub, reason = "for tests of this crate only")
 )]
 pub use small::{NodeCapacity, set_node_capacity};
-#[cfg(any(test, feature = "small-structures"))]
-pub(crate) use small::{inner_capacity, leaf_capacity};
 
 /// Children that an inner node takes.
 #[cfg(not(any(test, feature = "small-structures")))]
@@ -21,11 +23,11 @@ pub(crate) const fn inner_capacity() -> usize {
 
 /// Entries that a leaf takes with keys of `width` bytes.
 #[cfg(not(any(test, feature = "small-structures")))]
-pub(crate) use layout::leaf_capacity;
+pub use layout::leaf_capacity;
 
 /// Returns whether nodes take fewer entries than they have room for.
 #[inline(always)]
-pub(crate) fn is_small() -> bool {
+pub fn is_small() -> bool {
     inner_capacity() < layout::INNER_CAPACITY
 }
 
@@ -65,11 +67,11 @@ mod small {
         CHOSEN.get().map_or(most, |chosen| chosen.inner.clamp(LEAST, most))
     }
 
-    pub(crate) fn leaf_capacity(width: usize, metadata: MetadataSize) -> usize {
+    /// Entries that a leaf takes with keys of `width` bytes.
+    pub fn leaf_capacity(width: usize, metadata: MetadataSize) -> usize {
         let of_block = |width| layout::leaf_capacity(width, metadata);
         let most = of_block(width);
-        let scaled =
-            |chosen: NodeCapacity| chosen.leaf * most / of_block(super::super::leaf::WIDTH_LEAST);
+        let scaled = |chosen: NodeCapacity| chosen.leaf * most / of_block(crate::leaf::WIDTH_LEAST);
         CHOSEN.get().map_or(most, |chosen| scaled(chosen).clamp(LEAST, most))
     }
 }

@@ -17,6 +17,7 @@ mod metadata;
 mod node;
 mod remove;
 mod run;
+mod sabotage;
 mod site;
 #[cfg(test)]
 mod tests;
@@ -30,27 +31,40 @@ use units::{LbaRange, MetadataSize, Pba};
 
 #[cfg(feature = "small-structures")]
 pub use capacity::{NodeCapacity, set_node_capacity};
-pub(crate) use capacity::{is_small, leaf_capacity};
+pub use capacity::{is_small, leaf_capacity};
 use count::Count;
 use descent::{look_up, with_leaf};
-pub(crate) use evict::Sweep;
-pub(crate) use leaf::Leaf;
+pub use evict::Sweep;
+pub use leaf::Leaf;
 use node::retire;
-pub(crate) use node::{Body, Child, NODE_BYTES_MAX, Node, NodeCounters, NodeLocation};
+pub use node::{Body, Child, Inner, NODE_BYTES_MAX, Node, NodeCounters, NodeLocation};
 use remove::{give_up_below, remove_below};
-pub(crate) use run::Run;
-pub(crate) use site::LeafBody;
+pub use run::Run;
+#[cfg(not(feature = "sabotage"))]
+use sabotage::Sabotage;
+use sabotage::broken;
+#[cfg(feature = "sabotage")]
+pub use sabotage::{Sabotage, sabotage};
+pub use site::{LeafBody, LeafSite};
 
-use crate::pool::Neighbours;
-use crate::sabotage::{Sabotage, broken};
+/// The locations of the blocks around a range, and of the first that a map has within it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Neighbours {
+    /// The block before it.
+    pub before: Option<Pba>,
+    /// Its own first block.
+    pub own: Option<Pba>,
+    /// The block behind it.
+    pub behind: Option<Pba>,
+}
 
 /// The identity of a tree and the kind of its leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Tree {
+pub struct Tree {
     /// Volume number, or which table.
-    pub(crate) number: u32,
+    pub number: u32,
     /// Metadata of each block that it leads to.
-    pub(crate) metadata: MetadataSize,
+    pub metadata: MetadataSize,
 }
 
 impl From<u32> for Tree {
@@ -62,18 +76,18 @@ impl From<u32> for Tree {
 
 /// A node that must be loaded before the question can be answered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Missing {
+pub struct Missing {
     /// Its location.
-    pub(crate) pointer: Mapping,
+    pub pointer: Mapping,
     /// A key that leads to it.
-    pub(crate) key: u64,
+    pub key: u64,
     /// Its level, if it has a parent to tell.
-    pub(crate) level: Option<u8>,
+    pub level: Option<u8>,
 }
 
 /// A B+ tree.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub struct Map {
     tree: Tree,
     root: Option<Child>,
     /// Homes of nodes that left the tree since the last snapshot.
@@ -88,15 +102,20 @@ pub(crate) struct Map {
 
 /// A tree as it was at one instant, to be written out.
 #[derive(Debug)]
-pub(crate) struct MapSnapshot {
-    pub(crate) tree: u32,
-    pub(crate) root: Option<Child>,
-    pub(crate) retired: Vec<Rc<NodeLocation>>,
-    pub(crate) entries: u64,
+pub struct MapSnapshot {
+    /// Number of the tree.
+    pub tree: u32,
+    /// Its root.
+    pub root: Option<Child>,
+    /// Homes of nodes that have left it since the snapshot before.
+    pub retired: Vec<Rc<NodeLocation>>,
+    /// Entries that it has.
+    pub entries: u64,
 }
 
 impl Map {
-    pub(crate) fn new(tree: impl Into<Tree>, counters: Rc<NodeCounters>) -> Self {
+    /// An empty tree.
+    pub fn new(tree: impl Into<Tree>, counters: Rc<NodeCounters>) -> Self {
         let tree = tree.into();
         Self {
             tree,
@@ -110,7 +129,7 @@ impl Map {
     }
 
     /// A tree on the device, nothing of it loaded.
-    pub(crate) fn on_disk(
+    pub fn on_disk(
         tree: impl Into<Tree>,
         root: Mapping,
         entries: u64,
@@ -120,48 +139,55 @@ impl Map {
         Self { tree, root, retired: Vec::new(), counters, entries, count: None, may_miss: true }
     }
 
-    pub(crate) fn tree(&self) -> Tree {
+    /// Its identity.
+    pub fn tree(&self) -> Tree {
         self.tree
     }
 
-    pub(crate) fn counters(&self) -> &Rc<NodeCounters> {
+    /// The counters of nodes that it shares with others.
+    pub fn counters(&self) -> &Rc<NodeCounters> {
         &self.counters
     }
 
-    pub(crate) fn entries(&self) -> u64 {
+    /// Entries that it has.
+    pub fn entries(&self) -> u64 {
         self.entries
     }
 
     /// Tells a tree whose number of entries was not known how many it has. All of it is loaded.
-    pub(crate) fn set_entries(&mut self, entries: u64) {
+    pub fn set_entries(&mut self, entries: u64) {
         self.entries = entries;
         self.count = None;
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if there is no entry.
+    pub fn is_empty(&self) -> bool {
         self.root.is_none()
     }
 
-    pub(crate) fn may_miss(&self) -> bool {
+    /// Returns true if nodes may be missing in memory.
+    pub fn may_miss(&self) -> bool {
         self.may_miss
     }
 
     /// Pointer to the root on the device, if the tree is neither empty nor dirty.
-    pub(crate) fn root_pointer(&self) -> Option<Mapping> {
+    pub fn root_pointer(&self) -> Option<Mapping> {
         self.root.as_ref().and_then(Child::pointer)
     }
 
-    pub(crate) fn is_dirty(&self) -> bool {
+    /// Returns true if a node of it is nowhere on the device yet.
+    pub fn is_dirty(&self) -> bool {
         self.root.as_ref().is_some_and(|root| root.pointer().is_none()) || !self.retired.is_empty()
     }
 
     /// Levels of the tree, as far as known: the root may not be loaded yet.
-    pub(crate) fn height(&self) -> u64 {
+    pub fn height(&self) -> u64 {
         let root = self.root.as_ref();
         root.map_or(0, |root| root.node().map_or(4, |node| u64::from(node.level()) + 1))
     }
 
-    pub(crate) fn snapshot(&mut self) -> MapSnapshot {
+    /// The tree as it is now; later changes copy the nodes that they touch.
+    pub fn snapshot(&mut self) -> MapSnapshot {
         MapSnapshot {
             tree: self.tree.number,
             root: self.root.as_ref().map(Child::without_clean),
@@ -172,7 +198,7 @@ impl Map {
 
     /// Returns the mapping of `key`.
     #[inline]
-    pub(crate) fn get(&self, key: u64) -> Result<Option<Mapping>, Missing> {
+    pub fn get(&self, key: u64) -> Result<Option<Mapping>, Missing> {
         match &self.root {
             Some(root) => look_up(root, key, None),
             None => Ok(None),
@@ -180,14 +206,14 @@ impl Map {
     }
 
     /// Returns the locations of the blocks around `range`, as far as one leaf in memory has them.
-    pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
+    pub fn neighbours(&self, range: LbaRange) -> Neighbours {
         let leaf = |leaf: &Leaf| leaf.neighbours(range);
         let found = self.root.as_ref().and_then(|root| with_leaf(root, range.start.0, leaf));
         found.unwrap_or_default()
     }
 
     /// Calls `visit` for each entry with a key in `start..end`, in order.
-    pub(crate) fn for_each(
+    pub fn for_each(
         &self,
         start: u64,
         end: u64,
@@ -197,7 +223,7 @@ impl Map {
     }
 
     /// As [`Map::for_each`], with the metadata of each block.
-    pub(crate) fn for_each_with_metadata(
+    pub fn for_each_with_metadata(
         &self,
         start: u64,
         end: u64,
@@ -215,7 +241,7 @@ impl Map {
     }
 
     /// The first key in `start..end`.
-    pub(crate) fn first_key(&self, start: u64, end: u64) -> Result<Option<u64>, Missing> {
+    pub fn first_key(&self, start: u64, end: u64) -> Result<Option<u64>, Missing> {
         let mut found = None;
         self.walk_leaves(start, end, |leaf| {
             let index = leaf.search(start).unwrap_or_else(|index| index);
@@ -226,7 +252,7 @@ impl Map {
     }
 
     /// Checks that every node that a change of `start..end` touches is in memory.
-    pub(crate) fn touch(&self, start: u64, end: u64) -> Result<(), Missing> {
+    pub fn touch(&self, start: u64, end: u64) -> Result<(), Missing> {
         self.walk_leaves(start, end, |_| false).map(drop)
     }
 
@@ -244,13 +270,13 @@ impl Map {
     }
 
     /// Counts the nodes in memory that lead to the keys in `ranges`, which are disjoint and ascend.
-    pub(crate) fn nodes_of(&self, ranges: &[LbaRange]) -> u64 {
+    pub fn nodes_of(&self, ranges: &[LbaRange]) -> u64 {
         self.root.as_ref().map_or(0, |root| nodes_of(root, (0, u64::MAX), ranges))
     }
 
     /// Takes out the first entries with keys in `start..end`, those of one leaf, and returns the key
     /// from which to go on: `end` if none is left.
-    pub(crate) fn remove_some(
+    pub fn remove_some(
         &mut self,
         start: u64,
         end: u64,
@@ -292,7 +318,7 @@ impl Map {
     }
 
     /// The keys that a missing node may hold: from the first on, to before the second.
-    pub(crate) fn bounds(&self, missing: Missing) -> Option<(u64, u64)> {
+    pub fn bounds(&self, missing: Missing) -> Option<(u64, u64)> {
         let mut child = self.root.clone()?;
         let mut span = (0, u64::MAX);
         loop {
@@ -309,7 +335,7 @@ impl Map {
     }
 
     /// Returns whether a loaded node holds only keys that its place may hold.
-    pub(crate) fn fits(&self, missing: Missing, node: &Node) -> bool {
+    pub fn fits(&self, missing: Missing, node: &Node) -> bool {
         let Some((low, high)) = self.bounds(missing) else { return true };
         let ends = match &node.body {
             Body::Leaf(leaf) => leaf.keys().next().zip(leaf.keys().last()),
@@ -320,7 +346,7 @@ impl Map {
 
     /// Removes a node that cannot be read, with all that it leads to: the owners of those blocks
     /// are lost.
-    pub(crate) fn give_up(&mut self, missing: Missing) {
+    pub fn give_up(&mut self, missing: Missing) {
         self.count = None;
         situation(Situation::NodeGivenUp);
         let Some(root) = &mut self.root else { return };
@@ -334,7 +360,7 @@ impl Map {
     }
 
     /// Attaches a loaded node where it is missing. Does nothing if it was attached already.
-    pub(crate) fn attach(&mut self, missing: Missing, node: Node) {
+    pub fn attach(&mut self, missing: Missing, node: Node) {
         fn below(child: &mut Child, missing: Missing, node: Node) {
             match child {
                 Child::InMemory(parent) => {
@@ -355,29 +381,26 @@ impl Map {
     }
 
     /// Returns whether the node is still missing: a failed load only matters if so.
-    pub(crate) fn is_missing(&self, missing: Missing) -> bool {
+    pub fn is_missing(&self, missing: Missing) -> bool {
         matches!(self.get(missing.key), Err(still) if still.pointer == missing.pointer)
     }
 
     /// Number of dirty nodes.
-    pub(crate) fn dirty_nodes(&self) -> usize {
+    pub fn dirty_nodes(&self) -> usize {
         let mut count = 0;
         self.for_each_dirty(|_| count += 1);
         count
     }
 
     /// Tells where the last versions of dirty and of retired nodes lie, once for each.
-    pub(crate) fn take_old_places(&mut self, mut old: impl FnMut(Pba)) {
+    pub fn take_old_places(&mut self, mut old: impl FnMut(Pba)) {
         let retired = std::mem::take(&mut self.retired);
         retired.iter().filter_map(|location| location.0.take()).for_each(&mut old);
         self.for_each_dirty(|node| node.location.0.take().into_iter().for_each(&mut old));
     }
 
     /// Gives each dirty node a place, children first, and fills the blocks to be written there.
-    pub(crate) fn place_dirty(
-        &mut self,
-        places: &mut impl Iterator<Item = Pba>,
-    ) -> Vec<(Pba, Buffer)> {
+    pub fn place_dirty(&mut self, places: &mut impl Iterator<Item = Pba>) -> Vec<(Pba, Buffer)> {
         let mut blocks = Vec::new();
         self.for_each_dirty(|node| {
             let pba = places.next().expect("as many places as dirty nodes");
@@ -406,7 +429,7 @@ impl Map {
     }
 
     /// Tells where the last versions of all nodes lie, and of retired ones. All of it is loaded.
-    pub(crate) fn for_each_place(&self, mut visit: impl FnMut(Pba)) {
+    pub fn for_each_place(&self, mut visit: impl FnMut(Pba)) {
         fn below(child: &Child, visit: &mut impl FnMut(Pba)) {
             let Some(node) = child.node() else {
                 child.missing().into_iter().for_each(|missing| visit(missing.pba));
@@ -425,7 +448,7 @@ impl Map {
 
     /// Returns the first key of each node in memory, with its level.
     #[cfg(feature = "small-structures")]
-    pub(crate) fn node_bounds(&self) -> Vec<(u8, u64)> {
+    pub fn node_bounds(&self) -> Vec<(u8, u64)> {
         fn below(child: &Child, low: u64, out: &mut Vec<(u8, u64)>) {
             let Some(node) = child.node() else { return };
             out.push((node.level(), low));

@@ -11,12 +11,13 @@ use crate::sabotage::{Sabotage, broken};
 
 /// Blocks that lie behind each other, for keys that follow each other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run<'a> {
-    pub(crate) start: Pba,
+pub struct Run<'a> {
+    /// Location of its first block.
+    pub start: Pba,
     /// The checksum of each block.
-    pub(crate) crcs: &'a [u32],
+    pub crcs: &'a [u32],
     /// The metadata of each block, one after the other.
-    pub(crate) metadata: &'a [u8],
+    pub metadata: &'a [u8],
 }
 
 impl Run<'_> {
@@ -43,7 +44,7 @@ impl Run<'_> {
 impl Map {
     /// Makes the keys from `key` on lead to the blocks of `run`, in order. `replaced` is told what they led to before. The
     /// paths to all of them are loaded.
-    pub(crate) fn insert_run(&mut self, key: u64, run: Run<'_>, mut replaced: impl FnMut(Mapping)) {
+    pub fn insert_run(&mut self, key: u64, run: Run<'_>, mut replaced: impl FnMut(Mapping)) {
         let (mut key, mut run) = (key, run);
         while let Some(crc) = run.crcs.first() {
             let part = self.put_into_leaf(key, run, &mut replaced);

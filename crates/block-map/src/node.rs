@@ -31,31 +31,32 @@ use crate::sabotage::{Sabotage, broken};
 const OVERHEAD_BYTES: usize =
     size_of::<Node>() + size_of::<NodeLocation>() + 4 * size_of::<usize>();
 /// The most memory that a node takes.
-pub(crate) const NODE_BYTES_MAX: u64 =
+pub const NODE_BYTES_MAX: u64 =
     (OVERHEAD_BYTES + INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>())) as u64;
 
 /// The location of the last version of a node, shared by its versions (D3).
 #[derive(Debug, Default)]
-pub(crate) struct NodeLocation(pub(crate) Cell<Option<Pba>>);
+pub struct NodeLocation(pub Cell<Option<Pba>>);
 
 /// Counts the nodes of a shard's maps.
 #[derive(Debug, Default)]
-pub(crate) struct NodeCounters {
+pub struct NodeCounters {
     /// Dirty nodes of live trees, since the last snapshot: each needs a free block at the next
     /// checkpoint.
-    pub(crate) live: Cell<u64>,
+    pub live: Cell<u64>,
     /// Those of the snapshot that is being written, as far as they are not.
-    pub(crate) snapshot: Cell<u64>,
+    pub snapshot: Cell<u64>,
     /// All of that snapshot, until its checkpoint is over.
-    pub(crate) writing: Cell<u64>,
+    pub writing: Cell<u64>,
     /// Bytes of all nodes in memory, those of older versions included.
-    pub(crate) resident: Cell<u64>,
+    pub resident: Cell<u64>,
     /// The most that there ever were.
-    pub(crate) resident_max: Cell<u64>,
+    pub resident_max: Cell<u64>,
 }
 
 impl NodeCounters {
-    pub(crate) fn total(&self) -> u64 {
+    /// All nodes in memory.
+    pub fn total(&self) -> u64 {
         self.live.get() + self.snapshot.get()
     }
 
@@ -102,37 +103,46 @@ impl Drop for Charge {
     }
 }
 
+/// A version of a node.
 #[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) location: Rc<NodeLocation>,
+pub struct Node {
+    /// Its home on the device.
+    pub location: Rc<NodeLocation>,
     /// Pointer to this version on the device, once it is there (D1).
-    pub(crate) placed: Cell<Option<Mapping>>,
+    pub placed: Cell<Option<Mapping>>,
     /// True if the node can be read there: from when the write is over.
     stored: Cell<bool>,
     /// True if the node was accessed since the clock's hand passed it.
     recent: Cell<bool>,
     charge: Charge,
-    pub(crate) body: Body,
+    /// Its content.
+    pub body: Body,
 }
 
+/// The content of a node.
 #[derive(Debug)]
-pub(crate) enum Body {
+pub enum Body {
+    /// Level 0.
     Leaf(Leaf),
+    /// Any level above.
     Inner(Inner),
 }
 
 /// A node with children. Each key is a lower bound of the keys in its child.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) level: u8,
-    pub(crate) keys: Vec<u64>,
+pub struct Inner {
+    /// Its level; leaves have 0.
+    pub level: u8,
+    /// The lower bound of each child.
+    pub keys: Vec<u64>,
     /// A `RefCell`, since lookups may load or evict a child, too.
-    pub(crate) children: RefCell<Vec<Child>>,
+    pub children: RefCell<Vec<Child>>,
 }
 
 /// A child of an inner node.
 #[derive(Clone, Debug)]
-pub(crate) enum Child {
+pub enum Child {
+    /// It is in memory.
     InMemory(Rc<Node>),
     /// On the device only, at this location.
     OnDisk(PackedMapping),
@@ -143,7 +153,8 @@ pub(crate) enum Child {
 const _: () = assert!(size_of::<Child>() == 16);
 
 impl Child {
-    pub(crate) fn on_disk(pointer: Mapping) -> Self {
+    /// A child of which nothing is loaded.
+    pub fn on_disk(pointer: Mapping) -> Self {
         Self::OnDisk(pointer.into())
     }
 
@@ -168,7 +179,7 @@ impl Child {
     }
 
     /// Returns the location to load the child from, if it is missing.
-    pub(crate) fn missing(&self) -> Option<Mapping> {
+    pub fn missing(&self) -> Option<Mapping> {
         match self {
             Self::OnDisk(pointer) => Some((*pointer).into()),
             Self::InMemory(_) | Self::Absent => None,
@@ -185,7 +196,7 @@ impl Child {
     }
 
     /// Pointer to the child on the device, unless it is dirty or absent.
-    pub(crate) fn pointer(&self) -> Option<Mapping> {
+    pub fn pointer(&self) -> Option<Mapping> {
         match self {
             Self::InMemory(node) => node.placed.get(),
             Self::OnDisk(pointer) => Some((*pointer).into()),
@@ -194,7 +205,7 @@ impl Child {
     }
 
     /// The child, if it is not on the device as it is.
-    pub(crate) fn dirty_node(&self) -> Option<&Rc<Node>> {
+    pub fn dirty_node(&self) -> Option<&Rc<Node>> {
         self.node().filter(|node| node.placed.get().is_none())
     }
 
@@ -244,25 +255,25 @@ impl Node {
     }
 
     /// Memory that it takes.
-    pub(crate) fn len_bytes(&self) -> u64 {
+    pub fn len_bytes(&self) -> u64 {
         u64::from(self.charge.bytes.get())
     }
 
     /// Someone looks at it.
     #[inline]
-    pub(crate) fn touch(&self) {
+    pub fn touch(&self) {
         if !self.recent.get() {
             self.recent.set(true);
         }
     }
 
     /// Returns whether the node was accessed since the last call.
-    pub(crate) fn take_recent(&self) -> bool {
+    pub fn take_recent(&self) -> bool {
         self.recent.replace(false)
     }
 
     /// The write to its place is over.
-    pub(crate) fn set_stored(&self) {
+    pub fn set_stored(&self) {
         self.stored.set(true);
         self.charge.change(OVERHEAD_BYTES + self.body.len_bytes());
     }
@@ -272,14 +283,16 @@ impl Node {
         self.placed.get().filter(|_| self.stored.get())
     }
 
-    pub(crate) fn level(&self) -> u8 {
+    /// Its level; leaves have 0.
+    pub fn level(&self) -> u8 {
         match &self.body {
             Body::Leaf(_) => 0,
             Body::Inner(inner) => inner.level,
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if it has neither entries nor children.
+    pub fn is_empty(&self) -> bool {
         match &self.body {
             Body::Leaf(leaf) => leaf.is_empty(),
             Body::Inner(inner) => inner.children.borrow().iter().all(Child::is_absent),
@@ -287,7 +300,7 @@ impl Node {
     }
 
     /// A node as read from `pointer`.
-    pub(crate) fn decode(
+    pub fn decode(
         block: &[u8],
         tree: Tree,
         pointer: Mapping,
@@ -319,7 +332,7 @@ impl Node {
     }
 
     /// Fills a block. Every child must have its place.
-    pub(crate) fn encode(&self, block: &mut [u8], tree: u32) {
+    pub fn encode(&self, block: &mut [u8], tree: u32) {
         match &self.body {
             Body::Leaf(leaf) => {
                 let head = NodeHead { tree, level: 0, metadata: leaf.metadata_size() };
@@ -349,10 +362,7 @@ impl Node {
     }
 
     /// The node to be changed: itself, or its copy if someone else holds it (D2).
-    pub(crate) fn make_mut<'a>(
-        this: &'a mut Rc<Self>,
-        counters: &Rc<NodeCounters>,
-    ) -> &'a mut Self {
+    pub fn make_mut<'a>(this: &'a mut Rc<Self>, counters: &Rc<NodeCounters>) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {
             situation(Situation::NodeChangedUnderCheckpoint);
             let body = this.body.next_version();
@@ -384,7 +394,7 @@ impl Body {
     }
 
     /// Memory that it takes, outside of the node itself.
-    pub(crate) fn len_bytes(&self) -> usize {
+    pub fn len_bytes(&self) -> usize {
         match self {
             Self::Leaf(leaf) => leaf.len_bytes(),
             Self::Inner(inner) => {
@@ -417,7 +427,7 @@ impl Inner {
 
     /// Returns the index of the child that `key` belongs to.
     #[inline]
-    pub(crate) fn find(&self, key: u64) -> usize {
+    pub fn find(&self, key: u64) -> usize {
         let key = if broken(Sabotage::FindMissesBound) { key.saturating_sub(1) } else { key };
         self.keys.partition_point(|lower| *lower <= key).saturating_sub(1)
     }
@@ -440,7 +450,7 @@ impl Inner {
     }
 
     /// Puts a child at `index`; a full node gives its upper part away first and returns it.
-    pub(crate) fn insert(&mut self, index: usize, key: u64, child: Child) -> Option<Self> {
+    pub fn insert(&mut self, index: usize, key: u64, child: Child) -> Option<Self> {
         let children = self.children.get_mut();
         let most = inner_capacity();
         if self.keys.len() < most {
@@ -464,7 +474,7 @@ impl Inner {
 
     /// Takes out a child without keys. A neighbour answers for it if it can without being loaded,
     /// else an absent child takes its place (D4).
-    pub(crate) fn vacate(&mut self, index: usize) -> Child {
+    pub fn vacate(&mut self, index: usize) -> Child {
         let children = self.children.get_mut();
         let forgets = broken(Sabotage::VacateForgetsAbsent);
         let lower_answers = index > 0 && (children[index - 1].edge_is_loaded(true) || forgets);
@@ -480,7 +490,7 @@ impl Inner {
     }
 
     /// Takes a child out; its neighbour answers for its keys.
-    pub(crate) fn remove(&mut self, index: usize) -> Child {
+    pub fn remove(&mut self, index: usize) -> Child {
         let key = self.keys.remove(index);
         if index == 0
             && let Some(first) = self.keys.first_mut()

@@ -18,12 +18,12 @@ struct Outcome {
 
 impl Map {
     /// Makes `key` lead to `mapping`, and returns what it led to before. The path to it is loaded.
-    pub(crate) fn insert(&mut self, key: u64, mapping: Mapping) -> Option<Mapping> {
+    pub fn insert(&mut self, key: u64, mapping: Mapping) -> Option<Mapping> {
         self.insert_with_metadata(key, mapping, &[])
     }
 
     /// As [`Map::insert`], for a block with metadata.
-    pub(crate) fn insert_with_metadata(
+    pub fn insert_with_metadata(
         &mut self,
         key: u64,
         mapping: Mapping,
@@ -57,7 +57,7 @@ impl Map {
 
 impl Map {
     /// Makes the nodes in memory that lead to `key` dirty, so that the next snapshot rewrites them.
-    pub(crate) fn rewrite(&mut self, key: u64) {
+    pub fn rewrite(&mut self, key: u64) {
         let mut next = self.root.as_mut().and_then(Child::node_mut);
         while let Some(node) = next {
             next = match &mut Node::make_mut(node, &self.counters).body {

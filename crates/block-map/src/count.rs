@@ -18,19 +18,19 @@ impl Count {
 
 impl Map {
     /// Begins to count.
-    pub(crate) fn begin_count(&mut self) {
+    pub fn begin_count(&mut self) {
         self.count = Some(Count::default());
     }
 
     /// From where the count stands to `end` there are `entries`, as of now.
-    pub(crate) fn count_to(&mut self, end: u64, entries: u64) {
+    pub fn count_to(&mut self, end: u64, entries: u64) {
         if let Some(count) = &mut self.count {
             *count = Count { end, entries: count.entries + entries };
         }
     }
 
     /// All entries that were counted; `None` if some could not be.
-    pub(crate) fn end_count(&mut self) -> Option<u64> {
+    pub fn end_count(&mut self) -> Option<u64> {
         self.count.take().map(|count| count.entries)
     }
 

@@ -18,21 +18,24 @@ use crate::sabotage::{Sabotage, broken};
 const STEPS_MAX: u64 = 8192;
 
 /// The clock's hand on its way.
-pub(crate) struct Sweep {
+pub struct Sweep {
     /// Bytes that are to be freed, and that were.
     wanted: u64,
-    pub(crate) freed: u64,
+    /// Bytes that it has freed so far.
+    pub freed: u64,
     /// Nodes that went.
-    pub(crate) nodes: u64,
+    pub nodes: u64,
     steps: u64,
 }
 
 impl Sweep {
-    pub(crate) fn new(wanted: u64) -> Self {
+    /// A sweep that is to free so many bytes.
+    pub fn new(wanted: u64) -> Self {
         Self { wanted, freed: 0, nodes: 0, steps: 0 }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns true if it has freed enough, or has been all around.
+    pub fn is_over(&self) -> bool {
         self.freed >= self.wanted || self.steps > 2 * STEPS_MAX
     }
 
@@ -65,7 +68,7 @@ impl Sweep {
 impl Map {
     /// The hand goes over the tree from the key `from` on. Returns the key where it stopped; `None` if
     /// it came to the end. `pinned` says whether keys are relied on.
-    pub(crate) fn sweep(
+    pub fn sweep(
         &mut self,
         from: u64,
         sweep: &mut Sweep,

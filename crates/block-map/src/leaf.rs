@@ -8,7 +8,7 @@ use super::capacity::leaf_capacity;
 use super::keys::Keys;
 use super::metadata::Metadata;
 use super::run::Run;
-use crate::pool::Neighbours;
+use crate::Neighbours;
 use crate::sabotage::{Sabotage, broken};
 
 /// The width of keys of leaves that hold most entries.
@@ -43,7 +43,7 @@ const fn max(a: usize, b: usize) -> usize {
 /// - L1: what a leaf holds fits into a block: [`layout::leaf_capacity`] for the width of its keys.
 /// - L2: an entry's metadata comes, moves and goes with it.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaf {
+pub struct Leaf {
     keys: Keys,
     mappings: Vec<PackedMapping>,
     /// Nothing where blocks have none.
@@ -64,8 +64,8 @@ pub(crate) enum Inserted {
 /// The part of a run that a leaf took: keys that were present, or else keys that were not.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct RunPart {
-    pub(crate) replaced: usize,
-    pub(crate) added: usize,
+    pub replaced: usize,
+    pub added: usize,
 }
 
 impl Leaf {
@@ -86,13 +86,13 @@ impl Leaf {
     }
 
     /// The metadata size of each block.
-    pub(crate) fn metadata_size(&self) -> MetadataSize {
+    pub fn metadata_size(&self) -> MetadataSize {
         self.metadata.as_ref().map_or(MetadataSize::None, |metadata| metadata.size)
     }
 
     /// The metadata of one block.
     #[inline]
-    pub(crate) fn metadata(&self, index: usize) -> &[u8] {
+    pub fn metadata(&self, index: usize) -> &[u8] {
         self.metadata.as_ref().map_or(&[], |metadata| metadata.get(index))
     }
 
@@ -110,22 +110,25 @@ impl Leaf {
         leaf_capacity(key_width(span), self.metadata_size())
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Entries that it has.
+    pub fn len(&self) -> usize {
         self.mappings.len()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns true if it has none.
+    pub fn is_empty(&self) -> bool {
         self.mappings.is_empty()
     }
 
     /// Memory that the entries take.
-    pub(crate) fn len_bytes(&self) -> usize {
+    pub fn len_bytes(&self) -> usize {
         let metadata = self.metadata.as_ref();
         let metadata = metadata.map_or(0, |own| size_of::<Metadata>() + own.bytes.capacity());
         self.keys.len_bytes() + self.mappings.capacity() * size_of::<PackedMapping>() + metadata
     }
 
-    pub(crate) fn key(&self, index: usize) -> u64 {
+    /// The key of an entry.
+    pub fn key(&self, index: usize) -> u64 {
         self.keys.get(index)
     }
 
@@ -133,11 +136,13 @@ impl Leaf {
         self.mappings[index].into()
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (u64, PackedMapping)> {
+    /// Its entries, in the order of their keys.
+    pub fn entries(&self) -> impl Iterator<Item = (u64, PackedMapping)> {
         (0..self.len()).map(|index| (self.key(index), self.mappings[index]))
     }
 
-    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = u64> + Clone {
+    /// Their keys, in order.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = u64> + Clone {
         (0..self.len()).map(|index| self.key(index))
     }
 
@@ -147,7 +152,7 @@ impl Leaf {
 
     /// Says that `key` will be asked for soon. `true` if the keys have to be searched for it: they are asked for, and
     /// [`Leaf::will_get_searched`] can go on once they are there.
-    pub(crate) fn will_get(&self, key: u64) -> bool {
+    pub fn will_get(&self, key: u64) -> bool {
         let is_sparse = self.keys.will_search();
         if !is_sparse {
             self.will_get_searched(key);
@@ -156,14 +161,14 @@ impl Leaf {
     }
 
     /// Says that `key` will be asked for soon, and searches it.
-    pub(crate) fn will_get_searched(&self, key: u64) {
+    pub fn will_get_searched(&self, key: u64) {
         if let Ok(index) = self.search(key) {
             checksum::prefetch(&self.mappings[index]);
         }
     }
 
     /// Returns the locations of the blocks right before `range`, at its start and right behind it.
-    pub(crate) fn neighbours(&self, range: LbaRange) -> Neighbours {
+    pub fn neighbours(&self, range: LbaRange) -> Neighbours {
         let found = self.search(range.start.0);
         let (index, entries) = match found {
             Ok(index) => (index, range.blocks as usize),

@@ -8,26 +8,30 @@ use super::{Map, Missing};
 use crate::sabotage::{Sabotage, broken};
 
 /// A leaf, and the nodes on the way to it.
-pub(crate) struct LeafSite {
+pub struct LeafSite {
     /// The first key of the next leaf.
-    pub(crate) end: u64,
+    pub end: u64,
     /// Nodes in memory that are met for the first time here, and lie on the device as they are.
-    pub(crate) pointers: Vec<Mapping>,
+    pub pointers: Vec<Mapping>,
     /// Locations of the last versions of nodes in memory that are met for the first time here.
-    pub(crate) locations: Vec<Pba>,
-    pub(crate) leaf: LeafBody,
+    pub locations: Vec<Pba>,
+    /// The leaf as the tree has it.
+    pub leaf: LeafBody,
 }
 
 /// The state of a leaf.
-pub(crate) enum LeafBody {
+pub enum LeafBody {
+    /// No leaf: no key up to the bound has an entry.
     Absent,
+    /// Its entries.
     InMemory(Vec<(u64, Mapping)>),
+    /// Its location: it is not loaded.
     OnDisk(Mapping),
 }
 
 impl Map {
     /// The leaf that has the keys from `at` on. Inner nodes are loaded for that, the leaf is not.
-    pub(crate) fn leaf_at(&self, at: u64) -> Result<LeafSite, Missing> {
+    pub fn leaf_at(&self, at: u64) -> Result<LeafSite, Missing> {
         let (pointers, locations, leaf) = (Vec::new(), Vec::new(), LeafBody::Absent);
         let mut site = LeafSite { end: u64::MAX, pointers, locations, leaf };
         let Some(mut child) = self.root.clone() else { return Ok(site) };
@@ -71,12 +75,12 @@ impl Map {
     }
 
     /// Returns the locations of the last versions of nodes that left the tree.
-    pub(crate) fn retired_places(&self) -> impl Iterator<Item = Pba> {
+    pub fn retired_places(&self) -> impl Iterator<Item = Pba> {
         self.retired.iter().filter_map(|location| location.0.get())
     }
 
     /// Pointers to all nodes that are on the device as they are in memory.
-    pub(crate) fn pointers(&self) -> Vec<Mapping> {
+    pub fn pointers(&self) -> Vec<Mapping> {
         fn below(child: &Child, out: &mut Vec<Mapping>) {
             out.extend(child.pointer());
             if let Some(Body::Inner(inner)) = child.node().map(|node| &node.body) {
