@@ -186,7 +186,8 @@ pub(crate) fn fresh_file(path: &Path) -> Result<()> {
     }
 }
 
-fn local(path: &Path) -> String {
+/// A local file as the target of `farflash bench`.
+pub(crate) fn local(path: &Path) -> String {
     format!("file:{}", path.display())
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::by_round;
 use crate::case::Shape;
-use crate::compare::in_turn;
+use crate::compare::{in_turn, local};
 use crate::cpus;
 use crate::driver::Driver;
 use crate::process::{Server, VolumeAddress, run};
@@ -58,7 +58,7 @@ pub(super) fn measure(farflash: &Path, rounds: usize, out: &Path) -> Result<Vec<
     let volume = server.create_volume(VOLUME, "1GiB")?;
     driver.fill(&volume.target(), "1GiB")?;
     let attached = Attached::start(farflash, &volume, out)?;
-    let file = attached.file.display().to_string();
+    let file = local(&attached.file);
     let mut pairs: Vec<Pair> = SHAPES.iter().map(|_| Pair::default()).collect();
     let cases: Vec<(usize, bool)> =
         (0..SHAPES.len()).flat_map(|shape| [(shape, false), (shape, true)]).collect();
