@@ -39,6 +39,7 @@ fn must_be_caught(mutant: &str, seam: Seam, workload: Workload) {
         outcome.failure.map(|finding| (seed, finding))
     });
     block_map::sabotage(None);
+    space::sabotage(None);
     volume::sabotage(None);
     dataplane::sabotage(None);
     let (seed, finding) = caught.unwrap_or_else(|| panic!("no seed notices {mutant}"));
@@ -62,6 +63,16 @@ macro_rules! maps {
         #[test]
         fn $name() {
             block_map::sabotage(Some(block_map::Sabotage::$sabotage));
+            must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
+        }
+    )*};
+}
+
+macro_rules! spaces {
+    ($($name:ident: $sabotage:ident under $workload:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            space::sabotage(Some(space::Sabotage::$sabotage));
             must_be_caught(stringify!($sabotage), Seam::Honest, Workload::$workload);
         }
     )*};
@@ -100,7 +111,6 @@ engines! {
     engine_skip_flush: SkipFlush under Crash;
     engine_ignore_flush_error: IgnoreFlushError under Errors;
     engine_flush_alone: FlushAlone under Errors;
-    engine_flush_before_known: FlushBeforeKnown under Errors;
     engine_ignore_record_error: IgnoreRecordError under Errors;
     engine_ignore_data_error: IgnoreDataError under Errors;
     engine_skip_restore: SkipRestore under Errors;
@@ -110,7 +120,6 @@ engines! {
     engine_recover_by_one_read: RecoverByOneRead under Corrupt;
     engine_blank_by_one_read: BlankByOneRead under Corrupt;
     engine_serve_by_one_read: ServeByOneRead under Corrupt;
-    engine_reuse_while_read: ReuseWhileRead under Full;
     engine_reuse_nodes: ReuseNodes under Reuse;
     engine_pin_without_read: PinWithoutRead under Reuse;
     engine_root_before_flush: RootBeforeFlush under Crash;
@@ -202,6 +211,11 @@ maps! {
     map_retire_forgets_home: RetireForgetsHome under Tall;
     map_first_bound_stays: FirstBoundStays under Tall;
     map_keep_old_metadata: KeepOldMetadata under Crash;
+}
+
+spaces! {
+    space_reuse_while_read: ReuseWhileRead under Full;
+    space_flush_before_known: FlushBeforeKnown under Errors;
 }
 
 planes! {

@@ -1,5 +1,6 @@
 //! Does everything fit together? Each block in use has one owner, and each owned block is in use.
 
+use space::Owner;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
@@ -8,8 +9,8 @@ use io_traits::{Device, DeviceError};
 use units::{Lba, LbaRange, Pba};
 
 use crate::VolumeError;
-use crate::census::{Census, DOUBTS_MAX, Doubts};
 use crate::shard::{Inner, ScrubStep, Shard, Structure};
+use space::{Census, DOUBTS_MAX, Doubts};
 
 /// Owners of one block that are named.
 const OWNERS_MAX: usize = 8;
@@ -17,58 +18,6 @@ const OWNERS_MAX: usize = 8;
 const TOLD_EVERY: u64 = 1024;
 /// Name of the count that a volume's descriptor keeps.
 pub(crate) const MAPPED_BLOCKS: &str = "mapped blocks of a volume";
-
-/// The owner of a block.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum Owner {
-    /// A tenant's block.
-    Data {
-        /// Volume number.
-        volume: u32,
-        /// The block's address in the volume.
-        lba: u64,
-    },
-    /// A node of a volume's map.
-    Node {
-        /// Volume number.
-        volume: u32,
-    },
-    /// A volume's descriptor.
-    Descriptor {
-        /// Volume number.
-        volume: u32,
-    },
-    /// A node of the extent table or the volume table.
-    Table,
-    /// The journal.
-    Journal,
-    /// A bitmap slot.
-    Bitmap,
-}
-
-impl Owner {
-    pub(crate) fn volume(self) -> Option<u32> {
-        match self {
-            Self::Data { volume, .. } | Self::Node { volume } | Self::Descriptor { volume } => {
-                Some(volume)
-            }
-            Self::Table | Self::Journal | Self::Bitmap => None,
-        }
-    }
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Data { volume, lba } => write!(f, "block {lba} of volume {volume}"),
-            Self::Node { volume } => write!(f, "the map of volume {volume}"),
-            Self::Descriptor { volume } => write!(f, "the descriptor of volume {volume}"),
-            Self::Table => f.write_str("the extent or volume table"),
-            Self::Journal => f.write_str("the journal"),
-            Self::Bitmap => f.write_str("the bitmaps"),
-        }
-    }
-}
 
 /// Something that does not fit.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -2,6 +2,7 @@
 
 use io_traits::DeviceError;
 use layout::DecodeError;
+use space::ClaimError;
 use units::{Lba, LbaRange, Pba};
 use uuid::Uuid;
 
@@ -218,4 +219,15 @@ pub enum OpenError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+impl From<ClaimError> for OpenError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::NoExtent => Self::NoExtent,
+            ClaimError::DoubleOwner { extent, first, second } => {
+                Self::DoubleOwner { extent, first, second }
+            }
+        }
+    }
 }

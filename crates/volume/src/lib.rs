@@ -19,30 +19,23 @@
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
 mod allowance;
-mod bits;
 mod blocks;
-mod census;
 mod check;
 mod claim_mark;
 mod cluster;
 mod copies;
 mod described;
-mod epochs;
 mod error;
-mod extents;
-mod flushes;
 mod format;
 mod fsck;
 mod grow;
 mod holds;
-mod inventory;
 mod io;
 mod journal;
 mod locks;
 mod ops;
 mod options;
 mod part;
-mod pool;
 mod prefetch;
 mod read;
 mod sabotage;
@@ -56,11 +49,10 @@ pub use allowance::Allowance;
 #[cfg(feature = "small-structures")]
 pub use block_map::{NodeCapacity, set_node_capacity};
 pub use blocks::Blocks;
-pub use check::{CheckReport, Finding, Owner};
+pub use check::{CheckReport, Finding};
 pub use claim_mark::{read_claim_mark, write_claim_mark};
 pub use cluster::{join_cluster, leave_cluster};
 pub use error::{CompareError, FormatError, JournalLoss, OpenError, VolumeError};
-pub use extents::ExtentAllocator;
 pub use format::{FormatOptions, Probe, format, format_with_extents, probe};
 pub use fsck::{Fault, FsckOptions, FsckReport, Problem, Repair, Repaired, fsck, repair};
 pub use grow::{GROW_BLOCKS_MIN, find_superblock, grow, restore_superblock};
@@ -81,6 +73,7 @@ pub use shard::{
     CutOff, Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure,
     active_shards,
 };
+pub use space::{ExtentAllocator, Owner};
 pub use superblocks::read_superblock;
 pub use unmap::joined;
 pub use volume::Volume;

@@ -10,9 +10,9 @@ use units::{Lba, LbaRange, Slo};
 
 use crate::VolumeError;
 use crate::holds::Holds;
-use crate::pool::Runs;
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
+use space::Runs;
 
 /// Place of an operation in the shard's table.
 pub(crate) type OpId = usize;

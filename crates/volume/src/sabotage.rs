@@ -17,8 +17,6 @@ mutation_points::mutations! {
         IgnoreFlushError,
         /// C5: a flush that another shard asked for, and that failed, is its own affair.
         FlushAlone,
-        /// V1: a flush begins though it is not known what came of the one before.
-        FlushBeforeKnown,
         /// C4: a record whose write failed counts as written.
         IgnoreRecordError,
         /// C3: data whose write failed counts as written.
@@ -31,8 +29,6 @@ mutation_points::mutations! {
         SettleTooMuch,
         /// Blocks are not compared with their checksums.
         SkipReadChecksum,
-        /// A freed block is handed out while it is being read.
-        ReuseWhileRead,
         /// A lent block is reused as if it had no reader.
         PinWithoutRead,
         /// K2: nodes of the last checkpoint are free before the next is durable.

@@ -67,6 +67,7 @@ pub(super) const PLANS: &[Plan] = &[
         ..QUICK
     },
     Plan { package: "block-map", workloads: &["crash", "reuse", "corrupt", "paged"], ..QUICK },
+    Plan { package: "space", workloads: &["crash", "reuse", "full", "errors", "trade"], ..QUICK },
     Plan {
         package: "volume",
         // What takes longer than this is found sooner by the simulator.

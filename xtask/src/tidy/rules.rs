@@ -48,7 +48,7 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer { name: "tasks", crates: &["local-sync", "executor"], must_not_use: PROTOCOLS },
     Layer {
         name: "storage",
-        crates: &["ssd-model", "block-map", "volume"],
+        crates: &["ssd-model", "block-map", "space", "volume"],
         must_not_use: &[
             "nvme-wire",
             "nvme-target",

@@ -13,6 +13,7 @@
 //!   then.
 //! - A6: of two scrubs at once the one that came to this later goes on, and answers for both.
 
+use space::Owner;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -24,10 +25,9 @@ use super::Inner;
 use super::refused::SCRUB_TICKS_MAX;
 use super::scrub::{Damaged, ScrubStep, Structure};
 use crate::VolumeError;
-use crate::check::Owner;
-use crate::inventory::{Doubt, Inventory, Owners};
 use crate::state::VolumeState;
 use block_map::LeafBody;
+use space::{Doubt, Inventory, Owners};
 
 /// The cost of a leaf for the pacing of a scrub, in blocks read: some ten microseconds of the
 /// processor.

@@ -11,10 +11,10 @@ use units::{Lba, LbaRange, Pba, PbaRange};
 use super::{Inner, detached};
 use crate::VolumeError;
 use crate::ops::{Change, Crcs, OpId};
-use crate::pool::Runs;
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use block_map::Run;
+use space::Runs;
 
 /// Deallocations of more blocks give their space back in the background.
 pub(crate) const UNMAP_AT_ONCE_MAX: u64 = 1024;

@@ -20,7 +20,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
-use layout::{BITMAP_SLOTS, EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
+use layout::{EXTENT_TREE, Mapping, ReplayPoint, Root, VOLUME_TREE};
 use local_sync::yield_now;
 use situations::{Phase, Situation, during, situation, situation_during, situation_if};
 use units::{Pba, PbaRange};
@@ -30,11 +30,11 @@ use super::nodes::BlockWriter;
 use super::reclaim::Reclaimed;
 use super::refused::TRIES_MAX;
 use crate::io::join_all;
-use crate::pool::{ExtentSnapshot, Returned, SpaceSnapshot};
 use crate::sabotage::{Sabotage, broken};
 use crate::state::VolumeState;
 use crate::{JournalLoss, VolumeError};
 use block_map::{Map, MapSnapshot, NodeCounters};
+use space::{ExtentSnapshot, Returned, SpaceSnapshot};
 
 /// Writes tried again without a pause.
 pub(super) const TRIES_AT_ONCE: u32 = 3;
@@ -493,15 +493,5 @@ impl<D: Device> Inner<D> {
         self.counters.snapshot.set(0);
         self.counters.writing.set(0);
         self.journal.borrow_mut().truncate(journal_head, sequence);
-    }
-}
-
-impl ExtentSnapshot {
-    /// The bitmap slot that the last checkpoint does not use.
-    fn next_slot(&self) -> Pba {
-        match self.on_disk {
-            Some(place) if place.pba == self.start => self.start.plus(u64::from(BITMAP_SLOTS) - 1),
-            _ => self.start,
-        }
     }
 }

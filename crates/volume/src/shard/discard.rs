@@ -13,8 +13,8 @@ use local_sync::yield_now;
 use situations::{Situation, situation, situation_if};
 
 use super::Inner;
-use crate::pool::{RUN_BLOCKS_MIN, Search};
 use crate::sabotage::{Sabotage, broken};
+use space::{RUN_BLOCKS_MIN, Search};
 
 /// Blocks discarded for each tick: a few hundred MiB a second, if there are four.
 const BLOCKS_PER_TICK: u64 = 16_384;

@@ -10,9 +10,9 @@ use situations::{Situation, situation};
 use super::Inner;
 use super::checkpoint::CheckpointError;
 use crate::JournalLoss;
-use crate::flushes::Turn;
 use crate::io::IoSlot;
 use crate::sabotage::{Sabotage, broken};
+use space::Turn;
 
 /// Why a flush says nothing.
 #[derive(Clone, Copy, Debug)]

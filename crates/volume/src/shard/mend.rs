@@ -1,5 +1,6 @@
 //! Rebuilds damaged structures that follow from other data.
 
+use space::Owner;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -11,11 +12,11 @@ use uuid::Uuid;
 
 use super::roots::Roots;
 use super::{Damaged, Inner, Shard, Structure};
-use crate::bits::Bits;
-use crate::census::Census;
-use crate::check::{Owner, Unread};
+use crate::check::Unread;
 use crate::sabotage::{Sabotage, broken};
 use crate::{OpenError, VolumeError};
+use space::Bits;
+use space::Census;
 
 /// Damage that was found and cost nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

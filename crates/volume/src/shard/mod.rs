@@ -65,15 +65,15 @@ use local_sync::Notify;
 use slab::Slab;
 use units::{LbaRange, Pba, PbaRange};
 
-use crate::epochs::Epochs;
 use crate::holds::Holds;
 use crate::io::{IoSlot, new_slot};
 use crate::journal::Journal;
 use crate::ops::{Change, Op};
-use crate::pool::{LARGE_BLOCKS, Pool, Runs};
 use crate::read::{Ahead, Room};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, JournalLoss, ShardOptions, VolumeError};
+use ::space::Epochs;
+use ::space::{LARGE_BLOCKS, Pool, Runs};
 use block_map::NodeCounters;
 
 use admission::Admission;

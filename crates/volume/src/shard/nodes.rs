@@ -9,9 +9,9 @@ use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use super::Inner;
 use super::checkpoint::CheckpointError;
-use crate::pool::SpaceSnapshot;
 use crate::sabotage::{Sabotage, broken, tries};
 use block_map::{Body, MapSnapshot, Missing, Node, NodeCounters, Tree};
+use space::SpaceSnapshot;
 
 /// Nodes written with one device request.
 const BATCH_BLOCKS: u64 = 32;

@@ -27,16 +27,16 @@ use super::requests::{CheckpointRequests, GivesBack};
 use super::roots::read_roots;
 use super::start::Recovered;
 use super::{Inner, Loss, Mended, Shard};
-use crate::bits::Bits;
-use crate::epochs::Epochs;
 use crate::io::join_all;
 use crate::journal::{Journal, ring_blocks};
-use crate::pool::Pool;
 use crate::read::Room;
 use crate::sabotage::{Sabotage, broken, tries};
 use crate::state::VolumeState;
 use crate::{ExtentAllocator, OpenError, ShardOptions, VolumeError};
 use block_map::{Map, NodeCounters};
+use space::Bits;
+use space::Epochs;
+use space::Pool;
 
 /// Bitmaps and descriptors read at once.
 const READS_AT_ONCE: usize = 32;
@@ -147,7 +147,7 @@ impl<D: Device> Inner<D> {
             options,
             flush_failures: extents.flushes().failures(),
             extents,
-            epochs: RefCell::new(Epochs::new()),
+            epochs: RefCell::new(Epochs::default()),
             journal: RefCell::new(Journal::nowhere()),
             ops: RefCell::new(Slab::new()),
             volumes: Catalog::new(),

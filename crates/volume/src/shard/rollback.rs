@@ -12,6 +12,7 @@
 //!   use until they are given up. A repair with consent does that: for it only that is in use which
 //!   something names.
 
+use space::Owner;
 use std::collections::BTreeSet;
 
 use io_traits::Device;
@@ -19,7 +20,7 @@ use situations::{Situation, situation_if};
 
 use super::Inner;
 use super::roots::Roots;
-use crate::check::{Owner, Unread};
+use crate::check::Unread;
 use crate::{OpenError, VolumeError};
 
 impl<D: Device> Inner<D> {
@@ -33,9 +34,10 @@ impl<D: Device> Inner<D> {
     /// Claims an extent that the root or the journal leads to. One that another has is not claimed from a shard that goes back.
     pub(super) fn claim_extent(&self, extent: u32) -> Result<(), OpenError> {
         match self.read_back.is_root_rolled_back() {
-            true => self.extents.claim_unless_owned(extent, self.index),
-            false => self.extents.claim(extent, self.index),
+            true => self.extents.claim_unless_owned(extent, self.index)?,
+            false => self.extents.claim(extent, self.index)?,
         }
+        Ok(())
     }
 
     /// The journal was replayed: extents in which something is are the shard's (Y3).
@@ -50,7 +52,8 @@ impl<D: Device> Inner<D> {
         let pool = self.pool.borrow();
         let is_in_use = |extent: &&u32| !pool.is_empty(**extent) && !unnamed.contains(*extent);
         let mut in_use = pool.owned().iter().filter(is_in_use);
-        in_use.try_for_each(|extent| self.extents.insist(*extent, self.index))
+        in_use.try_for_each(|extent| self.extents.insist(*extent, self.index))?;
+        Ok(())
     }
 
     /// Extents of which a repair makes all that they have free: what is named there is lost, and given up (Y5).

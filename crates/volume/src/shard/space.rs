@@ -21,9 +21,9 @@ use units::PbaRange;
 
 use super::{Inner, Shard, detached};
 use crate::ops::Change;
-use crate::pool::{ReturnableExtents, Returned};
 use crate::sabotage::{Sabotage, broken};
 use crate::{Capacity, VolumeError};
+use space::{ReturnableExtents, Returned};
 
 /// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
 /// overwrites make dirty. A small device has less, but enough for a write of 1 MiB.

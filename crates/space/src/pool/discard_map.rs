@@ -17,7 +17,7 @@ use crate::bits::Bits;
 
 /// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
 /// and they are soon used again.
-pub(crate) const RUN_BLOCKS_MIN: u32 = 32;
+pub const RUN_BLOCKS_MIN: u32 = 32;
 /// Rounds without a freed block after which an extent is looked at (U4): two seconds, if there are four a second. Simulated
 /// runs are short.
 pub(super) const QUIET_ROUNDS: u64 = if cfg!(feature = "small-structures") { 1 } else { 8 };
@@ -79,7 +79,7 @@ impl DiscardMap {
 
 /// The outcome of a search step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Search {
+pub enum Search {
     /// These blocks are taken, and to be discarded.
     Found(PbaRange),
     /// There is more to look at.
@@ -143,12 +143,12 @@ impl Extent {
 
 impl Pool {
     /// Enables or disables discarding.
-    pub(crate) fn set_discards(&mut self, discards: bool) {
+    pub fn set_discards(&mut self, discards: bool) {
         self.discards = discards;
     }
 
     /// Begins a round of the search: each extent that waits is considered once.
-    pub(crate) fn begin_round(&mut self) {
+    pub fn begin_round(&mut self) {
         self.round += 1;
         self.left_in_round = self.unsearched.len();
     }
@@ -165,7 +165,7 @@ impl Pool {
     }
 
     /// Marks all free blocks of the extent as stale, as their state is unknown (U1). It is looked at in the next round.
-    pub(crate) fn mark_for_discard(&mut self, index: u32) {
+    pub fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {
             extent.stale.is_unknown = true;
             extent.stale.freed_in = 0;
@@ -174,7 +174,7 @@ impl Pool {
     }
 
     /// The same of all extents.
-    pub(crate) fn mark_all_for_discard(&mut self) {
+    pub fn mark_all_for_discard(&mut self) {
         self.owned.clone().into_iter().for_each(|index| self.mark_for_discard(index));
     }
 
@@ -192,7 +192,7 @@ impl Pool {
 
     /// One step of the search for stale blocks that lie together and are free in the last checkpoint,
     /// too; takes up to `most` of them.
-    pub(crate) fn search_stale(&mut self, most: u32) -> Search {
+    pub fn search_stale(&mut self, most: u32) -> Search {
         let mut attempts = RUNS_PER_STEP;
         for _ in 0..EXTENTS_PER_STEP {
             let Some((index, from)) = self.searched.take().or_else(|| self.next_unsearched())
@@ -241,7 +241,7 @@ impl Pool {
     }
 
     /// Blocks that were found are free again; `is_stale`: they could not be discarded.
-    pub(crate) fn release_taken(&mut self, range: PbaRange, is_stale: bool) {
+    pub fn release_taken(&mut self, range: PbaRange, is_stale: bool) {
         self.give_back(range, is_stale);
         if let Some((index, _)) = self.superblock.locate(range.start) {
             // What is left of it may go together now.

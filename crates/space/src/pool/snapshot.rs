@@ -3,33 +3,50 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use layout::Mapping;
+use layout::{BITMAP_SLOTS, Mapping};
 use units::{Pba, PbaRange};
 
 use super::{Pool, ReturnableExtents, Returned};
 use crate::bits::Bits;
 
 /// Bitmaps as they were at a snapshot, while the checkpoint's own blocks are added.
-pub(crate) struct SpaceSnapshot {
-    pub(crate) extents: BTreeMap<u32, ExtentSnapshot>,
+pub struct SpaceSnapshot {
+    /// Those that the shard keeps, by number.
+    pub extents: BTreeMap<u32, ExtentSnapshot>,
     /// Blocks for the checkpoint's own use. Only blocks that are free at the snapshot will do: one
     /// freed later is still in use in the snapshot's bitmaps, and replay will free it.
-    pub(crate) set_aside: VecDeque<PbaRange>,
+    pub set_aside: VecDeque<PbaRange>,
     /// Extents that the checkpoint gives back.
-    pub(crate) returned: Vec<Returned>,
+    pub returned: Vec<Returned>,
 }
 
-pub(crate) struct ExtentSnapshot {
-    pub(crate) bits: Rc<Bits>,
-    pub(crate) changed: bool,
-    pub(crate) start: Pba,
-    pub(crate) on_disk: Option<Mapping>,
+/// The bitmap of an extent at a snapshot.
+pub struct ExtentSnapshot {
+    /// Blocks in use.
+    pub bits: Rc<Bits>,
+    /// True if the last checkpoint had others.
+    pub changed: bool,
+    /// The first block of the extent.
+    pub start: Pba,
+    /// Location of the last checkpoint's bitmap.
+    pub on_disk: Option<Mapping>,
+}
+
+impl ExtentSnapshot {
+    /// The bitmap slot that the last checkpoint does not use.
+    #[must_use]
+    pub fn next_slot(&self) -> Pba {
+        match self.on_disk {
+            Some(place) if place.pba == self.start => self.start.plus(u64::from(BITMAP_SLOTS) - 1),
+            _ => self.start,
+        }
+    }
 }
 
 impl Pool {
     /// The bitmaps as of now, with `blocks` blocks set aside. Extents that can be spared leave the pool at
     /// once, and the device's allocator gets them when the checkpoint is durable.
-    pub(crate) fn snapshot(&mut self, blocks: u64, spares: ReturnableExtents) -> SpaceSnapshot {
+    pub fn snapshot(&mut self, blocks: u64, spares: ReturnableExtents) -> SpaceSnapshot {
         let returned = self.take_spares(spares);
         let extents = self.owned.iter().map(|&index| (index, self.snapshot_of(index))).collect();
         for &index in &self.owned {
@@ -55,11 +72,7 @@ impl Pool {
 
     /// Takes `count` of the blocks set aside for the checkpoint behind `snapshot`, in one run if they
     /// lie together: they are in use both in its bitmaps and in today's.
-    pub(crate) fn alloc_metadata(
-        &mut self,
-        snapshot: &mut SpaceSnapshot,
-        count: u64,
-    ) -> Option<PbaRange> {
+    pub fn alloc_metadata(&mut self, snapshot: &mut SpaceSnapshot, count: u64) -> Option<PbaRange> {
         let reserve = &mut snapshot.set_aside;
         let front = reserve.front_mut()?;
         let run = PbaRange::new(front.start, count.min(front.blocks));
@@ -72,7 +85,7 @@ impl Pool {
     }
 
     /// Gives back what the checkpoint did not use.
-    pub(crate) fn release_set_aside(&mut self, snapshot: &mut SpaceSnapshot) {
+    pub fn release_set_aside(&mut self, snapshot: &mut SpaceSnapshot) {
         snapshot.set_aside.drain(..).for_each(|run| self.release(run));
     }
 
@@ -89,7 +102,7 @@ impl Pool {
 
     /// A block of an earlier checkpoint that the one behind `snapshot` no longer needs. The caller
     /// releases it when that is durable.
-    pub(crate) fn uncommit_metadata(&mut self, snapshot: &mut SpaceSnapshot, pba: Pba) {
+    pub fn uncommit_metadata(&mut self, snapshot: &mut SpaceSnapshot, pba: Pba) {
         self.uncommit(PbaRange::new(pba, 1));
         if let Some((index, bit)) = self.superblock.locate(pba)
             && let Some(entry) = snapshot.extents.get_mut(&index)
@@ -100,7 +113,7 @@ impl Pool {
     }
 
     /// Notes where a bitmap was written, and what it says.
-    pub(crate) fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Rc<Bits>) {
+    pub fn set_on_disk(&mut self, index: u32, place: Mapping, written: &Rc<Bits>) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.on_disk = Some(place);
             extent.changed = *extent.committed != **written;

@@ -19,16 +19,16 @@ use layout::{BITMAP_SLOTS, Superblock};
 use smallvec::SmallVec;
 use units::{Pba, PbaRange};
 
+use crate::Owner;
 use crate::bits::Bits;
 use crate::census::DOUBTS_MAX;
-use crate::check::Owner;
 
 /// Owners of a doubt that are named.
 const OWNERS_MAX: usize = 4;
 
 /// Why a block is doubted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Doubt {
+pub enum Doubt {
     /// It was seen twice.
     Twice,
     /// It is in use, and was not seen.
@@ -36,11 +36,11 @@ pub(crate) enum Doubt {
 }
 
 /// The owners of a doubt, each once.
-pub(crate) type Owners = SmallVec<[Owner; 2]>;
+pub type Owners = SmallVec<[Owner; 2]>;
 
 /// The blocks that were in use at its beginning, and those seen since.
 #[derive(Debug)]
-pub(crate) struct Inventory {
+pub struct Inventory {
     superblock: Superblock,
     expected: BTreeMap<u32, Rc<Bits>>,
     seen: BTreeMap<u32, Bits>,
@@ -49,13 +49,13 @@ pub(crate) struct Inventory {
 
 impl Inventory {
     /// Begins with the blocks that are in use now, by extent (I1).
-    pub(crate) fn new(superblock: Superblock, in_use: BTreeMap<u32, Rc<Bits>>) -> Self {
+    pub fn new(superblock: Superblock, in_use: BTreeMap<u32, Rc<Bits>>) -> Self {
         let (seen, doubts) = (BTreeMap::new(), BTreeMap::new());
         Self { superblock, expected: in_use, seen, doubts }
     }
 
     /// Something names the block.
-    pub(crate) fn see(&mut self, pba: Pba) {
+    pub fn see(&mut self, pba: Pba) {
         self.excuse(pba);
         let Some((extent, bit)) = self.superblock.locate(pba) else { return };
         if !self.seen.entry(extent).or_insert_with(Bits::zeroes).set(bit) {
@@ -64,7 +64,7 @@ impl Inventory {
     }
 
     /// The block is in use for a reason that may have been seen already.
-    pub(crate) fn excuse(&mut self, pba: Pba) {
+    pub fn excuse(&mut self, pba: Pba) {
         let Some((extent, bit)) = self.superblock.locate(pba) else { return };
         if let Some(bits) = self.expected.get_mut(&extent)
             && bits.get(bit)
@@ -75,7 +75,7 @@ impl Inventory {
 
     /// The block is no longer in use (I2).
     #[cold]
-    pub(crate) fn free(&mut self, pba: Pba) {
+    pub fn free(&mut self, pba: Pba) {
         self.excuse(pba);
         self.doubts.remove(&pba);
         if let Some((extent, bit)) = self.superblock.locate(pba)
@@ -92,12 +92,12 @@ impl Inventory {
     }
 
     /// The first extent from `from` on of which something may still be expected.
-    pub(crate) fn next_extent(&self, from: u32) -> Option<u32> {
+    pub fn next_extent(&self, from: u32) -> Option<u32> {
         self.expected.range(from..).next().map(|(extent, _)| *extent)
     }
 
     /// Doubts what is still expected of an extent, but for its bitmap slots and the journal.
-    pub(crate) fn doubt_unseen(&mut self, extent: u32, journal: PbaRange) {
+    pub fn doubt_unseen(&mut self, extent: u32, journal: PbaRange) {
         let Some(bits) = self.expected.remove(&extent) else { return };
         let range = self.superblock.extent(extent);
         let blocks = u32::try_from(range.blocks).expect("an extent has few blocks");
@@ -111,12 +111,13 @@ impl Inventory {
         }
     }
 
-    pub(crate) fn has_doubts(&self) -> bool {
+    /// Returns whether there are doubts.
+    pub fn has_doubts(&self) -> bool {
         !self.doubts.is_empty()
     }
 
     /// Notes an owner of the block, which matters if the block is a doubt.
-    pub(crate) fn note_owner(&mut self, pba: Pba, owner: Owner) {
+    pub fn note_owner(&mut self, pba: Pba, owner: Owner) {
         if let Some((_, owners)) = self.doubts.get_mut(&pba)
             && !owners.contains(&owner)
             && owners.len() < OWNERS_MAX
@@ -125,7 +126,8 @@ impl Inventory {
         }
     }
 
-    pub(crate) fn take_doubts(&mut self) -> BTreeMap<Pba, (Doubt, Owners)> {
+    /// Takes the doubts out.
+    pub fn take_doubts(&mut self) -> BTreeMap<Pba, (Doubt, Owners)> {
         std::mem::take(&mut self.doubts)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use layout::Superblock;
 
-use crate::OpenError;
+use crate::ClaimError;
 use crate::flushes::Flushes;
 use crate::pool::Returned;
 
@@ -81,8 +81,8 @@ impl Owners {
         self.wanted_by = None;
     }
 
-    fn claim(&mut self, extent: u32, shard: u16) -> Result<(), OpenError> {
-        let owner = self.by_extent.get_mut(extent as usize).ok_or(OpenError::NoExtent)?;
+    fn claim(&mut self, extent: u32, shard: u16) -> Result<(), ClaimError> {
+        let owner = self.by_extent.get_mut(extent as usize).ok_or(ClaimError::NoExtent)?;
         match *owner {
             Some(first) if first == shard && self.disputed.remove(&extent) => Ok(()),
             Some(first) if first != shard && self.yielded.remove(&extent) => {
@@ -90,7 +90,7 @@ impl Owners {
                 self.disputed.remove(&extent);
                 Ok(())
             }
-            Some(first) => Err(OpenError::DoubleOwner { extent, first, second: shard }),
+            Some(first) => Err(ClaimError::DoubleOwner { extent, first, second: shard }),
             None => {
                 *owner = Some(shard);
                 self.free -= 1;
@@ -110,13 +110,13 @@ impl ExtentAllocator {
     }
 
     /// Lets the shards, all of which are closed, find the device larger when they are read back.
-    pub(crate) fn may_grow(&self) {
+    pub fn may_grow(&self) {
         self.locked().may_have_grown = true;
     }
 
     /// Returns whether `found` is the superblock of the device that the shards are of, and as large as that is or may be now:
     /// then all of it is used from now on.
-    pub(crate) fn is_of_this(&self, found: &Superblock) -> bool {
+    pub fn is_of_this(&self, found: &Superblock) -> bool {
         let mut owners = self.locked();
         let before = owners.superblock;
         let is_larger = found.blocks > before.blocks
@@ -154,18 +154,18 @@ impl ExtentAllocator {
     }
 
     /// Flushes of the device: each concerns all shards (C5).
-    pub(crate) fn flushes(&self) -> &Flushes {
+    pub fn flushes(&self) -> &Flushes {
         &self.flushes
     }
 
     /// Records what recovery found: `shard` owns `extent`.
-    pub(crate) fn claim(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+    pub fn claim(&self, extent: u32, shard: u16) -> Result<(), ClaimError> {
         self.lock().claim(extent, shard)
     }
 
     /// As [`ExtentAllocator::claim`], for a shard that gives the extent up to any other shard that
     /// claims it, or has claimed it already (Y2 of `rollback.rs`).
-    pub(crate) fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+    pub fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), ClaimError> {
         let mut owners = self.lock();
         let owner = owners.by_extent.get(extent as usize).copied().flatten();
         if owner.is_none_or(|owner| owner == shard) {
@@ -179,7 +179,7 @@ impl ExtentAllocator {
     ///
     /// # Errors
     /// Another shard owns it.
-    pub(crate) fn insist(&self, extent: u32, shard: u16) -> Result<(), OpenError> {
+    pub fn insist(&self, extent: u32, shard: u16) -> Result<(), ClaimError> {
         let mut owners = self.lock();
         if owners.by_extent.get(extent as usize) == Some(&Some(shard)) {
             owners.yielded.remove(&extent);
@@ -190,7 +190,7 @@ impl ExtentAllocator {
 
     /// Takes a free extent, the next one behind the last taken, for `shard`; one of which nothing is left to
     /// be discarded, if there is one.
-    pub(crate) fn reserve(&self, shard: u16) -> Option<Returned> {
+    pub fn reserve(&self, shard: u16) -> Option<Returned> {
         let mut owners = self.lock();
         let count = u32::try_from(owners.by_extent.len()).expect("extent numbers are 32 bits");
         let free = (0..count)
@@ -209,7 +209,7 @@ impl ExtentAllocator {
     }
 
     /// Gives back an extent whose owner durably no longer claims it.
-    pub(crate) fn release(&self, Returned { extent, is_stale }: Returned) {
+    pub fn release(&self, Returned { extent, is_stale }: Returned) {
         let mut owners = self.lock();
         if is_stale {
             owners.stale.insert(extent);
@@ -221,7 +221,7 @@ impl ExtentAllocator {
     }
 
     /// Notes whether what `shard` was read back from is known to be durable (W5 of `repersist.rs`).
-    pub(crate) fn set_flushed(&self, shard: u16, is_flushed: bool) {
+    pub fn set_flushed(&self, shard: u16, is_flushed: bool) {
         let mut owners = self.lock();
         match is_flushed {
             true => owners.unflushed.remove(&shard),
@@ -230,12 +230,12 @@ impl ExtentAllocator {
     }
 
     /// Returns whether that holds for all shards: none is going to own more than it claims.
-    pub(crate) fn are_all_flushed(&self) -> bool {
+    pub fn are_all_flushed(&self) -> bool {
         self.lock().unflushed.is_empty()
     }
 
     /// `shard` is going to be read back once more: what it owned is its own only if it claims it again.
-    pub(crate) fn dispute(&self, shard: u16) {
+    pub fn dispute(&self, shard: u16) {
         let mut owners = self.lock();
         let owned = (0..).zip(&owners.by_extent).filter(|(_, owner)| **owner == Some(shard));
         owners.disputed =
@@ -243,7 +243,7 @@ impl ExtentAllocator {
     }
 
     /// `shard` was recovered and has a durable root: extents that it did not claim again are free.
-    pub(crate) fn settle_dispute(&self, shard: u16) {
+    pub fn settle_dispute(&self, shard: u16) {
         let mut owners = self.lock();
         let disputed = std::mem::take(&mut owners.disputed);
         for extent in disputed {
@@ -260,13 +260,13 @@ impl ExtentAllocator {
     }
 
     /// Returns whether a shard other than `shard` has found no extent.
-    pub(crate) fn is_wanted_by_others(&self, shard: u16) -> bool {
+    pub fn is_wanted_by_others(&self, shard: u16) -> bool {
         self.lock().wanted_by.is_some_and(|other| other != shard)
     }
 
     /// Extents that are to be given back, discarded or not, so that shards other than `shard` find some
     /// before they must wait.
-    pub(crate) fn shortage(&self, shard: u16) -> u32 {
+    pub fn shortage(&self, shard: u16) -> u32 {
         let owners = self.lock();
         if owners.spare.keys().all(|other| *other == shard) {
             return 0;
@@ -276,12 +276,12 @@ impl ExtentAllocator {
     }
 
     /// Says how many extents `shard` could give back.
-    pub(crate) fn set_spare(&self, shard: u16, count: u32) {
+    pub fn set_spare(&self, shard: u16, count: u32) {
         self.lock().spare.insert(shard, count);
     }
 
     /// Extents that shards other than `shard` could give back.
-    pub(crate) fn spare_of_others(&self, shard: u16) -> u32 {
+    pub fn spare_of_others(&self, shard: u16) -> u32 {
         let owners = self.lock();
         owners.spare.iter().filter(|(other, _)| **other != shard).map(|(_, count)| count).sum()
     }
@@ -309,8 +309,8 @@ mod tests {
         ExtentAllocator::new(&superblock.expect("in bounds"))
     }
 
-    fn double(first: u16, second: u16) -> Result<(), OpenError> {
-        Err(OpenError::DoubleOwner { extent: 3, first, second })
+    fn double(first: u16, second: u16) -> Result<(), ClaimError> {
+        Err(ClaimError::DoubleOwner { extent: 3, first, second })
     }
 
     /// Y2: whichever shard is read back first, and however often the one that goes back is.

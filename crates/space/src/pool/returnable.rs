@@ -9,26 +9,27 @@ use super::{Extent, Pool};
 
 /// The extents that a pool may give back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReturnableExtents {
+pub struct ReturnableExtents {
     /// Blocks that stay free.
-    pub(crate) floor: u64,
+    pub floor: u64,
     /// Empty extents that stay.
-    pub(crate) keep: u32,
+    pub keep: u32,
     /// Extents at most that go though they are still to be discarded (G1).
-    pub(crate) undiscarded: u32,
+    pub undiscarded: u32,
 }
 
 /// An extent that goes back to the device's allocator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Returned {
-    pub(crate) extent: u32,
+pub struct Returned {
+    /// The extent.
+    pub extent: u32,
     /// True if something may be left in it to be discarded.
-    pub(crate) is_stale: bool,
+    pub is_stale: bool,
 }
 
 impl Pool {
     /// Extents that a snapshot could take out, if it kept none to spare.
-    pub(crate) fn spares(&self, floor: u64) -> u32 {
+    pub fn spares(&self, floor: u64) -> u32 {
         let (mut free, mut count) = (self.free(), 0);
         for index in &self.owned {
             let extent = self.extent(*index);
@@ -41,7 +42,7 @@ impl Pool {
     }
 
     /// The extents that a snapshot would take out.
-    pub(crate) fn choose_spares(&self, spares: ReturnableExtents) -> Vec<Returned> {
+    pub fn choose_spares(&self, spares: ReturnableExtents) -> Vec<Returned> {
         let ReturnableExtents { floor, keep, undiscarded } = spares;
         let current = self.owned.get(self.cursor.place).copied().filter(|_| keep > 0);
         let spare = self.owned.iter().copied().filter(|index| Some(*index) != current);
@@ -75,7 +76,7 @@ impl Pool {
     }
 
     /// Takes out extents in which nothing is.
-    pub(crate) fn take_out(&mut self, going: &[u32]) {
+    pub fn take_out(&mut self, going: &[u32]) {
         let current = self.owned.get(self.cursor.place).copied();
         let large = self.owned.get(self.large_cursor.place).copied();
         for index in going {

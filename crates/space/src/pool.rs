@@ -31,19 +31,19 @@ use crate::bits::Bits;
 use crate::inventory::Inventory;
 
 use alloc::Cursor;
-pub(crate) use alloc::LARGE_BLOCKS;
+pub use alloc::LARGE_BLOCKS;
 use discard_map::{DiscardMap, QUIET_ROUNDS};
-pub(crate) use discard_map::{RUN_BLOCKS_MIN, Search};
+pub use discard_map::{RUN_BLOCKS_MIN, Search};
 use recent::Recent;
-pub(crate) use returnable::{ReturnableExtents, Returned};
+pub use returnable::{ReturnableExtents, Returned};
 use room::Free;
-pub(crate) use snapshot::{ExtentSnapshot, SpaceSnapshot};
+pub use snapshot::{ExtentSnapshot, SpaceSnapshot};
 
 /// Blocks that are not handed out whatever they are: 16 MiB. A device that refuses more is not helped by going elsewhere.
 const BANNED_MAX: usize = 4096;
 
 /// Blocks handed out together, in order.
-pub(crate) type Runs = SmallVec<[PbaRange; 1]>;
+pub type Runs = SmallVec<[PbaRange; 1]>;
 
 #[derive(Debug)]
 pub(crate) struct Extent {
@@ -106,8 +106,9 @@ impl Extent {
     }
 }
 
+/// The blocks of the extents of a shard.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     superblock: Superblock,
     /// By extent number.
     extents: Vec<Option<Box<Extent>>>,
@@ -139,7 +140,8 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(superblock: Superblock) -> Self {
+    /// A shard without extents.
+    pub fn new(superblock: Superblock) -> Self {
         let extents = (0..superblock.extent_count()).map(|_| None).collect();
         Self {
             superblock,
@@ -163,30 +165,32 @@ impl Pool {
     }
 
     /// Blocks that the durable state names.
-    pub(crate) fn committed(&self) -> u64 {
+    pub fn committed(&self) -> u64 {
         self.committed
     }
 
     /// Blocks of the owned extents.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.owned.iter().map(|index| u64::from(self.extent(*index).blocks)).sum()
     }
 
-    pub(crate) fn owned(&self) -> &[u32] {
+    /// The extents that it owns, ascending.
+    pub fn owned(&self) -> &[u32] {
         &self.owned
     }
 
-    pub(crate) fn owns(&self, extent: u32) -> bool {
+    /// Returns whether it owns the extent.
+    pub fn owns(&self, extent: u32) -> bool {
         self.extents.get(extent as usize).is_some_and(Option::is_some)
     }
 
     /// Returns whether nothing is in an extent but its bitmaps.
-    pub(crate) fn is_empty(&self, index: u32) -> bool {
+    pub fn is_empty(&self, index: u32) -> bool {
         self.extent(index).is_empty()
     }
 
     /// Takes in an extent: a fresh one, or as a checkpoint left it.
-    pub(crate) fn add(&mut self, index: u32, loaded: Option<(Bits, Mapping)>) {
+    pub fn add(&mut self, index: u32, loaded: Option<(Bits, Mapping)>) {
         let extent = Extent::new(self.superblock.extent(index), loaded);
         self.free.add(&extent);
         self.committed += u64::from(extent.committed.count());
@@ -201,7 +205,7 @@ impl Pool {
     }
 
     /// Notes that the record that claims the extent took effect, or that there never was one.
-    pub(crate) fn set_owned_durably(&mut self, index: u32) {
+    pub fn set_owned_durably(&mut self, index: u32) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.owned_durably = true;
         }
@@ -218,7 +222,7 @@ impl Pool {
     }
 
     /// Returns whether all of `range` lies in one extent of the pool.
-    pub(crate) fn contains(&self, range: PbaRange) -> bool {
+    pub fn contains(&self, range: PbaRange) -> bool {
         if range.blocks == 0 {
             return false;
         }
@@ -232,13 +236,13 @@ impl Pool {
     }
 
     /// Returns whether the block is part of the durable state.
-    pub(crate) fn is_committed(&mut self, pba: Pba) -> bool {
+    pub fn is_committed(&mut self, pba: Pba) -> bool {
         self.locate(pba).is_some_and(|(extent, bit)| extent.committed.get(bit))
     }
 
     /// Marks these blocks as in use by the durable state, whatever handed them out. Returns how many
     /// were not.
-    pub(crate) fn commit(&mut self, range: PbaRange) -> u64 {
+    pub fn commit(&mut self, range: PbaRange) -> u64 {
         let Some((index, first)) = self.superblock.locate(range.start) else { return 0 };
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
         let bits = first..first + u32::try_from(range.blocks).expect("within an extent");
@@ -258,7 +262,7 @@ impl Pool {
     }
 
     /// The durable state no longer names the blocks. They stay busy until [`Pool::release`].
-    pub(crate) fn uncommit(&mut self, run: PbaRange) {
+    pub fn uncommit(&mut self, run: PbaRange) {
         let is_told = self.inventory.is_some();
         let Some((extent, first)) = self.locate(run.start) else { return };
         // Only a forged map names blocks of two extents behind each other.
@@ -277,7 +281,7 @@ impl Pool {
     }
 
     /// The blocks, all of one extent, may be handed out again, but for those that are banned.
-    pub(crate) fn release(&mut self, run: PbaRange) {
+    pub fn release(&mut self, run: PbaRange) {
         if self.banned.range(run.start..run.end()).next().is_none() {
             return self.release_all(run);
         }
@@ -297,7 +301,7 @@ impl Pool {
 
     /// A block that the device refuses is not handed out any more, nor given back: [`BANNED_MAX`] of them. Nothing of this
     /// is durable.
-    pub(crate) fn ban(&mut self, pba: Pba) {
+    pub fn ban(&mut self, pba: Pba) {
         if self.banned.len() < BANNED_MAX && self.banned.insert(pba) {
             self.withhold(pba);
         }
@@ -315,14 +319,14 @@ impl Pool {
     }
 
     /// Lifts all bans: withheld blocks are free.
-    pub(crate) fn release_quarantine(&mut self) {
+    pub fn release_quarantine(&mut self) {
         self.banned.clear();
         let withheld = std::mem::take(&mut self.withheld);
         withheld.into_iter().for_each(|pba| self.release_all(PbaRange::new(pba, 1)));
     }
 
     /// Blocks that are neither in use nor handed out.
-    pub(crate) fn withheld(&self) -> u64 {
+    pub fn withheld(&self) -> u64 {
         self.withheld.len() as u64
     }
 
@@ -353,7 +357,7 @@ impl Pool {
     }
 
     /// Every block that the durable state names, ascending by extent.
-    pub(crate) fn for_each_committed(&self, mut visit: impl FnMut(Pba)) {
+    pub fn for_each_committed(&self, mut visit: impl FnMut(Pba)) {
         for extent in self.extents.iter().flatten() {
             let bits = (0..extent.blocks).filter(|bit| extent.committed.get(*bit));
             bits.for_each(|bit| visit(extent.start.plus(u64::from(bit))));
@@ -361,7 +365,7 @@ impl Pool {
     }
 
     /// Counts bits afresh and compares: (committed, free) must be what is kept.
-    pub(crate) fn recount(&self) -> (u64, u64) {
+    pub fn recount(&self) -> (u64, u64) {
         let mut sum = (0, 0);
         for extent in self.extents.iter().flatten() {
             let busy = (0..extent.blocks).filter(|bit| extent.busy.get(*bit)).count() as u64;

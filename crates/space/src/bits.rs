@@ -9,21 +9,23 @@ const WORDS: usize = EXTENT_BLOCKS_MAX as usize / 64;
 
 /// A bit per block of an extent; set means in use.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Bits(Box<[u64; WORDS]>);
+pub struct Bits(Box<[u64; WORDS]>);
 
 impl Bits {
-    pub(crate) fn zeroes() -> Self {
+    /// None is set.
+    pub fn zeroes() -> Self {
         Self(Box::new([0; WORDS]))
     }
 
     #[inline]
-    pub(crate) fn get(&self, bit: u32) -> bool {
+    /// Returns whether it is set.
+    pub fn get(&self, bit: u32) -> bool {
         self.0[bit as usize / 64] >> (bit % 64) & 1 == 1
     }
 
     /// Sets a bit and says whether it was clear.
     #[inline]
-    pub(crate) fn set(&mut self, bit: u32) -> bool {
+    pub fn set(&mut self, bit: u32) -> bool {
         let word = &mut self.0[bit as usize / 64];
         let mask = 1 << (bit % 64);
         let was_clear = *word & mask == 0;
@@ -33,7 +35,7 @@ impl Bits {
 
     /// Clears a bit and says whether it was set.
     #[inline]
-    pub(crate) fn clear(&mut self, bit: u32) -> bool {
+    pub fn clear(&mut self, bit: u32) -> bool {
         let word = &mut self.0[bit as usize / 64];
         let mask = 1 << (bit % 64);
         let was_set = *word & mask != 0;
@@ -43,7 +45,7 @@ impl Bits {
 
     /// Returns whether any bit in `range` is set.
     #[inline]
-    pub(crate) fn any(&self, range: Range<u32>) -> bool {
+    pub fn any(&self, range: Range<u32>) -> bool {
         words(range).any(|(word, mask)| self.0[word] & mask != 0)
     }
 
@@ -92,12 +94,13 @@ impl Bits {
         self.0.iter().zip(other.0.iter()).all(|(ours, theirs)| ours & !theirs == 0)
     }
 
-    pub(crate) fn count(&self) -> u32 {
+    /// Bits that are set.
+    pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Bits set among the first `end`.
-    pub(crate) fn count_below(&self, end: u32) -> u32 {
+    pub fn count_below(&self, end: u32) -> u32 {
         let whole = end as usize / 64;
         let set: u32 = self.0[..whole].iter().map(|word| word.count_ones()).sum();
         let rest = self.0.get(whole).map_or(0, |word| word & ((1 << (end % 64)) - 1));
@@ -105,7 +108,7 @@ impl Bits {
     }
 
     /// The first bit in `from..end` that is `value`, or `end`.
-    pub(crate) fn next(&self, value: bool, from: u32, end: u32) -> u32 {
+    pub fn next(&self, value: bool, from: u32, end: u32) -> u32 {
         let flip = if value { 0 } else { u64::MAX };
         let mut at = from;
         while at < end {
@@ -119,14 +122,14 @@ impl Bits {
     }
 
     /// Fills a block.
-    pub(crate) fn encode(&self, block: &mut [u8]) {
+    pub fn encode(&self, block: &mut [u8]) {
         for (place, word) in block.chunks_exact_mut(8).zip(self.0.iter()) {
             place.copy_from_slice(&word.to_le_bytes());
         }
     }
 
     /// Reads a block.
-    pub(crate) fn decode(block: &[u8]) -> Self {
+    pub fn decode(block: &[u8]) -> Self {
         assert_eq!(block.len(), BLOCK_SIZE, "a bitmap fills its block");
         let mut bits = Self::zeroes();
         for (word, place) in bits.0.iter_mut().zip(block.chunks_exact(8)) {

@@ -17,7 +17,7 @@ struct Epoch {
 
 /// The epochs that still have readers, and the current one.
 #[derive(Debug)]
-pub(crate) struct Epochs {
+pub struct Epochs {
     /// Number of the front epoch.
     first: u64,
     epochs: VecDeque<Epoch>,
@@ -26,26 +26,29 @@ pub(crate) struct Epochs {
     spare: Vec<Vec<PbaRange>>,
 }
 
-impl Epochs {
-    pub(crate) fn new() -> Self {
+impl Default for Epochs {
+    /// No read is under way.
+    fn default() -> Self {
         let epochs = VecDeque::from([Epoch::default()]);
         Self { first: 0, epochs, pending: 0, spare: Vec::new() }
     }
+}
 
+impl Epochs {
     /// Blocks freed and not yet released.
-    pub(crate) fn pending(&self) -> u64 {
+    pub fn pending(&self) -> u64 {
         self.pending
     }
 
     /// A read begins. Returns its epoch, for [`Epochs::end_read`].
-    pub(crate) fn begin_read(&mut self) -> u64 {
+    pub fn begin_read(&mut self) -> u64 {
         let current = self.epochs.back_mut().expect("there is always a current epoch");
         current.readers += 1;
         self.first + self.epochs.len() as u64 - 1
     }
 
     /// Ends a read. Calls `release` for all blocks that no read can be using any more.
-    pub(crate) fn end_read(&mut self, epoch: u64, release: impl FnMut(PbaRange)) {
+    pub fn end_read(&mut self, epoch: u64, release: impl FnMut(PbaRange)) {
         let index = usize::try_from(epoch - self.first).expect("epochs with readers are kept");
         self.epochs[index].readers -= 1;
         if index == 0 && self.epochs[0].readers == 0 {
@@ -54,7 +57,7 @@ impl Epochs {
     }
 
     /// Frees blocks that no later read finds. Calls `release` at once if no read is under way.
-    pub(crate) fn free(&mut self, run: PbaRange, mut release: impl FnMut(PbaRange)) {
+    pub fn free(&mut self, run: PbaRange, mut release: impl FnMut(PbaRange)) {
         let unread = self.epochs.len() == 1 && self.epochs[0].readers == 0;
         if unread || broken(Sabotage::ReuseWhileRead) {
             return release(run);
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_block_waits_for_the_reads_that_began_before_it_was_freed_and_for_no_others() {
-        let mut epochs = Epochs::new();
+        let mut epochs = Epochs::default();
         let mut released = Vec::new();
         epochs.free(block(1), |run| released.push(run));
         assert_eq!(released, [block(1)]);
@@ -123,7 +126,7 @@ mod tests {
 
     #[test]
     fn blocks_freed_without_readers_behind_an_old_read_wait_for_it() {
-        let mut epochs = Epochs::new();
+        let mut epochs = Epochs::default();
         let mut released = Vec::new();
         let old = epochs.begin_read();
         epochs.free(block(1), |_| panic!("a read is under way"));

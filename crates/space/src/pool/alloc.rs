@@ -16,7 +16,7 @@ use units::PbaRange;
 use super::{Extent, Pool, Runs};
 
 /// From so many blocks on a request is large.
-pub(crate) const LARGE_BLOCKS: u32 = 8;
+pub const LARGE_BLOCKS: u32 = 8;
 /// Runs of free blocks that a small request looks at in one extent, and extents.
 const RUN_ATTEMPTS: usize = 64;
 const EXTENT_ATTEMPTS: usize = 4;
@@ -68,7 +68,7 @@ impl Extent {
 impl Pool {
     /// Hands out `count` blocks, in one run if there is one nearby. The caller has looked at
     /// [`Pool::free`].
-    pub(crate) fn alloc(&mut self, count: u32) -> Runs {
+    pub fn alloc(&mut self, count: u32) -> Runs {
         assert!(self.free() >= u64::from(count), "the caller has looked");
         let recent =
             if count > 0 && count < LARGE_BLOCKS { self.alloc_recent(count) } else { None };
@@ -96,7 +96,7 @@ impl Pool {
 
     /// Hands out `count` blocks in one run: one freed lately (H6), or else apart from where small requests fill the
     /// holes (H1), if a bounded search finds one.
-    pub(crate) fn alloc_large(&mut self, count: u32) -> Option<PbaRange> {
+    pub fn alloc_large(&mut self, count: u32) -> Option<PbaRange> {
         if let Some(run) = self.alloc_recent_large(count) {
             return Some(run);
         }
@@ -120,7 +120,7 @@ impl Pool {
     }
 
     /// As [`Pool::alloc_large`], from an extent that is or was empty; large requests go on there.
-    pub(crate) fn alloc_empty(&mut self, count: u32) -> Option<PbaRange> {
+    pub fn alloc_empty(&mut self, count: u32) -> Option<PbaRange> {
         while let Some(index) = self.empty.pop() {
             let Some(extent) = self.extents[index as usize].as_deref_mut() else { continue };
             extent.is_listed = false;

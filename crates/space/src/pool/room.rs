@@ -49,18 +49,18 @@ impl Extent {
 
 impl Pool {
     /// Blocks that can be handed out.
-    pub(crate) fn free(&self) -> u64 {
+    pub fn free(&self) -> u64 {
         self.free.all
     }
 
     /// Counts afresh those that lie scattered, and compares: both must be the same.
-    pub(crate) fn recount_scattered(&self) -> (u64, u64) {
+    pub fn recount_scattered(&self) -> (u64, u64) {
         let found = self.extents.iter().flatten().map(|extent| extent.scattered());
         (self.free.scattered, found.sum())
     }
 
     /// Those that do not lie scattered over extents that are all but full.
-    pub(crate) fn free_in_roomy_extents(&self) -> u64 {
+    pub fn free_in_roomy_extents(&self) -> u64 {
         self.free.all - self.free.scattered
     }
 

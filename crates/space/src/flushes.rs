@@ -19,7 +19,7 @@ use crate::sabotage::{Sabotage, broken};
 
 /// Shared by the shards of a device, on all cores: cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Flushes {
+pub struct Flushes {
     state: Arc<Mutex<State>>,
 }
 
@@ -35,22 +35,22 @@ struct State {
 
 impl Flushes {
     /// The number of the next flush to begin: what is complete by now it covers.
-    pub(crate) fn next(&self) -> u64 {
+    pub fn next(&self) -> u64 {
         self.lock().begun + 1
     }
 
     /// Returns whether the flush with this number has ended, well or not.
-    pub(crate) fn has_ended(&self, number: u64) -> bool {
+    pub fn has_ended(&self, number: u64) -> bool {
         self.lock().ended >= number
     }
 
     /// Number of flushes that failed.
-    pub(crate) fn failures(&self) -> u64 {
+    pub fn failures(&self) -> u64 {
         self.lock().failures
     }
 
     /// Waits for the end of the flush with this number, or for the turn to make it: then the caller does (V1).
-    pub(crate) fn poll_turn(&self, number: u64, context: &mut Context<'_>) -> Poll<Option<Turn>> {
+    pub fn poll_turn(&self, number: u64, context: &mut Context<'_>) -> Poll<Option<Turn>> {
         let mut state = self.lock();
         if state.ended >= number {
             return Poll::Ready(None);
@@ -74,7 +74,7 @@ impl Flushes {
 
 /// The turn to flush the device. Ends when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     flushes: Flushes,
     number: u64,
     succeeded: bool,
@@ -82,7 +82,7 @@ pub(crate) struct Turn {
 
 impl Turn {
     /// Ends the flush with its outcome.
-    pub(crate) fn end(mut self, succeeded: bool) {
+    pub fn end(mut self, succeeded: bool) {
         self.succeeded = succeeded;
     }
 }

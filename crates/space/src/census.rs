@@ -13,18 +13,20 @@ use units::Pba;
 use crate::bits::Bits;
 
 /// Blocks remembered of each kind (N2), and findings told of each.
-pub(crate) const DOUBTS_MAX: usize = 10_000;
+pub const DOUBTS_MAX: usize = 10_000;
 
 /// Blocks of one kind of doubt.
 #[derive(Default)]
-pub(crate) struct Doubts {
-    pub(crate) blocks: BTreeSet<Pba>,
+pub struct Doubts {
+    /// Those that are remembered.
+    pub blocks: BTreeSet<Pba>,
     /// Further ones.
-    pub(crate) left_out: u64,
+    pub left_out: u64,
 }
 
 impl Doubts {
-    pub(crate) fn add(&mut self, pba: Pba) {
+    /// Remembers one, or counts it.
+    pub fn add(&mut self, pba: Pba) {
         if self.blocks.len() < DOUBTS_MAX || self.blocks.contains(&pba) {
             self.blocks.insert(pba);
         } else {
@@ -34,22 +36,24 @@ impl Doubts {
 }
 
 /// The blocks that are named.
-pub(crate) struct Census {
+pub struct Census {
     superblock: Superblock,
     extents: BTreeMap<u32, Bits>,
     /// In no extent of the device.
-    pub(crate) nowhere: Doubts,
-    pub(crate) twice: Doubts,
+    pub nowhere: Doubts,
+    /// Named more than once.
+    pub twice: Doubts,
 }
 
 impl Census {
-    pub(crate) fn new(superblock: Superblock) -> Self {
+    /// Nothing is named yet.
+    pub fn new(superblock: Superblock) -> Self {
         let (nowhere, twice) = (Doubts::default(), Doubts::default());
         Self { superblock, extents: BTreeMap::new(), nowhere, twice }
     }
 
     /// Something names the block.
-    pub(crate) fn add(&mut self, pba: Pba) {
+    pub fn add(&mut self, pba: Pba) {
         let Some((extent, bit)) = self.superblock.locate(pba) else {
             return self.nowhere.add(pba);
         };
@@ -59,7 +63,7 @@ impl Census {
     }
 
     /// Returns whether the block, which lies in an extent, has an owner.
-    pub(crate) fn has(&self, pba: Pba) -> bool {
+    pub fn has(&self, pba: Pba) -> bool {
         let located = self.superblock.locate(pba);
         located.is_some_and(|(extent, bit)| {
             self.extents.get(&extent).is_some_and(|bits| bits.get(bit))
@@ -67,13 +71,13 @@ impl Census {
     }
 
     /// Blocks that something names, each once.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         let nowhere = self.nowhere.blocks.len() as u64;
         nowhere + self.extents.values().map(|bits| u64::from(bits.count())).sum::<u64>()
     }
 
     /// Those in extents, ascending.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = Pba> {
+    pub fn blocks(&self) -> impl Iterator<Item = Pba> {
         self.extents.iter().flat_map(|(extent, bits)| {
             let range = self.superblock.extent(*extent);
             let count = u32::try_from(range.blocks).expect("an extent has few blocks");

@@ -12,19 +12,19 @@ use crate::inventory::Inventory;
 
 impl Pool {
     /// Returns the locations of the last checkpoint's bitmaps.
-    pub(crate) fn bitmaps(&self) -> impl Iterator<Item = Mapping> {
+    pub fn bitmaps(&self) -> impl Iterator<Item = Mapping> {
         self.extents.iter().flatten().filter_map(|extent| extent.on_disk)
     }
 
     /// The bitmap on the device is not what it should be.
-    pub(crate) fn set_changed(&mut self, index: u32) {
+    pub fn set_changed(&mut self, index: u32) {
         if let Some(extent) = &mut self.extents[index as usize] {
             extent.changed = true;
         }
     }
 
     /// Rebuilds the bitmaps: `used` is all that is in use.
-    pub(crate) fn rebuild(&mut self, used: impl Iterator<Item = Pba>) {
+    pub fn rebuild(&mut self, used: impl Iterator<Item = Pba>) {
         let (mut free, mut committed) = (Free::default(), 0);
         for extent in self.extents.iter_mut().flatten() {
             let on_disk = extent.on_disk;
@@ -48,7 +48,7 @@ impl Pool {
     }
 
     /// Begins an inventory of what is in use. It is told what no longer is, until it is dropped or another one begins.
-    pub(crate) fn begin_inventory(&mut self) -> Rc<RefCell<Inventory>> {
+    pub fn begin_inventory(&mut self) -> Rc<RefCell<Inventory>> {
         let in_use = self.owned.iter().map(|&index| (index, self.extent(index).committed.clone()));
         let inventory = Inventory::new(self.superblock, in_use.collect());
         let inventory = Rc::new(RefCell::new(inventory));
@@ -57,7 +57,7 @@ impl Pool {
     }
 
     /// Returns whether this inventory is the one in progress.
-    pub(crate) fn has_inventory(&self, inventory: &Rc<RefCell<Inventory>>) -> bool {
+    pub fn has_inventory(&self, inventory: &Rc<RefCell<Inventory>>) -> bool {
         self.inventory
             .as_ref()
             .is_some_and(|told| std::ptr::eq(told.as_ptr(), Rc::as_ptr(inventory)))
@@ -72,7 +72,7 @@ impl Pool {
     }
 
     /// Marks an owned block as in use, unless it was just handed out.
-    pub(crate) fn keep(&mut self, pba: Pba) {
+    pub fn keep(&mut self, pba: Pba) {
         if self.locate(pba).is_some_and(|(extent, bit)| !extent.busy.get(bit)) {
             self.commit(PbaRange::new(pba, 1));
         }
@@ -80,7 +80,7 @@ impl Pool {
 
     /// Free blocks of an extent, as kept and as found. None is found where a block is in use that could be handed out
     /// (S1).
-    pub(crate) fn recount_extent(&self, index: u32) -> Option<(u32, u32)> {
+    pub fn recount_extent(&self, index: u32) -> Option<(u32, u32)> {
         let extent = self.extents[index as usize].as_deref()?;
         let is_sound = extent.committed.is_within(&extent.busy);
         let found = extent.blocks - extent.busy.count_below(extent.blocks);

@@ -52,7 +52,7 @@ impl Extent {
 
 impl Pool {
     /// Hands out `count` blocks near others in one run, if there is one in their group (H5).
-    pub(crate) fn alloc_near(&mut self, neighbours: Neighbours, count: u32) -> Option<PbaRange> {
+    pub fn alloc_near(&mut self, neighbours: Neighbours, count: u32) -> Option<PbaRange> {
         let group = self.group_for(neighbours)?;
         let extent = self.extents[group.extent as usize].as_deref()?;
         // H4 goes for these, too.
