@@ -69,7 +69,7 @@ reproduce: build ## run all figures of the papers in simulated time; rewrites do
 
 # Each of these waits for servers, timers or an emulated machine, so they run beside the crates' tests: the guests one behind the
 # other, which take longest, and all else one behind the other beside them. The output of each is shown when it has ended.
-BESIDE := guests test-young-clocks python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
+BESIDE := guests test-young-clocks cores-test python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
 	tune-test nbd-test container-test
 
 .PHONY: test
@@ -121,6 +121,10 @@ test-young-clocks: deps ## the tests that read the machine's clocks, as on a mac
 		exit
 	fi
 	$(RUNNER)=$(CURDIR)/.ci/young-clock $(NEXTEST) --profile young $(TESTED)
+
+.PHONY: cores-test
+cores-test: deps ## all orders in which cores may come to what they share, by a model checker
+	@$(NEXTEST) --package space --features loom --test cores --locked
 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
@@ -394,6 +398,7 @@ lint: tidy clippy ## clippy, and `tidy`
 .PHONY: clippy
 clippy: deps
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy --package space --features loom --tests --locked -- -D warnings
 
 .PHONY: tidy
 tidy: deps ## layering, sizes, banned words and calls, links between documents, syntax of the scripts

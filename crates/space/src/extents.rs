@@ -1,13 +1,14 @@
 //! The owner of each extent of a device, and other state that its shards share.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::PoisonError;
 
 use layout::Superblock;
 
 use crate::ClaimError;
 use crate::flushes::Flushes;
 use crate::pool::Returned;
+use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// The part of all extents that is kept unowned while several shards may need some; at least two.
 const FREE_PART: u32 = 32;
@@ -286,15 +287,15 @@ impl ExtentAllocator {
         owners.spare.iter().filter(|(other, _)| **other != shard).map(|(_, count)| count).sum()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Owners> {
+    fn lock(&self) -> MutexGuard<'_, Owners> {
         let mut owners = self.locked();
         owners.calls += 1;
         owners
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, Owners> {
+    fn locked(&self) -> MutexGuard<'_, Owners> {
         // A panic elsewhere leaves the table whole: each change is a single step.
-        self.owners.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,10 +12,11 @@
 //!
 //! This module does no I/O: the holder of the [`Turn`] does.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::task::{Context, Poll, Waker};
 
 use crate::sabotage::{Sabotage, broken};
+use crate::sync::{Arc, Mutex, MutexGuard};
 
 /// Shared by the shards of a device, on all cores: cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +102,7 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::Wake;
 

@@ -18,6 +18,7 @@ mod inventory;
 mod owner;
 mod pool;
 mod sabotage;
+mod sync;
 
 pub use bits::Bits;
 pub use census::{Census, DOUBTS_MAX, Doubts};
