@@ -10,6 +10,10 @@ use situations::{Share, Situation};
 /// Seeds of the slice, and seeds within which a mutant must be caught.
 const SEEDS: u64 = 1000;
 
+/// Seeds that are tried first, as in `mutants.rs`: they found a mutant that is found late.
+const FIRST: &[(Sabotage, u64)] =
+    &[(Sabotage::IgnoreMark, 826), (Sabotage::KeepLost, 179), (Sabotage::TakeFromLiving, 285)];
+
 /// At most one host serves a device, no host acknowledges a request on a device that it lost, one name is that of one volume,
 /// quotas hold, and a cluster that is left alone becomes healthy.
 ///
@@ -33,7 +37,8 @@ fn a_thousand_clusters_keep_their_promises() {
 
 fn must_be_caught(which: Sabotage) {
     sabotage(Some(which));
-    let caught = (0..SEEDS).find_map(|seed| {
+    let first = FIRST.iter().filter(|(mutant, _)| *mutant == which).map(|(_, seed)| *seed);
+    let caught = first.chain(0..SEEDS).find_map(|seed| {
         let outcome = run(seed, Some(Workload::Cluster), Seam::Honest, &Trace::default());
         outcome.failure.map(|finding| (seed, finding))
     });

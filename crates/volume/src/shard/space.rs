@@ -8,7 +8,8 @@
 //!   while the pool is well filled.
 //! - A4: a request without room waits in a queue, so that no large request starves. It waits for
 //!   requests under way, then for a checkpoint if that frees anything, then for the reclaimer. Only
-//!   when nothing of the kind is left there is no space.
+//!   when nothing of the kind is left there is no space. What it waits for ends: later requests for
+//!   room wait behind it, so that the reclaimer alone goes on, and has ever less to take out of maps.
 //! - A5: a shard that finds no extent says so, and others give back what they have empty beyond
 //!   their own reserve. It waits for that only while others have any.
 //! - A8: on a full device as much can be written as was deallocated since it was full. Such a write
@@ -37,11 +38,9 @@ const REFILL_NODES: u64 = 8;
 const PLENTY_PART: u32 = 8;
 /// Dirty nodes beyond which a checkpoint is due, whatever room the journal has: 64 MiB.
 const DIRTY_NODES_MAX: u64 = 16_384;
-/// Checkpoints that a request for new blocks waits for before it learns that there is no space.
-const ROUNDS_NEW: u32 = 2;
 /// Ticks for which a request waits for extents that other shards can give back.
 const EXTENT_WAITS: u32 = 16;
-/// The same for requests that give back as much as they take: more than any should need.
+/// Checkpoints that a request waits for that gives back as much as it takes: more than any should need.
 const ROUNDS_REPLACING: u32 = 64;
 
 /// The space that an operation takes.
@@ -185,7 +184,7 @@ impl<D: Device> Inner<D> {
                 return Err(self.loss_error());
             }
             let grows = request.effect == SpaceEffect::Growing;
-            if grows && (checkpoints == ROUNDS_NEW || !self.may_find(request)) {
+            if grows && !self.may_find(request) {
                 if self.wait_for_extent(&mut waits).await {
                     continue;
                 }
@@ -197,7 +196,7 @@ impl<D: Device> Inner<D> {
             if self.committer.unfinished() + self.admission.reserved() + pending > 0 {
                 situation(Situation::RequestAwaitsSpace);
                 freed.await;
-            } else if self.checkpoint_helps() && checkpoints < ROUNDS_REPLACING {
+            } else if self.checkpoint_helps() && (grows || checkpoints < ROUNDS_REPLACING) {
                 situation(Situation::RequestAwaitsCheckpoint);
                 self.checkpoint_and_wait().await?;
                 checkpoints += 1;

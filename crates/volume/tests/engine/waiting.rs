@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use layout::Root;
-use units::{Lba, LbaRange};
-use volume::{Shard, Superblock, Volume, VolumeError};
+use units::{Lba, LbaRange, Pba};
+use uuid::Uuid;
+use volume::{Shard, Superblock, Volume, VolumeError, VolumeSpec};
 
-use crate::common::{Sim, TestDevice, check, data, fill, fresh, range};
+use crate::common::{Sim, TestDevice, check, crash, data, fill, fresh, range};
+use crate::forge::place_of;
 
 /// Blocks of the largest write.
 const MIB: u64 = 256;
@@ -65,6 +67,77 @@ fn a_small_request_does_not_pass_a_large_one_that_waits_for_room() {
         assert_eq!(outcome.take(), Some(Ok(())));
     }
     check(&mut sim, volume.shard());
+}
+
+/// Blocks of each volume of [`full_beside`].
+const SMALL: u64 = 10;
+
+/// Makes a device full, beside `count` volumes of a few blocks that lie apart. Returns the volume that fills it, and the
+/// leaves of the others, of which none is in memory, that of the last one first.
+fn full_beside(count: u32) -> (Sim, Volume<TestDevice>, Vec<Pba>) {
+    let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, false), None, 1 << 15);
+    let shard = volume.shard().clone();
+    sim.run_ok(async {
+        for number in 1..=count {
+            let (uuid, name) = (Uuid::from_u128(100 + u128::from(number)), "small".into());
+            let spec = VolumeSpec { uuid, name, blocks: 1 << 12 };
+            let small = shard.create_volume(spec).await.expect("room");
+            for block in 0..SMALL {
+                small.write(Lba(block * 100), data(1, 1), None).await.expect("room");
+            }
+        }
+    });
+    fill(&mut sim, &volume);
+    sim.run_ok(shard.shutdown()).expect("writable");
+    let volume = crash(&mut sim);
+    let leaves = (2..2 + count).rev().map(|number| place_of(&sim.device, number, 0).0).collect();
+    (sim, volume, leaves)
+}
+
+/// Deallocates the volumes of [`full_beside`] whole, one leaf after the other, while a request for new blocks waits.
+/// Returns the outcome of the request, and how many leaves were left when it came.
+fn write_beside_deallocation(count: u32) -> (Result<(), VolumeError>, usize) {
+    let (mut sim, volume, mut leaves) = full_beside(count);
+    sim.device.faults(|faults| faults.held_reads.extend(leaves.iter().map(|leaf| leaf.0)));
+    let others: Vec<_> = volume.shard().volumes().into_iter().skip(1).collect();
+    for small in &others {
+        sim.run_ok(small.unmap(range(0, 1 << 12))).expect("possible");
+    }
+    let before = generation(&sim, volume.shard().superblock());
+    let told = begin(&mut sim, &volume, 1 << 14, MIB);
+    sim.settle();
+    while told.borrow().is_none() {
+        let leaf = leaves.pop().expect("it waits for ever: nothing is left to be given back");
+        sim.device.faults(|faults| faults.held_reads.retain(|held| *held != leaf.0));
+        sim.settle();
+    }
+    let outcome = told.take().expect("it has ended");
+    let checkpoints = generation(&sim, volume.shard().superblock()) - before;
+    assert!(checkpoints <= 2 * u64::from(count) + 2, "{checkpoints} for {count} leaves");
+    sim.device.faults(|faults| faults.held_reads.clear());
+    check(&mut sim, volume.shard());
+    (outcome, leaves.len())
+}
+
+/// A4: a request for new blocks has them if a large deallocation brings them, after however many checkpoints.
+///
+/// Method: each leaf that the reclaimer reads brings 10 blocks; that of the next is held until all else has ended.
+#[test]
+fn a_request_for_new_blocks_waits_for_all_that_a_deallocation_brings() {
+    let (outcome, left) = write_beside_deallocation(100);
+    assert_eq!(outcome, Ok(()));
+    assert!(left > 64, "as soon as there is room: {left} left");
+    let (outcome, _) = write_beside_deallocation(30);
+    assert_eq!(outcome, Ok(()), "30 leaves bring more than it takes");
+}
+
+/// A4: a request for new blocks learns that there is no space when a deallocation has brought all that it can, and not before.
+///
+/// Method: as above, with fewer blocks than the request takes.
+#[test]
+fn a_request_for_new_blocks_is_refused_when_nothing_more_can_come() {
+    let (outcome, left) = write_beside_deallocation(20);
+    assert_eq!((outcome, left), (Err(VolumeError::PoolFull), 0));
 }
 
 /// Deallocates every other block of a range.
