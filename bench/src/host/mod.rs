@@ -4,7 +4,7 @@
 mod hogs;
 mod modelled;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -139,7 +139,8 @@ impl Bed {
         let (farflash, out) = (args.farflash()?, args.out()?);
         let server = Server::start(&farflash, "mem:1GiB", cpus::server(), &out.join("host.log"))?;
         let target = server.create_volume("profiled", VOLUME_SIZE)?.target();
-        let driver = crate::driver::Driver { farflash: farflash.clone(), seconds: 1.0, token: None };
+        let driver =
+            crate::driver::Driver { farflash: farflash.clone(), seconds: 1.0, token: None };
         driver.fill(&target, VOLUME_SIZE)?;
         Ok(Self { farflash, out, _server: server, target })
     }
@@ -159,7 +160,13 @@ impl Bed {
         let [tuned, isolated] = isolated?;
         let profiler = self.profiler()?;
         let waiting = modelled::wait(DRIVE, DRIVES, SECONDS)?;
-        Ok([beside, tuned, isolated, profiler, told(Way::Waiting, Measured::of(&waiting, SECONDS)?)])
+        Ok([
+            beside,
+            tuned,
+            isolated,
+            profiler,
+            told(Way::Waiting, Measured::of(&waiting, SECONDS)?),
+        ])
     }
 
     fn tune(&self, what: &str, more: &[&str]) -> Result<()> {
@@ -232,7 +239,13 @@ fn judge(samples: &[[Measured; 5]]) -> Vec<Verdict> {
         add(&what, "64 models", times, Unit::Times, Some(Bound::AtMost(1.1)));
     }
     let own = spread(&|row| row[profiler].own_ns);
-    add("the profiler's own time for a request", "CPU", own, Unit::Nanoseconds, Some(Bound::AtMost(1000.0)));
+    add(
+        "the profiler's own time for a request",
+        "CPU",
+        own,
+        Unit::Nanoseconds,
+        Some(Bound::AtMost(1000.0)),
+    );
     verdicts
 }
 

@@ -8,7 +8,9 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result, anyhow};
 use device::kind::{Kind, ModelSpec};
 use profile::Latencies;
-use rustix::thread::{CpuSet, clock_nanosleep_absolute, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{
+    CpuSet, clock_nanosleep_absolute, sched_setaffinity, set_current_timer_slack,
+};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use ssd_model::Model;
 use units::{Instant, Pba, PbaRange};
@@ -68,9 +70,8 @@ fn read(mut model: Model, seconds: f64, mut latencies: Vec<u64>) -> Vec<u64> {
             tv_sec: (done / 1_000_000_000).cast_signed(),
             tv_nsec: (done % 1_000_000_000).cast_signed(),
         };
-        while clock_nanosleep_absolute(ClockId::Monotonic, &until)
-            == Err(rustix::io::Errno::INTR)
-        {}
+        while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {
+        }
         let answered = now();
         if asked >= measured {
             latencies.push(answered - asked);

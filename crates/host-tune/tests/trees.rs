@@ -378,7 +378,7 @@ fn settings_of_a_card_are_applied_and_taken_back_by_ethtool() {
 
 const STAT: &str = "/proc/88/task/90/stat";
 
-/// What the kernel tells of a thread of a server's core; `last` are its priority and the number of its policy.
+/// The words in which the kernel tells of a thread of a server's core; `last` are its priority and the number of its policy.
 fn stat(last: &str) -> String {
     let begin = (0..18).map(|_| "1 ").collect::<String>();
     let middle = (0..17).map(|_| "0 ").collect::<String>();
@@ -417,8 +417,9 @@ fn threads_of_a_running_server_get_a_priority_and_have_their_old_one_back() {
     let (directory, root) = tree(&before);
     let root = root.clone().with_programs(Arc::new(FakeChrt(root.at(STAT))));
     let machine = Machine::read(&root);
-    let proposed =
-        || settings::propose(&root, &machine, &intent("4-7", 4), |name| name == "realtime-priority");
+    let proposed = || {
+        settings::propose(&root, &machine, &intent("4-7", 4), |name| name == "realtime-priority")
+    };
     let plan = proposed();
     let [one] = plan.as_slice() else { panic!("{plan:?}") };
     assert_eq!((one.now.as_deref(), &*one.then), (Some("batch 0"), "fifo 10"));
@@ -440,7 +441,7 @@ fn threads_of_a_running_server_get_a_priority_and_have_their_old_one_back() {
     assert_eq!(root.text(STAT), Some(other.trim_end().to_owned()));
 }
 
-/// What would lose data if the drive were not protected is never written.
+/// A setting that would lose data if the drive were not protected is never written.
 #[test]
 fn a_write_cache_is_left_to_the_operator() {
     let (directory, root) = tree(&files());

@@ -22,7 +22,7 @@ the_machine_is_seen() {
     expect "isolated CPUs" "$(of /root/plan.json boot-isolcpus .[0].then)" $cores
     tune plan "${wishes[@]}" --diff >/root/diff
     expect "files in the diff" "$(grep -c '^+++ ' /root/diff)" \
-        "$(jq '[.[] | select(.target.file and .now != .then)] | length' /root/plan.json)"
+        "$(jq '[.[] | select((.target | objects | .file) and .now != .then)] | length' /root/plan.json)"
 }
 
 # What the kernel says by itself, without the program.
@@ -30,7 +30,7 @@ the_kernel_refuses_managed_interrupts() {
     local path
     path=$(of /root/plan.json irq-drives .[0].target.file.path)
     bash -c "echo 3 >$path" 2>/root/refused && return 1
-    grep 'Input/output error' /root/refused
+    grep -E 'Input/output error|Operation not permitted' /root/refused
 }
 
 all_is_applied_and_refusals_are_explained() {
@@ -59,25 +59,24 @@ undo_gives_all_back() {
     [ ! -e /var/lib/farflash/tune.jsonl ]
 }
 
-# An apply takes about as long each time, so that parts of its time are different places in it.
+# The record of old values is written first, so that a kill behind it is one in the middle of the writes.
 a_kill_in_the_middle_loses_nothing() {
-    local started=$EPOCHREALTIME took part killed=0
-    tune apply "${wishes[@]}" >/dev/null
-    took=$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { print b - a }')
-    tune undo >/dev/null
-    for part in 0.2 0.35 0.5 0.65 0.75 0.85 0.95; do
+    local record=/var/lib/farflash/tune.jsonl after killed=0 apply
+    for after in 0 0.02 0.05 0.1 0.3; do
         setsid farflash tune apply "${wishes[@]}" >/dev/null &
-        sleep "$(awk -v all="$took" -v part=$part 'BEGIN { print all * part }')"
-        ! kill -KILL $! 2>/dev/null || [ ! -e /var/lib/farflash/tune.jsonl ] || killed=$((killed + 1))
-        wait $! 2>/dev/null || true
-        # Every other one goes on to the end first.
-        [ $part != 0.5 ] && [ $part != 0.75 ] || tune apply "${wishes[@]}" >/dev/null
+        apply=$!
+        while [ ! -e $record ] && kill -0 $apply 2>/dev/null; do :; done
+        sleep $after
+        ! kill -KILL $apply 2>/dev/null || [ ! -e $record ] || killed=$((killed + 1))
+        wait $apply 2>/dev/null || true
+        # Once it goes on to the end first.
+        [ $after != 0.05 ] || tune apply "${wishes[@]}" >/dev/null
         tune undo >/dev/null
         contents /root/plan.json >/root/after
         diff /root/before /root/after
     done
-    echo "an apply takes $took s; killed with old values on disk: $killed"
-    [ "$killed" -ge 1 ]
+    echo "killed with old values on disk: $killed of 5"
+    [ $killed -ge 1 ]
 }
 
 mtu() { cat "/sys/class/net/$card/mtu"; }
@@ -108,7 +107,7 @@ what_lasts_is_taken_over_by_systemd_and_grub() {
     tune apply "${wishes[@]}" --persist
     expect "the unit" "$(systemctl is-enabled farflash-tune)" enabled
     systemctl cat farflash-tune
-    systemd-analyze verify farflash-tune.service
+    systemd-analyze verify --man=no farflash-tune.service
     local line
     line=$(grep -m 1 -o 'isolcpus=.*' /boot/grub/grub.cfg)
     expect "arguments of the kernel" "$(echo $line)" "isolcpus=$cores nohz_full=$cores rcu_nocbs=$cores"

@@ -9,10 +9,7 @@ wishes=(--cores $cores --tenants $tenants)
 
 # contents FILE: the values of all files that the plan in FILE names, as they are now.
 contents() {
-    jq -r '.[].target.file.path // empty' "$1" | grep '^/' | sort -u | while read -r path; do
-        printf '%s: ' "$path"
-        if [ -L "$path" ]; then readlink "$path"; else base64 -w 0 <"$path" 2>/dev/null && echo || echo absent; fi
-    done
+    jq -r '.[].target | objects | .file.path // empty' "$1" | grep '^/' | sort -u | xargs grep -H -s '' || true
 }
 of() { jq -r "[.[] | select(.setting == \"$2\")] | $3" "$1"; }
 # The card with a queue for each CPU.

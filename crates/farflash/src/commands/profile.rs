@@ -243,7 +243,9 @@ impl Measure {
         }
         let size = self.size.map(|size| size.0);
         let open = |path: &PathBuf| match path.to_str() {
-            Some(name) if elsewhere::is_elsewhere(name) => elsewhere::open(name, size, &self.tokens),
+            Some(name) if elsewhere::is_elsewhere(name) => {
+                elsewhere::open(name, size, &self.tokens)
+            }
             _ => Drive::open(path, size).map_err(|error| not_opened(&error)),
         };
         self.drives.iter().map(open).collect()

@@ -39,7 +39,7 @@ const REQUESTS_MIN: u64 = 256;
 pub(super) const REQUESTS: Setting = Setting {
     name: "block-requests",
     about: "requests that a queue of a drive takes (nr_requests)",
-    why: "a core that finds the queue full waits in the kernel, and serves nobody meanwhile",
+    why: "a core that finds the queue full waits in the kernel, and serves no request meanwhile",
     gain: "no such waits up to 256 requests of a core; no figure in the papers",
     risk: Risk::Low,
     propose: requests,

@@ -292,8 +292,7 @@ fn fixed_usual() -> Usual {
 #[test]
 fn no_events_are_no_cause() {
     let (begin_ns, end_ns) = (0, 1_000_000);
-    let request =
-        Request { drive: 0, tid: TID, cpu: CPU, begin_ns, end_ns, is_elsewhere: false };
+    let request = Request { drive: 0, tid: TID, cpu: CPU, begin_ns, end_ns, is_elsewhere: false };
     let found = attribute(request, &[], &fixed_usual(), &leave_idle_ns);
     assert!(matches!(found.cause, Cause::Unknown { .. }), "{found:?}");
 }

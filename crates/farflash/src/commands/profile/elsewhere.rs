@@ -45,7 +45,10 @@ type Opened = (u64, Box<dyn Source>);
 
 fn volume(name: &str, tokens: &TokenArgs) -> Result<Opened, Failure> {
     let parsed = name.parse().map_err(|error: String| {
-        Failure::usage(format!("{name}: {error}"), "`farflash volume show` has the address and the NQN")
+        Failure::usage(
+            format!("{name}: {error}"),
+            "`farflash volume show` has the address and the NQN",
+        )
     })?;
     let TargetArg::Volume { address, nqn } = parsed else {
         return Err(Failure::usage(format!("{name} is no volume"), "write tcp://IP:PORT/NQN"));
