@@ -10,8 +10,8 @@ export CARGO_TERM_PROGRESS_WHEN ?= never
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
-SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run lab build-image lib/common.sh \
-	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/datastore/redis-suite tests/datastore/lib.sh tests/datastore/ycsb/run tests/tune/run tests/profile/run \
+SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run tune lab build-image lib/common.sh \
+	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh tests/guest/host/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/datastore/redis-suite tests/datastore/lib.sh tests/datastore/ycsb/run tests/tune/run tests/profile/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
 RELEASE := $(TARGET)/release
@@ -60,6 +60,7 @@ bench: build ## compare with the machine's limit, with peers and with the raw de
 	$(RELEASE)/bench front-ends --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench writes --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench datastore --farflash $(RELEASE)/farflash --report docs/benchmarks.md
+	$(RELEASE)/bench host --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 	$(RELEASE)/bench engine --farflash $(RELEASE)/farflash --report docs/benchmarks.md
 
 .PHONY: reproduce
@@ -292,7 +293,7 @@ profile-fio: profile-file ## the profiler's latencies beside those of fio
 	tests/profile/run fio $(PROFILE_FILE) $(TARGET)/debug/farflash
 
 .PHONY: profile-injection
-profile-injection: profile-file ## tasks that take the CPU on purpose are named as the cause; takes root
+profile-injection: profile-file ## tasks that take the CPU on purpose, and a drive that pauses, are named as the cause; takes root
 	@.ci/install-missing python3 util-linux
 	tests/profile/run injection $(PROFILE_FILE) $(TARGET)/debug/farflash
 
@@ -317,6 +318,11 @@ guest-front-ends: deps ## the same guest as the client of iSCSI and NBD: open-is
 	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie iscsi multipath nbd
 
+.PHONY: guest-tune
+guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start it again, and take all back (minutes)
+	@$(BUILD_FARFLASH)
+	tests/guest/tune $(TARGET)/debug/farflash
+
 .PHONY: guest-bookworm
 guest-bookworm: deps ## the same with Linux 6.1
 	@$(BUILD_FARFLASH)
@@ -327,7 +333,7 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, all NBD tests, Redis' suite, YCSB, twenty times the mutations
+test-long: test guest-bookworm guest-reference guest-tune nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, a tuned machine, all NBD tests, Redis' suite, YCSB, twenty times the mutations
 	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz

@@ -24,6 +24,7 @@ pub(crate) fn plot(local: &Outcome, remote: &Remote) -> Result<String, PlotError
             Marker { x: remote.back_at, name: "back".to_owned() },
         ],
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: report::rate,
     };
     let mut series = Vec::new();

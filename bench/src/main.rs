@@ -12,6 +12,7 @@ mod driver;
 mod engine;
 mod front_ends;
 mod goals;
+mod host;
 mod idle;
 mod machine;
 mod null;
@@ -61,6 +62,8 @@ enum Command {
     Writes(writes::WritesArgs),
     /// Measure the load generator beside redis-benchmark, and a datastore with remote Flash beside one with local Flash
     Datastore(run_args::RunArgs),
+    /// Measure a server beside tasks that take all CPUs, before and after `farflash tune`, and the profiler on 64 drives
+    Host(run_args::RunArgs),
     /// Answer requests for keys at once, for `datastore`
     #[command(hide = true)]
     Echo {
@@ -124,6 +127,7 @@ fn main() -> Result<()> {
         Command::FrontEnds(args) => front_ends::front_ends(&args),
         Command::Writes(args) => writes::writes(&args),
         Command::Datastore(args) => datastore::datastore(&args),
+        Command::Host(args) => host::host(&args),
         Command::Echo { port } => datastore::echo::serve(port),
         Command::Demo(args) => demo::demo(&args),
     }

@@ -28,6 +28,7 @@ mod proposal;
 mod record;
 mod root;
 pub mod settings;
+mod thread;
 mod tuner;
 
 pub use cpu_set::{CpuSet, ParseCpuSetError};

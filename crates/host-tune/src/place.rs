@@ -1,4 +1,4 @@
-//! Reads and writes one setting, be it a file, a link, a directory or a part of a network card.
+//! Reads and writes one setting, be it a file, a link, a directory, a part of a network card or a thread's priority.
 
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use crate::card::Card;
 use crate::proposal::Form;
 use crate::root::{Root, RootError};
+use crate::thread::Thread;
 
 /// The content of a setting; `None` if it is not there and need not be.
 pub(crate) fn read(root: &Root, path: &str, form: Form) -> Result<Option<Vec<u8>>, RootError> {
@@ -14,6 +15,10 @@ pub(crate) fn read(root: &Root, path: &str, form: Form) -> Result<Option<Vec<u8>
             let card = card(path)?;
             let value = card.read(root).map_err(|error| RootError::new(path, error))?;
             value.map(String::into_bytes)
+        }
+        Form::Priority => {
+            let value = thread(path)?.read(root);
+            Some(value.map_err(|error| RootError::new(path, error))?.into_bytes())
         }
         Form::Link => root.link_target(path).map(OsStringExt::into_vec),
         Form::Directory => root.has(path).then(Vec::new),
@@ -44,6 +49,10 @@ pub(crate) fn write(
             let written = card(path)?.write(root, text.as_deref());
             written.map_err(|error| RootError::new(path, error))
         }
+        (Form::Priority, _) => {
+            let written = thread(path)?.write(root, &text.unwrap_or_default());
+            written.map_err(|error| RootError::new(path, error))
+        }
         (_, None) => root.remove(path),
         (Form::Link, Some(_)) => {
             if root.link_target(path).is_some() {
@@ -67,4 +76,8 @@ pub(crate) fn bytes(form: Form, value: &str) -> Vec<u8> {
 
 fn card(key: &str) -> Result<Card<'_>, RootError> {
     Card::parse(key).ok_or_else(|| RootError::new(key, io::ErrorKind::InvalidInput.into()))
+}
+
+fn thread(key: &str) -> Result<Thread<'_>, RootError> {
+    Thread::parse(key).ok_or_else(|| RootError::new(key, io::ErrorKind::InvalidInput.into()))
 }

@@ -24,6 +24,8 @@ pub enum Form {
     Spread,
     /// A rule by which a card steers packets: `tcp4 dst-port 4420 action 0`.
     Rule,
+    /// Policy and priority of a thread: `fifo 10`.
+    Priority,
 }
 
 impl Form {
@@ -31,6 +33,12 @@ impl Form {
     #[must_use]
     pub fn is_of_card(self) -> bool {
         matches!(self, Self::Feature | Self::Spread | Self::Rule)
+    }
+
+    /// True for what programs read and write, as it has no file.
+    #[must_use]
+    pub fn is_of_program(self) -> bool {
+        self.is_of_card() || self == Self::Priority
     }
 
     /// True for what need not be there before, and is removed by undo then.
@@ -70,7 +78,7 @@ impl Form {
 pub enum Target {
     /// A file below the root.
     File {
-        /// Its path, or the key of a card's setting (see `Card`).
+        /// Its path, or the key of a card's setting or of a thread (see `Card` and `Thread`).
         path: String,
         /// Its notation.
         form: Form,

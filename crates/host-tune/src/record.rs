@@ -21,7 +21,7 @@ pub struct Saved {
     pub setting: String,
     /// The part of the machine.
     pub subject: String,
-    /// The path of its file, or the key of a card's setting.
+    /// The path of its file, or the key of what has none.
     pub path: String,
     /// The notation of its file.
     pub form: Form,
@@ -47,7 +47,7 @@ impl Saved {
     /// True if a reboot between then and `boot` has taken the value back.
     #[must_use]
     pub fn is_of_earlier_boot(&self, boot: Option<&str>) -> bool {
-        let is_volatile = self.form.is_of_card()
+        let is_volatile = self.form.is_of_program()
             || ["/sys/", "/proc/"].iter().any(|top| self.path.starts_with(top));
         is_volatile && self.boot.is_some() && boot.is_some() && self.boot.as_deref() != boot
     }

@@ -292,7 +292,7 @@ impl Tuner {
             Err(error) => return refused(&error),
         };
         // A file of the kernel shows more than it takes; any other has the bytes that it had.
-        let is_value = saved.form.is_of_card() || self.root.is_kernels(&saved.path);
+        let is_value = saved.form.is_of_program() || self.root.is_kernels(&saved.path);
         let value = |content: &Vec<u8>| match is_value {
             true => place::bytes(saved.form, &saved.form.value(&String::from_utf8_lossy(content))),
             false => content.clone(),
@@ -346,11 +346,16 @@ fn refused(proposal: &Proposal, error: &RootError) -> Applied {
     let cause = error.with_cause();
     let is_interrupt = proposal.setting.starts_with("irq");
     let is_card = matches!(proposal.target, Target::File { form, .. } if form.is_of_card());
+    let is_priority = matches!(proposal.target, Target::File { form: Form::Priority, .. });
     let reason = match errno {
         _ if is_card && error.error.kind() == io::ErrorKind::NotFound => {
             "this takes the program `ethtool`, and a card that has the setting".to_owned()
         }
-        Some(Errno::IO) if is_interrupt => {
+        _ if is_priority && error.error.kind() == io::ErrorKind::NotFound => {
+            "the thread has ended, or there is no program `chrt` (apt install util-linux)".to_owned()
+        }
+        // Linux 6.10 and before say EIO, later ones EPERM; who is not root cannot even open the file.
+        Some(Errno::IO | Errno::PERM) if is_interrupt => {
             "the kernel manages this interrupt itself, as it does those of a drive's queues: each queue \
              already interrupts the CPUs that use it; nothing is to be done"
                 .to_owned()

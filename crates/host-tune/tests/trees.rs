@@ -92,7 +92,9 @@ fn tuner(directory: &TempDir, root: &Root) -> Tuner {
 
 #[test]
 fn every_setting_proposes_something_for_a_machine_that_has_it_all() {
-    let (_directory, root) = tree(&files());
+    let mut files = files();
+    put_server(&mut files, "0 0");
+    let (_directory, root) = tree(&files);
     let root = root.with_programs(Arc::new(FakeEthtool::default()));
     let plan = plan(&root, &intent("4-7", 4));
     for setting in SETTINGS {
@@ -372,4 +374,81 @@ fn settings_of_a_card_are_applied_and_taken_back_by_ethtool() {
     assert!(tuner.verify().iter().all(|status| status.state == State::Kept));
     tuner.undo(|_| true).expect("recorded");
     assert_eq!(card(), Card { spread: Some(2), ..before });
+}
+
+const STAT: &str = "/proc/88/task/90/stat";
+
+/// The words in which the kernel tells of a thread of a server's core; `last` are its priority and the number of its policy.
+fn stat(last: &str) -> String {
+    let begin = (0..18).map(|_| "1 ").collect::<String>();
+    let middle = (0..17).map(|_| "0 ").collect::<String>();
+    format!("90 (core-4) S {begin}4711 {middle}{last} 0 0 0\n")
+}
+
+fn put_server(files: &mut Files, last: &str) {
+    put(files, "/proc/88/comm", "farflash\n");
+    put(files, "/proc/88/task/88/comm", "farflash\n");
+    put(files, "/proc/88/task/90/comm", "core-4\n");
+    put(files, "/proc/88/task/91/comm", "core-1\n");
+    put(files, STAT, stat(last));
+}
+
+/// The program of util-linux: it sets what the kernel tells.
+#[derive(Debug)]
+struct FakeChrt(PathBuf);
+
+impl Programs for FakeChrt {
+    fn run(&self, program: &str, arguments: &[&str]) -> io::Result<String> {
+        let last = match (program, arguments) {
+            ("chrt", ["--fifo", "--pid", "10", "90"]) => "10 1",
+            ("chrt", ["--batch", "--pid", "0", "90"]) => "0 3",
+            _ => panic!("{program} {arguments:?}"),
+        };
+        fs::write(&self.0, stat(last))?;
+        Ok(String::new())
+    }
+}
+
+/// Method: a thread of a core within `--cores` and one outside; then the first one is gone, and another has its number.
+#[test]
+fn threads_of_a_running_server_get_a_priority_and_have_their_old_one_back() {
+    let mut before = files();
+    put_server(&mut before, "0 3");
+    let (directory, root) = tree(&before);
+    let root = root.clone().with_programs(Arc::new(FakeChrt(root.at(STAT))));
+    let machine = Machine::read(&root);
+    let proposed = || {
+        settings::propose(&root, &machine, &intent("4-7", 4), |name| name == "realtime-priority")
+    };
+    let plan = proposed();
+    let [one] = plan.as_slice() else { panic!("{plan:?}") };
+    assert_eq!((one.now.as_deref(), &*one.then), (Some("batch 0"), "fifo 10"));
+    assert_eq!(one.lasting(), Lasting::UntilReboot);
+    let mut tuner = tuner(&directory, &root);
+    assert_eq!(tuner.apply(&plan).expect("recorded"), [Applied::Changed]);
+    assert_eq!(root.text(STAT), Some(stat("10 1").trim_end().to_owned()));
+    assert!(proposed()[0].is_met());
+    assert!(tuner.verify().iter().all(|status| status.state == State::Kept));
+    let undone = tuner.undo(|_| true).expect("recorded");
+    assert_eq!(undone[0].1, Undone::Restored);
+    assert_eq!(contents(directory.path()), before);
+
+    tuner.apply(&plan).expect("recorded");
+    let other = stat("10 1").replace("4711", "9999");
+    fs::write(root.at(STAT), &other).expect("written");
+    assert_eq!(tuner.verify()[0].state, State::Gone);
+    assert_eq!(tuner.undo(|_| true).expect("recorded")[0].1, Undone::Gone);
+    assert_eq!(root.text(STAT), Some(other.trim_end().to_owned()));
+}
+
+/// A setting that would lose data if the drive were not protected is never written.
+#[test]
+fn a_write_cache_is_left_to_the_operator() {
+    let (directory, root) = tree(&files());
+    let plan = plan(&root, &intent("4-7", 4));
+    let cache = plan.iter().find(|one| one.setting == "block-write-cache").expect("proposed");
+    assert!(!cache.is_met() && cache.path().is_none(), "{cache:?}");
+    let outcomes = tuner(&directory, &root).apply(std::slice::from_ref(cache));
+    assert_eq!(outcomes.expect("recorded"), [Applied::Left]);
+    assert_eq!(contents(directory.path()), files());
 }

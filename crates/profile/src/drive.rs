@@ -1,11 +1,14 @@
-//! A drive, opened for direct reads alone.
+//! A drive, opened for direct reads alone, or reached by other means.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fstat, open, seek};
 use rustix::io::{Errno, pread};
+
+use crate::reader::{Read, Reader};
 
 /// Length of a read, and the alignment of all.
 pub(crate) const BLOCK: usize = 4096;
@@ -18,10 +21,26 @@ const LOOP_MAJOR: u32 = 7;
 #[derive(Debug)]
 pub struct Drive {
     path: PathBuf,
-    file: OwnedFd,
+    way: Way,
     bytes: u64,
     model: Option<String>,
     notes: Vec<String>,
+}
+
+/// The way to a drive.
+#[derive(Debug)]
+enum Way {
+    File(OwnedFd),
+    Other(Box<dyn Source>),
+}
+
+/// A drive that is no file of this host, such as a volume of a Flash server.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// Reads by `reader` until its end. The thread that calls this is pinned, and has its priority.
+    ///
+    /// # Errors
+    /// The drive cannot be reached.
+    fn run(&self, reader: Reader) -> io::Result<Read>;
 }
 
 /// A drive that cannot be profiled.
@@ -95,7 +114,15 @@ impl Drive {
             notes.push(format!("{}: {note}", path.display()));
         }
         let model = if is_file { None } else { model(major, minor) };
-        Ok(Self { path: owned(), file, bytes: bytes - bytes % BLOCK as u64, model, notes })
+        let (way, bytes) = (Way::File(file), bytes - bytes % BLOCK as u64);
+        Ok(Self { path: owned(), way, bytes, model, notes })
+    }
+
+    /// The drive called `name` that `source` reads.
+    #[must_use]
+    pub fn other(name: &str, bytes: u64, source: Box<dyn Source>) -> Self {
+        let (path, way) = (PathBuf::from(name), Way::Other(source));
+        Self { path, way, bytes: bytes - bytes % BLOCK as u64, model: None, notes: Vec::new() }
     }
 
     /// Its path.
@@ -122,14 +149,25 @@ impl Drive {
         &self.notes
     }
 
-    /// Reads a block.
-    #[inline]
-    pub(crate) fn read(&self, block: &mut [u8], offset: u64) -> io::Result<()> {
-        match pread(&self.file, &mut *block, offset) {
+    /// True if it is no block device or file of this host.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        matches!(self.way, Way::Other(_))
+    }
+
+    /// Reads by `reader` until its end.
+    pub(crate) fn run(&self, reader: Reader) -> io::Result<Read> {
+        let file = match &self.way {
+            Way::File(file) => file,
+            Way::Other(source) => return source.run(reader),
+        };
+        let mut memory = vec![0u8; 2 * BLOCK];
+        let begin = memory.as_ptr().align_offset(BLOCK);
+        let block = &mut memory[begin..begin + BLOCK];
+        Ok(reader.run_at_once(|offset| match pread(file, &mut *block, offset) {
             Ok(len) if len == block.len() => Ok(()),
             Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(error) => Err(error.into()),
-        }
+        }))
     }
 }
 

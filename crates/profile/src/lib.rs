@@ -35,11 +35,11 @@ pub mod trace;
 
 pub use compare::{Basis, Change, Comparison, Verdict, compare};
 pub use cpus::allowed_cpus;
-pub use drive::{Drive, DriveError};
+pub use drive::{Drive, DriveError, Source};
 pub use figures::{FIGURES, Figure, Outlier, OverDrives, outliers, over_drives};
 pub use latencies::{BadLatencies, Latencies, NINES, Nines};
 pub use precondition::{PreconditionError, Preconditioned, Preconditioning, ROUNDS_MAX};
-pub use reader::Limit;
+pub use reader::{Limit, Read, Reader};
 pub use recorder::{Recorder, SlowerThan};
 pub use result::{MergeError, Profile, ReadError};
 pub use run::{DRIVES_MAX, Plan, RunError, run};

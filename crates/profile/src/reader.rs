@@ -1,9 +1,13 @@
 //! The loop of a reading thread: one request after the other, and nothing else.
+//!
+//! Reads are asynchronous for the sake of volumes; those of a file are done when they return.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use random::Rng;
@@ -31,9 +35,12 @@ pub enum Limit {
 }
 
 /// The loop of one drive.
-pub(crate) struct Reader {
+#[derive(Debug)]
+pub struct Reader {
     pub(crate) index: usize,
     pub(crate) cpu: u32,
+    /// The drive is no block device of this host.
+    pub(crate) is_elsewhere: bool,
     /// Blocks among which each read draws one.
     pub(crate) blocks: u64,
     pub(crate) warm_up: Duration,
@@ -45,15 +52,16 @@ pub(crate) struct Reader {
 }
 
 /// The results of a loop.
-pub(crate) struct Read {
+#[derive(Debug)]
+pub struct Read {
     pub(crate) recorder: Recorder,
     pub(crate) last_error: Option<io::Error>,
     pub(crate) gave_up: bool,
 }
 
 impl Reader {
-    /// Reads until the limit. `read` gets the offset in bytes.
-    pub(crate) fn run(&self, mut read: impl FnMut(u64) -> io::Result<()>) -> Read {
+    /// Reads until the limit, on the thread that makes the calls. `read` gets the offset in bytes.
+    pub async fn run(&self, mut read: impl AsyncFnMut(u64) -> io::Result<()>) -> Read {
         let mut rng = Rng::of_stream(self.seed, self.index as u64);
         let tid = gettid().as_raw_nonzero().get() as u32;
         let warm_until_ns = clock::now_ns() + self.warm_up.as_nanos() as u64;
@@ -66,15 +74,16 @@ impl Reader {
         loop {
             let offset = rng.below(self.blocks) * BLOCK as u64;
             let begin_ns = clock::now_ns();
-            let outcome = read(offset);
+            let outcome = read(offset).await;
             let end_ns = clock::now_ns();
             match outcome {
                 Ok(()) => {
                     failed_in_a_row = 0;
                     let recorded = recorder.on_request(begin_ns, end_ns);
                     if recorded != Recorded::Plain {
-                        let (drive, cpu) = (self.index, self.cpu);
-                        self.tell(recorded, Request { drive, tid, cpu, begin_ns, end_ns });
+                        let (drive, cpu, is_elsewhere) = (self.index, self.cpu, self.is_elsewhere);
+                        let request = Request { drive, tid, cpu, begin_ns, end_ns, is_elsewhere };
+                        self.tell(recorded, request);
                     }
                 }
                 Err(error) => {
@@ -87,6 +96,15 @@ impl Reader {
             if gave_up || recorder.is_over(end_ns) || self.stop.load(Ordering::Relaxed) {
                 return Read { recorder, last_error, gave_up };
             }
+        }
+    }
+
+    /// The same with reads that are done when they return.
+    pub fn run_at_once(&self, mut read: impl FnMut(u64) -> io::Result<()>) -> Read {
+        let done = pin!(self.run(async |offset| read(offset)));
+        match done.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(read) => read,
+            Poll::Pending => unreachable!("no read of this loop waits"),
         }
     }
 
@@ -106,6 +124,7 @@ pub(crate) fn overhead_ns() -> f64 {
     let reader = Reader {
         index: 0,
         cpu: 0,
+        is_elsewhere: false,
         blocks: 1 << 28,
         warm_up: Duration::ZERO,
         limit: Limit::Requests(OVERHEAD_REQUESTS),
@@ -116,7 +135,7 @@ pub(crate) fn overhead_ns() -> f64 {
     };
     let once = || {
         let begin_ns = clock::now_ns();
-        reader.run(|offset| {
+        reader.run_at_once(|offset| {
             std::hint::black_box(offset);
             Ok(())
         });
@@ -135,6 +154,7 @@ mod tests {
         Reader {
             index: 3,
             cpu: 0,
+            is_elsewhere: false,
             blocks: 10,
             warm_up: Duration::ZERO,
             limit,
@@ -148,7 +168,7 @@ mod tests {
     #[test]
     fn every_block_is_read_and_the_count_is_kept() {
         let mut seen = [0u32; 10];
-        let read = reader(Limit::Requests(1000)).run(|offset| {
+        let read = reader(Limit::Requests(1000)).run_at_once(|offset| {
             assert_eq!(offset % 4096, 0);
             seen[(offset / 4096) as usize] += 1;
             Ok(())
@@ -160,13 +180,13 @@ mod tests {
     #[test]
     fn a_drive_that_always_fails_is_given_up_and_single_errors_are_counted() {
         let mut reads = 0;
-        let read = reader(Limit::Requests(1000)).run(|_| {
+        let read = reader(Limit::Requests(1000)).run_at_once(|_| {
             reads += 1;
             if reads % 4 == 0 { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
         });
         assert_eq!((read.recorder.errors, read.gave_up), (333, false));
         assert_eq!(read.recorder.latencies.count(), 1000);
-        let read = reader(Limit::Requests(1000)).run(|_| Err(io::ErrorKind::Other.into()));
+        let read = reader(Limit::Requests(1000)).run_at_once(|_| Err(io::ErrorKind::Other.into()));
         assert!(read.gave_up && read.last_error.is_some());
         assert_eq!(read.recorder.latencies.count(), 0);
     }
@@ -175,7 +195,7 @@ mod tests {
     fn a_stopped_run_keeps_what_it_has() {
         let reader = reader(Limit::Time(Duration::from_secs(3600)));
         let mut reads = 0;
-        let read = reader.run(|_| {
+        let read = reader.run_at_once(|_| {
             reads += 1;
             reader.stop.store(reads == 5, Ordering::Relaxed);
             Ok(())

@@ -183,6 +183,7 @@ fn start(
         let reader = Reader {
             index,
             cpu: plan.cpus[index % plan.cpus.len()],
+            is_elsewhere: drive.is_elsewhere(),
             blocks: drive.bytes() / BLOCK as u64,
             warm_up: plan.warm_up,
             limit: plan.limit,
@@ -197,10 +198,10 @@ fn start(
             // All meet, even if one cannot begin: the others would wait for it.
             ready.wait();
             prepared?;
-            let mut memory = vec![0u8; 2 * BLOCK];
-            let begin = memory.as_ptr().align_offset(BLOCK);
-            let block = &mut memory[begin..begin + BLOCK];
-            Ok(reader.run(|offset| drive.read(block, offset)))
+            drive.run(reader).map_err(|error| RunError::NoRead {
+                path: drive.path().to_owned(),
+                error: error.to_string(),
+            })
         })
     };
     let threads = drives.iter().enumerate().map(thread).collect();

@@ -31,6 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ],
             markers: vec![Marker { x: 4.0, name: "server killed".into() }],
             levels: Vec::new(),
+            is_logarithmic: false,
             y_format: rate,
         }),
         Panel::Latency(LatencyChart {

@@ -90,6 +90,31 @@ fn framed<'a, 'b>(
     chart
 }
 
+/// Pixels of a line in a legend, from there to its name, of a character, and from one name to the next.
+const LEGEND_LINE: u32 = 16;
+const LEGEND_GAP: u32 = 8;
+const CHARACTER_PIXELS: u32 = 7;
+const LEGEND_STEP: i32 = 18;
+
+/// Draws the legend of lines at the right of `area`, where it hides none, and returns what is left for the chart.
+fn beside_legend<'a>(area: &Area<'a>, names: &[&str]) -> Result<Area<'a>, PlotError> {
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let text = u32::try_from(longest).map_err(draw_error)? * CHARACTER_PIXELS;
+    let (width, height) = area.dim_in_pixel();
+    let legend = (LEGEND_LINE + LEGEND_GAP + text).min(width / 2);
+    let (chart, legend) = area.split_horizontally(width - legend);
+    let style = TextStyle::from((FONT, LABEL_PIXELS));
+    let first = (height / 5).cast_signed();
+    for ((index, name), y) in names.iter().enumerate().zip((first..).step_by(LEGEND_STEP as usize)) {
+        let line = [(0, y), (LEGEND_LINE.cast_signed(), y)];
+        let line = PathElement::new(line, colour(index).stroke_width(2));
+        legend.draw(&line).map_err(draw_error)?;
+        let at = ((LEGEND_LINE + LEGEND_GAP).cast_signed(), y - LABEL_PIXELS.cast_signed() / 2);
+        legend.draw_text(name, &style, at).map_err(draw_error)?;
+    }
+    Ok(chart)
+}
+
 /// Says in a chart what its series are.
 fn draw_legend<'a, 'b: 'a, C: CoordTranslate>(
     chart: &mut ChartContext<'a, SVGBackend<'b>, C>,

@@ -174,6 +174,7 @@ fn panel(curve: &Curve, seconds: f64) -> Panel {
         series: series.collect(),
         markers: vec![marker(1.0, "client 2: 90"), marker(2.0, "30")],
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: report::rate,
     })
 }

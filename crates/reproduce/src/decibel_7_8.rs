@@ -66,6 +66,7 @@ fn run(kind: &Kind, options: &Options, progress: Progress<'_>) -> Result<Outcome
         ],
         markers: Vec::new(),
         levels: Vec::new(),
+        is_logarithmic: kind.read_share < 1.0,
         y_format: |value| format!("{value:.0}"),
     });
     Outcome::new(kind.title, &[panel], table(&points), findings(kind, &points))

@@ -127,6 +127,7 @@ fn panel(caption: &str, points: &[Point], value: fn(&Point) -> f64) -> Panel {
         series: series.collect(),
         markers: Vec::new(),
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: |value| format!("{value:.0}"),
     })
 }

@@ -23,7 +23,7 @@ need() {
 # builds a new image and an old checkout still finds its own.
 image_dir() {
     local digest
-    digest=$(cat "$GUEST_DIR/build-image" "$GUEST_DIR/lib/packages" "$GUEST_DIR"/lib/extract-kernel.py | sha256sum)
+    digest=$(cat "$GUEST_DIR/build-image" "$GUEST_DIR"/lib/packages* "$GUEST_DIR"/lib/extract-kernel.py | sha256sum)
     echo "$CACHE_DIR/$1-${digest:0:12}"
 }
 

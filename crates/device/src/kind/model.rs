@@ -5,7 +5,7 @@ use std::fmt;
 use io_traits::Device;
 use reactor::Handle;
 use ssd_model::{Model, Params, ParamsError, Preset};
-use units::ByteLen;
+use units::{BLOCK_SIZE, ByteLen};
 
 use super::{
     Attach, Backing, Kind, KindError, Opened, ParseDeviceError, no_option, no_value, once,
@@ -50,6 +50,16 @@ impl ModelSpec {
             params.scale = scale;
         }
         Ok(params)
+    }
+
+    /// The drive's times alone, without its data.
+    ///
+    /// # Errors
+    /// There is no such drive.
+    pub fn model(&self) -> Result<Model, KindError> {
+        let blocks = self.size.0 / BLOCK_SIZE as u64;
+        let model = Model::new(&self.params()?, blocks, self.seed);
+        model.map_err(|error| self.undescribed(&error))
     }
 
     fn read(&self) -> Result<Params, KindError> {

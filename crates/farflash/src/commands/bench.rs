@@ -21,7 +21,8 @@ use user_messages::Failure;
 use user_messages::output;
 
 use self::plan::{ProfileArg, Speed};
-use self::target::{DistributionArg, TargetArg};
+use self::target::DistributionArg;
+pub(super) use self::target::{TargetArg, connect_volume};
 use super::interrupt::Interrupt;
 use super::tokens::TokenArgs;
 

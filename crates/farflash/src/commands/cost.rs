@@ -315,6 +315,7 @@ impl Answer {
             ],
             markers: Vec::new(),
             levels: Vec::new(),
+            is_logarithmic: false,
             y_format: report::rate,
         })
     }

@@ -1,5 +1,6 @@
 //! `farflash profile`: latency of many drives at once, to six nines, and the causes of slow requests.
 
+mod elsewhere;
 mod prepare;
 mod tuned;
 
@@ -15,6 +16,7 @@ use user_messages::Failure;
 use user_messages::output::{self, note};
 
 use super::interrupt::Interrupt;
+use super::tokens::TokenArgs;
 use crate::core_list::CoreList;
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,6 +36,10 @@ Examples:
   Before and after the settings that the report proposes, or that are named:
     farflash profile /dev/nvme*n1 --tuned
     farflash profile /dev/nvme*n1 --tuned=irq-drives,cpu-idle-states
+
+  A volume of a Flash server, and a modelled drive:
+    farflash profile tcp://192.0.2.9:4420/NQN --realtime 50
+    farflash profile model:m2-960,scale=0.1
 
   Runs of several hosts as one, and a comparison of two settings:
     farflash profile merge host-1.json host-2.json --out array.json
@@ -76,7 +82,7 @@ enum Saved {
 
 #[derive(Debug, Args)]
 struct Measure {
-    /// Block devices or files, up to 64
+    /// Block devices, files, volumes (tcp://IP:PORT/NQN) or modelled drives (model:m2-960), up to 64
     #[arg(value_name = "DRIVE", required = true)]
     drives: Vec<PathBuf>,
     /// The part of each drive that is read, from its beginning [default: all]
@@ -106,6 +112,8 @@ struct Measure {
     /// Seed of the places that are read
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    tokens: TokenArgs,
     #[command(flatten)]
     prepare: prepare::Prepare,
     #[command(flatten)]
@@ -234,7 +242,12 @@ impl Measure {
             ));
         }
         let size = self.size.map(|size| size.0);
-        let open = |path: &PathBuf| Drive::open(path, size).map_err(|error| not_opened(&error));
+        let open = |path: &PathBuf| match path.to_str() {
+            Some(name) if elsewhere::is_elsewhere(name) => {
+                elsewhere::open(name, size, &self.tokens)
+            }
+            _ => Drive::open(path, size).map_err(|error| not_opened(&error)),
+        };
         self.drives.iter().map(open).collect()
     }
 }
@@ -256,7 +269,9 @@ fn span(flag: &str, least: f64, seconds: f64) -> Result<Duration, Failure> {
 fn not_opened(error: &DriveError) -> Failure {
     let remedy = match error {
         DriveError::Open { .. } => "name a drive that this user may read, such as /dev/nvme0n1",
-        DriveError::NoDrive { .. } => "name block devices, such as /dev/nvme0n1, or files",
+        DriveError::NoDrive { .. } => {
+            "name block devices, such as /dev/nvme0n1, files, or volumes, as tcp://IP:PORT/NQN"
+        }
         DriveError::NoDirect { .. } => {
             "put the file on a file system with direct I/O, such as ext4 or XFS"
         }

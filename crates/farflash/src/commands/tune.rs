@@ -393,6 +393,8 @@ fn in_short(value: Option<&str>) -> String {
 /// The fate of a setting at a reboot.
 fn over_reboot(proposal: &Proposal, is_set_at_boot: bool) -> &'static str {
     match proposal.lasting() {
+        // The unit runs before the server, whose threads are other ones after each start.
+        Lasting::UntilReboot if proposal.setting == "realtime-priority" => "lost",
         Lasting::UntilReboot if is_set_at_boot && proposal.risk != Risk::Network => "set again",
         Lasting::UntilReboot => "lost",
         Lasting::FromReboot => "needs one",

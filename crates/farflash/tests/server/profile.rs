@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::support::{Files, refused, run, succeed};
+use crate::support::{Files, Server, refused, run, succeed};
 
 /// A file with data in all of its blocks.
 fn drive(files: &Files, name: &str) -> PathBuf {
@@ -193,4 +193,37 @@ fn drives_are_measured_before_and_after_settings() {
     let printed = succeed(&[&measure[..], &["--tuned"], &place].concat());
     assert!(serde_json::from_str::<Value>(&printed).unwrap()["drives"].is_array(), "{printed}");
     assert!(!record.exists() || fs::read(&record).unwrap().is_empty());
+}
+
+/// Method: a volume is read through a real server, with its requests counted there, and two modelled drives that take so long
+/// that their times show.
+#[test]
+fn volumes_and_modelled_drives_are_profiled_like_drives() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
+    let made = server.volume_json(&["create", "a", "--size", "16MiB"]);
+    let nqn = made["nqn"].as_str().unwrap();
+    let volume = format!("tcp://{}/{nqn}", server.portals[0]);
+    let measure = |drives: &[&str], requests: &str| -> Value {
+        let options = ["--requests", requests, "--warm-up", "0", "--no-causes", "--json"];
+        serde_json::from_str(&succeed(&[&["profile"], drives, &options].concat())).unwrap()
+    };
+    let printed = measure(&[&volume, "--size", "8MiB"], "1500");
+    let drive = &printed["drives"][0];
+    assert_eq!((&drive["requests"], &drive["bytes"]), (&1500.into(), &(8 << 20).into()));
+    assert_eq!(drive["errors"], 0);
+
+    let slow = ["model:m2-960,scale=0.01", "model:m2-960,scale=0.01,seed=2"];
+    let printed = measure(&slow, "50");
+    for drive in printed["drives"].as_array().unwrap() {
+        let mean = drive["figures"]["mean_ns"].as_f64().unwrap();
+        assert!((1e6..1e9).contains(&mean), "a hundredth of 25 µs: {mean}");
+    }
+    let refuse = |arguments: &[&str], what: &str, remedy: &str| {
+        refused(&[&["profile"], arguments].concat(), 2, what, remedy);
+    };
+    refuse(&[&volume, "--size", "1GiB"], "not the part", "smaller --size");
+    refuse(&["tcp://127.0.0.1/x"], "tcp://", "farflash volume show");
+    refuse(&["model:none"], "none", "m2-960");
+    let both = ["--precondition", "--destroy-data"];
+    refuse(&[&[&*volume], &both[..]].concat(), "no drive of this host", "block devices");
 }

@@ -10,6 +10,7 @@ mod network;
 mod others;
 mod owners;
 mod persist;
+mod priority;
 
 use std::collections::BTreeSet;
 
@@ -86,6 +87,7 @@ pub struct Setting {
 pub const SETTINGS: &[Setting] = &[
     cpu::GOVERNOR,
     cpu::DEEP_SLEEP,
+    priority::REALTIME,
     interrupts::DRIVES,
     interrupts::NETWORK,
     interrupts::DEFAULT,
@@ -102,7 +104,10 @@ pub const SETTINGS: &[Setting] = &[
     block::SCHEDULER,
     block::MERGES,
     block::COMPLETION,
+    block::REQUESTS,
+    block::POLLING,
     block::THROTTLE,
+    block::WRITE_CACHE,
     memory::HUGE_PAGES,
     memory::STATISTICS,
     boot::ISOLATION,
@@ -228,7 +233,7 @@ pub fn propose(
 fn without_repetition(root: &Root, all: impl Iterator<Item = Proposal>) -> Vec<Proposal> {
     let mut seen = BTreeSet::new();
     let mut is_first = |proposal: &Proposal| match &proposal.target {
-        Target::File { path, form } if !form.is_of_card() && !form.may_be_absent() => {
+        Target::File { path, form } if !form.is_of_program() && !form.may_be_absent() => {
             root.real(path).is_none_or(|file| seen.insert(file))
         }
         _ => true,

@@ -36,9 +36,10 @@ fn unit(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
          [Unit]\n\
          Description=Settings of this host for low latency\n\
          Documentation=man:farflash-tune(1)\n\
-         Wants=network-online.target\n\
+         # Drives and cards that the kernel still looks for would be left out.\n\
+         Wants=network-online.target systemd-udev-settle.service\n\
          # Services that set the same come first, so that they do not change it back.\n\
-         After=network-online.target systemd-sysctl.service tuned.service irqbalance.service\n\
+         After=network-online.target systemd-udev-settle.service systemd-sysctl.service tuned.service irqbalance.service\n\
          Before=farflash.service\n\
          \n\
          [Service]\n\

@@ -33,6 +33,9 @@ fn of_devices(files: &mut Files, cpus: &CpuSet, queues: u32) {
         ("nomerges", "0\n"),
         ("rq_affinity", "1\n"),
         ("wbt_lat_usec", "2000\n"),
+        ("nr_requests", "64\n"),
+        ("io_poll", "1\n"),
+        ("write_cache", "write back\n"),
     ];
     values.iter().for_each(|(file, value)| put(files, format!("{queue}/{file}"), value));
     put(files, "/sys/block/sda/queue/rotational", "1\n");

@@ -37,6 +37,7 @@ pub fn attribute(
     } else {
         match part {
             Part::Running => Cause::Unknown { reason: Unknown::OnCpu },
+            Part::Unissued if request.is_elsewhere => Cause::Drive,
             Part::Unissued => Cause::Unknown { reason: Unknown::NoRequest },
             Part::WokenLate => Cause::LateWake,
             Part::Tasks => longest_task(&parts),

@@ -17,6 +17,8 @@ pub struct Request {
     pub begin_ns: u64,
     /// End.
     pub end_ns: u64,
+    /// The drive is no block device of this host, so that no event tells of it: a thread that sleeps waits for it.
+    pub is_elsewhere: bool,
 }
 
 impl Request {

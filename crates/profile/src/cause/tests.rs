@@ -214,7 +214,7 @@ fn schedule(rng: &mut Rng, plan: Plan, excess_ns: u64) -> (Request, Vec<Event>) 
     trace.wait(US, US);
     let end_ns = trace.at_ns;
     let events = trace.events;
-    (Request { drive: 0, tid: TID, cpu: CPU, begin_ns, end_ns }, events)
+    (Request { drive: 0, tid: TID, cpu: CPU, begin_ns, end_ns, is_elsewhere: false }, events)
 }
 
 fn usual(rng: &mut Rng) -> Usual {
@@ -291,7 +291,8 @@ fn fixed_usual() -> Usual {
 
 #[test]
 fn no_events_are_no_cause() {
-    let request = Request { drive: 0, tid: TID, cpu: CPU, begin_ns: 0, end_ns: 1_000_000 };
+    let (begin_ns, end_ns) = (0, 1_000_000);
+    let request = Request { drive: 0, tid: TID, cpu: CPU, begin_ns, end_ns, is_elsewhere: false };
     let found = attribute(request, &[], &fixed_usual(), &leave_idle_ns);
     assert!(matches!(found.cause, Cause::Unknown { .. }), "{found:?}");
 }
@@ -318,4 +319,18 @@ fn an_interrupt_of_the_same_time_is_not_the_cause() {
         events.sort_by_key(|event| event.at_ns);
         assert_eq!(attribute(request, &events, &usual, &leave_idle_ns).cause, Cause::Drive);
     }
+}
+
+/// A volume's requests are no block device's of this host: a thread that sleeps waits for the volume, unless it was ready to
+/// run and another task had its CPU.
+#[test]
+fn a_drive_elsewhere_is_the_cause_where_its_thread_sleeps() {
+    let of = |plan, is_elsewhere| {
+        let (request, events) = schedule(&mut Rng::new(1), plan, 900 * US);
+        let request = Request { is_elsewhere, ..request };
+        attribute(request, &events, &fixed_usual(), &leave_idle_ns).cause
+    };
+    assert_eq!(of(Plan::NoRequest, true), Cause::Drive);
+    assert_eq!(of(Plan::NoRequest, false), Cause::Unknown { reason: Unknown::NoRequest });
+    assert_eq!(of(Plan::TaskAfterWaking, true), of(Plan::TaskAfterWaking, false));
 }

@@ -5,7 +5,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::{Axis, log_ticks};
 use super::{
-    Area, COLOURS, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed,
+    Area, COLOURS, FONT, LABEL_PIXELS, PlotError, beside_legend, colour, draw_error, framed,
 };
 
 /// With more lines than there are colours they are told apart by nothing: they show a spread.
@@ -17,7 +17,7 @@ const MARK_PIXELS: i32 = 5;
 pub struct CategorySeries {
     /// Its name in the legend.
     pub name: String,
-    /// A value for each category; one that is not above zero is left out.
+    /// A value for each category; zero lies on the foot of the chart, one that is not finite is left out.
     pub values: Vec<f64>,
 }
 
@@ -55,14 +55,14 @@ fn place(category: usize) -> f64 {
 }
 
 fn is_shown(value: f64) -> bool {
-    value.is_finite() && value > 0.0
+    value.is_finite() && value >= 0.0
 }
 
 impl CategoryChart {
     pub(super) fn draw(&self, area: &Area<'_>) -> Result<(), PlotError> {
         let of_series = self.series.iter().flat_map(|series| &series.values);
         let values = of_series.chain(self.marks.iter().map(|mark| &mark.value)).copied();
-        let values: Vec<f64> = values.filter(|value| is_shown(*value)).collect();
+        let values: Vec<f64> = values.filter(|value| is_shown(*value) && *value > 0.0).collect();
         let (Some(low), Some(high)) = (
             values.iter().copied().min_by(f64::total_cmp),
             values.iter().copied().max_by(f64::total_cmp),
@@ -72,10 +72,15 @@ impl CategoryChart {
         let count = self.categories.len();
         let places: Vec<f64> = (0..count).map(place).collect();
         let name = |at: f64| self.categories.get(at as usize).cloned().unwrap_or_default();
-        let mut chart = framed(area, &self.caption, 40)
+        let has_legend = self.series.len() <= LEGEND_SERIES_MAX;
+        let names: Vec<&str> = self.series.iter().map(|series| &*series.name).collect();
+        let area = if has_legend { beside_legend(area, &names)? } else { area.clone() };
+        let ticks = log_ticks(low, high);
+        let foot = ticks[0];
+        let mut chart = framed(&area, &self.caption, 40)
             .build_cartesian_2d(
                 Axis::linear(0.0..count as f64, places, name),
-                Axis::logarithmic(log_ticks(low, high), self.y_format),
+                Axis::logarithmic(ticks, self.y_format),
             )
             .map_err(draw_error)?;
         chart
@@ -86,22 +91,18 @@ impl CategoryChart {
             .label_style((FONT, LABEL_PIXELS))
             .draw()
             .map_err(draw_error)?;
-        let has_legend = self.series.len() <= LEGEND_SERIES_MAX;
         for (index, series) in self.series.iter().enumerate() {
             let style = colour(index).stroke_width(if has_legend { 2 } else { 1 });
             let points = series.values.iter().copied().enumerate();
             let points = points.filter(|(_, value)| is_shown(*value));
-            let points: Vec<(f64, f64)> = points.map(|(at, value)| (place(at), value)).collect();
+            let points = points.map(|(at, value)| (place(at), value.max(foot)));
+            let points: Vec<(f64, f64)> = points.collect();
             let dots = points.iter().map(|point| Circle::new(*point, 2, colour(index).filled()));
             chart.draw_series(dots).map_err(draw_error)?;
-            let line = chart.draw_series(LineSeries::new(points, style)).map_err(draw_error)?;
-            if has_legend {
-                line.label(&series.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
-            }
+            chart.draw_series(LineSeries::new(points, style)).map_err(draw_error)?;
         }
         for mark in self.marks.iter().filter(|mark| is_shown(mark.value)) {
-            let point = (place(mark.category), mark.value);
+            let point = (place(mark.category), mark.value.max(foot));
             chart
                 .draw_series([Cross::new(point, MARK_PIXELS, BLACK.stroke_width(2))])
                 .map_err(draw_error)?;
@@ -115,6 +116,6 @@ impl CategoryChart {
                 EmptyElement::at(point) + Text::new(mark.name.clone(), (away, -MARK_PIXELS), style);
             chart.draw_series([text]).map_err(draw_error)?;
         }
-        if has_legend { draw_legend(&mut chart, SeriesLabelPosition::UpperLeft) } else { Ok(()) }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use plotters::prelude::*;
 
 use super::axis::{Axis, log_ticks};
-use super::{Area, FONT, LABEL_PIXELS, PlotError, colour, draw_error, draw_legend, framed};
+use super::{Area, FONT, LABEL_PIXELS, PlotError, beside_legend, colour, draw_error, framed};
 use crate::duration_ns;
 
 /// The axis ends at this many nines.
@@ -53,7 +53,9 @@ impl LatencyChart {
         };
         let ticks = log_ticks(low, high);
         let marks = vec![0.0, nines(0.5), 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        let mut chart = framed(area, &self.caption, 40)
+        let names: Vec<&str> = self.series.iter().map(|series| &*series.name).collect();
+        let area = beside_legend(area, &names)?;
+        let mut chart = framed(&area, &self.caption, 40)
             .build_cartesian_2d(
                 Axis::linear(0.0..NINES_MAX, marks, nines_label),
                 Axis::logarithmic(ticks, duration_ns),
@@ -68,15 +70,11 @@ impl LatencyChart {
             .label_style((FONT, LABEL_PIXELS))
             .draw()
             .map_err(draw_error)?;
-        for (index, (series, points)) in self.series.iter().zip(lines).enumerate() {
+        for (index, points) in lines.into_iter().enumerate() {
             let style = colour(index).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points, style))
-                .map_err(draw_error)?
-                .label(&series.name)
-                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+            chart.draw_series(LineSeries::new(points, style)).map_err(draw_error)?;
         }
-        draw_legend(&mut chart, SeriesLabelPosition::UpperLeft)
+        Ok(())
     }
 }
 

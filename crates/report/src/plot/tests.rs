@@ -11,6 +11,7 @@ fn line(points: Vec<(f64, f64)>) -> Panel {
         series: vec![Series { name: "remote".into(), points }],
         markers: vec![Marker { x: 1.0, name: "killed".into() }],
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: rate,
     })
 }
@@ -97,4 +98,58 @@ fn many_lines_have_no_legend() {
         figure("spread", &[Panel::Category(chart)], 800, 300).expect("a figure")
     };
     assert!(chart(7).contains("drive 6") && !chart(8).contains("drive 6"));
+}
+
+/// Centres of the dots of a chart, by their height: plotters writes a circle for each.
+fn dots(svg: &str) -> Vec<f64> {
+    let circles = svg.split("<circle ").skip(1);
+    let height = |circle: &str| circle.split_once("cy=\"")?.1.split_once('"')?.0.parse().ok();
+    circles.filter_map(height).collect()
+}
+
+/// A deviation of zero is the best of all: it is no gap in the line.
+#[test]
+fn zero_lies_on_the_foot_of_a_logarithmic_chart() {
+    let of = |values: Vec<f64>| {
+        let series = CategorySeries { name: "a".into(), values };
+        let categories = vec!["x".into(), "y".into(), "z".into()];
+        let (caption, y_label) = (String::new(), String::new());
+        let marks = Vec::new();
+        let y_format = rate;
+        let chart =
+            CategoryChart { caption, y_label, categories, series: vec![series], marks, y_format };
+        dots(&figure("zero", &[Panel::Category(chart)], 800, 300).expect("a figure"))
+    };
+    let with_zero = of(vec![5.0, 0.0, 100.0]);
+    assert_eq!(with_zero.len(), 3);
+    assert!(with_zero[1] >= with_zero[0] && with_zero[0] > with_zero[2], "{with_zero:?}");
+    assert_eq!(of(vec![5.0, f64::NAN, 100.0]).len(), 2);
+}
+
+/// Method: names of lines as long as they come, in each kind of chart with lines; all of the lines lie left of the names.
+#[test]
+fn a_legend_lies_beside_its_lines() {
+    let mut long = line(vec![(0.0, 1e6), (2.0, 2e6)]);
+    let name = "a line with a name that is long".to_owned();
+    if let Panel::Line(chart) = &mut long {
+        chart.series[0].name = name.clone();
+    }
+    let svg = figure("legend", &[long], 800, 300).expect("a figure");
+    let text = svg.split("<text ").find(|text| text.contains(&name)).expect("it is named");
+    let number = |text: &str| text.split('"').next()?.parse::<f64>().ok();
+    let left = text.split_once("x=\"").and_then(|(_, rest)| number(rest)).expect("a place");
+    let lines = svg.split("points=\"").skip(1).filter_map(|points| points.split('"').next());
+    let xs = lines.flat_map(|points| points.split_whitespace());
+    let xs: Vec<f64> = xs.filter_map(|point| point.split_once(',')?.0.parse().ok()).collect();
+    assert!(!xs.is_empty() && xs.iter().all(|x| *x < left), "{left}: {xs:?}");
+}
+
+#[test]
+fn a_logarithmic_axis_has_equal_room_for_equal_factors() {
+    let mut curve = line(vec![(0.0, 20.0), (1.0, 200.0), (2.0, 20_000.0)]);
+    if let Panel::Line(chart) = &mut curve {
+        chart.is_logarithmic = true;
+    }
+    let svg = figure("log", &[curve], 800, 300).expect("a figure");
+    assert!(svg.contains("20.0 k") && !svg.contains("5.00 k"), "powers of ten between the ends: {svg}");
 }

@@ -155,6 +155,7 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
         series: series.collect(),
         markers: Vec::new(),
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: |value| format!("{value:.0}"),
     });
     let findings = findings(&fleet, options.seed);

@@ -64,6 +64,7 @@ pub(crate) fn figure_4a(
         series,
         markers: vec![Marker { x: p95[0] + PAPER_ADDED_US, name: "paper: local + 260 µs".into() }],
         levels: vec![Level { y: 0.95, name: "95 %".into() }],
+        is_logarithmic: false,
         y_format: |value| format!("{value:.1}"),
     });
     let (iscsi, farflash) = (p95[1] - p95[0], p95[2] - p95[0]);

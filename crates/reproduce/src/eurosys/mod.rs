@@ -196,6 +196,7 @@ fn curves(
         series: series.collect(),
         markers: paper.iter().map(marker).collect(),
         levels: vec![Level { y: limit, name: format!("limit of {limit} ms") }],
+        is_logarithmic: false,
         y_format: |value| format!("{value:.1}"),
     })
 }

@@ -62,6 +62,7 @@ fn outcome(
         series: series.collect(),
         markers: Vec::new(),
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: |value| format!("{value:.0}"),
     });
     Ok(Outcome::new(title, &[panel], table, findings)?.because(why))

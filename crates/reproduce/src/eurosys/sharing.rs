@@ -164,6 +164,7 @@ pub(crate) fn tenants_per_core(
         series: series.collect(),
         markers: vec![Marker { x: PAPER_TENANTS as f64, name: "paper: iSCSI, one core".into() }],
         levels: vec![Level { y: limit_ms, name: format!("limit of {limit_ms} ms") }],
+        is_logarithmic: false,
         y_format: |value| format!("{value:.1}"),
     });
     let title = "EuroSys'16, section 4.2: datastores that a core of a Flash server supports";

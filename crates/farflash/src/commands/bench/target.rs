@@ -296,6 +296,23 @@ async fn connect(
         credentials: credentials.clone(),
         ..Options::for_host(uuid::Uuid::new_v4().into_bytes())
     };
+    let (client, target) = connect_volume(handle, address, nqn, options).await?;
+    let blocks = bench.bs.whole_blocks().unwrap_or(0);
+    if blocks > u64::from(target.request_blocks_max()) {
+        let limit = ByteLen(u64::from(target.request_blocks_max()) * 4096);
+        let what = format!("--bs {} is more than the target takes at once: {limit}", bench.bs);
+        return Err(Failure::usage(what, format!("use --bs up to {limit}")));
+    }
+    Ok((client, target))
+}
+
+/// Connects to a volume.
+pub(crate) async fn connect_volume(
+    handle: &Handle,
+    address: SocketAddr,
+    nqn: &Nqn,
+    options: Options,
+) -> Result<(Client<Handle>, VolumeTarget<Handle>), Failure> {
     let client = Client::connect(handle.clone(), address, nqn, options).await;
     let client = client.map_err(|error| not_connected(address, nqn, error))?;
     let no_volume = |error: &dyn std::error::Error| {
@@ -303,11 +320,5 @@ async fn connect(
     };
     let volume = client.volume().await.map_err(|error| no_volume(&error))?;
     let target = VolumeTarget::new(volume).map_err(|error| no_volume(&error))?;
-    let blocks = bench.bs.whole_blocks().unwrap_or(0);
-    if blocks > u64::from(target.request_blocks_max()) {
-        let limit = ByteLen(u64::from(target.request_blocks_max()) * 4096);
-        let what = format!("--bs {} is more than the target takes at once: {limit}", bench.bs);
-        return Err(Failure::usage(what, format!("use --bs up to {limit}")));
-    }
     Ok((client, target))
 }

@@ -153,6 +153,7 @@ fn panel(curve: &Curve, latency: Duration) -> Panel {
         series: figures.into_iter().chain(target).collect(),
         markers: Vec::new(),
         levels: Vec::new(),
+        is_logarithmic: false,
         y_format: |value| format!("{}", (value * 100.0).round() / 100.0),
     })
 }

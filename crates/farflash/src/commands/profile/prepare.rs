@@ -10,6 +10,7 @@ use units::ByteLen;
 use user_messages::Failure;
 use user_messages::output;
 
+use super::elsewhere::is_elsewhere;
 use super::span;
 
 /// A round of SNIA's specification takes a minute.
@@ -40,6 +41,11 @@ impl Prepare {
         // Each of both flags needs the other one.
         if !(self.precondition && self.destroy_data) {
             return Ok(Vec::new());
+        }
+        let is_elsewhere = |path: &&PathBuf| path.to_str().is_some_and(is_elsewhere);
+        if let Some(path) = drives.iter().find(is_elsewhere) {
+            let what = format!("--precondition: {} is no drive of this host", path.display());
+            return Err(Failure::usage(what, "name block devices or files alone"));
         }
         let plan = Preconditioning {
             drives: drives.to_vec(),
