@@ -65,7 +65,14 @@ async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice>
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions::default();
     let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-    let shard = recovered.expect("recoverable").start().await.expect("startable");
+    let shard = recovered
+        .expect("recoverable")
+        .confirm()
+        .await
+        .expect("sound")
+        .start()
+        .await
+        .expect("startable");
     let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
     let options = NvmeOptions { authentication: Some(policy), ..NvmeOptions::new(portal()) };
     let core = NvmeCore::new(world, options);

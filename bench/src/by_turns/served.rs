@@ -95,7 +95,7 @@ async fn serve(
     let portal = listener.local();
     format(&device, &FormatOptions { uuid: Uuid::from_u128(2) }).await.context("format")?;
     let core = NvmeCore::new(&handle, NvmeOptions::new(portal));
-    core.attach(bed::recover(&device).await?.start().await.context("start")?);
+    core.attach(bed::recover(&device).await?.confirm().await?.start().await.context("start")?);
     let blocks = volume_bytes / BLOCK_SIZE as u64;
     let spec = VolumeSpec { uuid: VOLUME, name: "volume".into(), blocks };
     core.create_volume(0, spec, Slo::default()).await.context("create a volume")?;

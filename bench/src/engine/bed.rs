@@ -53,7 +53,8 @@ impl<D: Device> Engine<D> {
         recovered: Recovered<Counted<D>>,
         tasks: Background,
     ) -> Result<Self> {
-        let shard = recovered.start().await.map_err(|error| anyhow!("start: {error}"))?;
+        let shard = recovered.confirm().await.map_err(|error| anyhow!("confirm: {error}"))?;
+        let shard = shard.start().await.map_err(|error| anyhow!("start: {error}"))?;
         let committing = shard.clone();
         handle.spawn(async move { committing.run_committer().await });
         if tasks == Background::All {

@@ -105,7 +105,8 @@ fn beside_legend<'a>(area: &Area<'a>, names: &[&str]) -> Result<Area<'a>, PlotEr
     let (chart, legend) = area.split_horizontally(width - legend);
     let style = TextStyle::from((FONT, LABEL_PIXELS));
     let first = (height / 5).cast_signed();
-    for ((index, name), y) in names.iter().enumerate().zip((first..).step_by(LEGEND_STEP as usize)) {
+    for ((index, name), y) in names.iter().enumerate().zip((first..).step_by(LEGEND_STEP as usize))
+    {
         let line = [(0, y), (LEGEND_LINE.cast_signed(), y)];
         let line = PathElement::new(line, colour(index).stroke_width(2));
         legend.draw(&line).map_err(draw_error)?;

@@ -316,7 +316,7 @@ impl Desk {
         let TakeUp { device, part, recovered, confirm, confirmed, start, .. } = asked;
         let TakeUp { started, serve, serving, .. } = asked;
         let way = self.attach(&part);
-        let shards = match self.recover(device, &part, &way).await {
+        let mut shards = match self.recover(device, &part, &way).await {
             Ok(shards) => shards,
             Err(error) => return drop(recovered.send(Err(error))),
         };
@@ -327,17 +327,16 @@ impl Desk {
         if confirm.await.is_err() {
             return;
         }
-        let outcome = Recovered::repersist_all(&shards).await;
-        let is_confirmed = outcome.is_ok();
-        let _ = confirmed.send(outcome);
-        if !is_confirmed {
-            return;
-        }
+        let all_confirmed = match Recovered::confirm_all(&mut shards).await {
+            Ok(all) => all,
+            Err(error) => return drop(confirmed.send(Err(error))),
+        };
+        let _ = confirmed.send(Ok(()));
         if start.await.is_err() {
             return;
         }
         let mut running = Vec::new();
-        for shard in shards {
+        for shard in all_confirmed {
             match shard.start_even_full().await {
                 Ok(shard) => running.push(shard),
                 Err(error) => return drop(started.send(Err(error))),

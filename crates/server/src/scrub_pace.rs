@@ -66,7 +66,14 @@ mod tests {
         let superblock = volume::format(&device, &options).await.expect("a sound disk");
         let (extents, options) = (ExtentAllocator::new(&superblock), ShardOptions::default());
         let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-        let shard = recovered.expect("recoverable").start().await.expect("writable");
+        let shard = recovered
+            .expect("recoverable")
+            .confirm()
+            .await
+            .expect("sound")
+            .start()
+            .await
+            .expect("writable");
         let (committing, checkpointing) = (shard.clone(), shard.clone());
         world.spawn(async move { committing.run_committer().await });
         world.spawn(async move { checkpointing.run_checkpointer().await });

@@ -47,7 +47,8 @@ fn read_through_a_stale_node() -> Result<u8, VolumeError> {
         // So little that nothing stays in memory that may go.
         let options = ShardOptions { map_memory: Some(1), ..ShardOptions::default() };
         let shard = Shard::recover(disk.clone(), superblock, 0, extents, options).await;
-        let shard = shard.expect("blank").start().await.expect("room");
+        let shard =
+            shard.expect("blank").confirm().await.expect("sound").start().await.expect("room");
         let (a, b) = (shard.clone(), shard.clone());
         world.spawn(async move { a.run_committer().await });
         world.spawn(async move { b.run_checkpointer().await });

@@ -56,7 +56,7 @@ fn open(executor: &Executor) -> Volume<MemDevice> {
         let extents = ExtentAllocator::new(&superblock);
         let options = ShardOptions::default();
         let shard = Shard::recover(device, superblock, 0, extents, options).await.expect("blank");
-        let shard = shard.start().await.expect("room");
+        let shard = shard.confirm().await.expect("sound").start().await.expect("room");
         let (a, b) = (shard.clone(), shard.clone());
         spawner.spawn(async move { a.run_committer().await });
         spawner.spawn(async move { b.run_checkpointer().await });

@@ -189,13 +189,14 @@ pub async fn repair<D: Device>(
 
 /// Has the shards written that were `changed` by a repair, and none of the others.
 async fn write_changed<D: Device>(
-    recovered: Vec<Recovered<D>>,
+    mut recovered: Vec<Recovered<D>>,
     changed: &[bool],
 ) -> Result<(), OpenError> {
-    if changed.contains(&true) {
-        Recovered::repersist_all(&recovered).await?;
+    if !changed.contains(&true) {
+        return Ok(());
     }
-    for (shard, _) in recovered.into_iter().zip(changed).filter(|(_, changed)| **changed) {
+    let confirmed = Recovered::confirm_all(&mut recovered).await?;
+    for (shard, _) in confirmed.into_iter().zip(changed).filter(|(_, changed)| **changed) {
         shard.start().await?;
     }
     Ok(())

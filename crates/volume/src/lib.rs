@@ -13,7 +13,7 @@
 //!
 //! To open a device: [`probe`] or [`read_superblock`], an [`ExtentAllocator`] for all its shards,
 //! [`Shard::recover`] for each of [`active_shards`] (and for each new one wanted), and only when all
-//! are recovered, [`Recovered::start`]. The caller then runs [`Shard::run_committer`] and
+//! are recovered, [`Recovered::confirm_all`] and [`Confirmed::start`]. The caller then runs [`Shard::run_committer`] and
 //! [`Shard::run_checkpointer`] as tasks of their own, and ends both with [`Shard::shutdown`].
 //!
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
@@ -70,7 +70,7 @@ pub use read::ReadData;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
 pub use shard::{
-    CutOff, Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure,
+    Confirmed, CutOff, Damaged, Loss, Mended, Recovered, ScrubCursor, ScrubStep, Shard, Structure,
     active_shards,
 };
 pub use space::{ExtentAllocator, Owner};

@@ -33,7 +33,15 @@ async fn serve(world: &SimWorld) -> SimCore {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-    let shard = recovered.await.expect("recoverable").start().await.expect("startable");
+    let shard = recovered
+        .await
+        .expect("recoverable")
+        .confirm()
+        .await
+        .expect("sound")
+        .start()
+        .await
+        .expect("startable");
     let core = Core::new(world, CoreOptions::default());
     core.add_frontend(Rc::new(LineFrontend), ["failed"]);
     core.attach(shard);

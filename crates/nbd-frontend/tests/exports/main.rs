@@ -55,7 +55,15 @@ async fn serve_device_with(
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-    let shard = recovered.await.expect("recoverable").start().await.expect("startable");
+    let shard = recovered
+        .await
+        .expect("recoverable")
+        .confirm()
+        .await
+        .expect("sound")
+        .start()
+        .await
+        .expect("startable");
     let core = Core::new(world, options);
     let frontend = NbdFrontend::before(&core, NbdOptions::default());
     core.attach(shard);
@@ -280,7 +288,15 @@ fn a_flush_on_one_connection_covers_the_writes_of_another() {
         let superblock = volume::read_superblock(&device).await.expect("formatted");
         let extents = ExtentAllocator::new(&superblock);
         let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-        let shard = recovered.await.expect("recoverable").start().await.expect("startable");
+        let shard = recovered
+            .await
+            .expect("recoverable")
+            .confirm()
+            .await
+            .expect("sound")
+            .start()
+            .await
+            .expect("startable");
         let volume = shard.volume(VOLUME).expect("durable");
         let found = volume.read(units::LbaRange::new(units::Lba(0), 8)).await.expect("sound");
         assert_eq!(found.to_vec()[777..30_777], bytes);

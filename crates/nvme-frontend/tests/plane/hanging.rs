@@ -100,7 +100,7 @@ async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128)
     let options = ShardOptions::default();
     let shard = Shard::recover(watched, superblock, 0, extents, options).await;
     let device_number = usize::try_from(number).expect("small") - 1;
-    let shard = shard.expect("sound").start().await.expect("room");
+    let shard = shard.expect("sound").confirm().await.expect("sound").start().await.expect("room");
     let shard = core.attach_on(device_number, shard);
     let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1000 };
     core.create_volume(shard, spec, Slo::default()).await.expect("room");

@@ -151,5 +151,8 @@ fn a_logarithmic_axis_has_equal_room_for_equal_factors() {
         chart.is_logarithmic = true;
     }
     let svg = figure("log", &[curve], 800, 300).expect("a figure");
-    assert!(svg.contains("20.0 k") && !svg.contains("5.00 k"), "powers of ten between the ends: {svg}");
+    assert!(
+        svg.contains("20.0 k") && !svg.contains("5.00 k"),
+        "powers of ten between the ends: {svg}"
+    );
 }

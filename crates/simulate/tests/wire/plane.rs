@@ -55,7 +55,14 @@ impl Server {
         let extents = ExtentAllocator::new(&superblock);
         let options = ShardOptions::default();
         let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-        let shard = recovered.expect("recoverable").start().await.expect("startable");
+        let shard = recovered
+            .expect("recoverable")
+            .confirm()
+            .await
+            .expect("sound")
+            .start()
+            .await
+            .expect("startable");
         let mut options = NvmeOptions::new(portal());
         options.limits.in_capsule_bytes_max = self.in_capsule_max;
         options.limits.h2c_data_bytes_max = self.h2c_data_max;

@@ -96,7 +96,7 @@ pub use roots::active_shards;
 pub(crate) use roots::{decode_meant, places_of_next};
 pub use scrub::{Damaged, ScrubCursor, ScrubStep, Structure};
 pub(crate) use space::{SpaceEffect, SpaceRequest};
-pub use start::Recovered;
+pub use start::{Confirmed, Recovered};
 
 /// The part of a device that one core owns: extents, a journal, volumes. A cheap handle; clones
 /// share the shard.

@@ -115,7 +115,7 @@ impl<D: Device> Shard<D> {
         let losses = recovered.losses().to_vec();
         // F2.
         recovered.shard().inner.avoid_what_was_refused();
-        let shard = recovered.start().await?;
+        let shard = recovered.confirm().await?.start().await?;
         inner.hand_on_counts(&shard.inner);
         inner.tell_of_losses(&losses);
         // R3.

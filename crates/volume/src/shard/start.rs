@@ -23,105 +23,60 @@ enum NoSpace {
     Fails,
 }
 
-/// A shard that was read back and may not yet be used: others must be recovered first.
+/// A shard that was read back and may not yet be used: all shards of the device must be recovered, and confirmed.
 pub struct Recovered<D: Device> {
     shard: Shard<D>,
     is_new: bool,
 }
+
+/// A shard that was read back from what is durable, and may be used when all shards of the device are confirmed (W5).
+pub struct Confirmed<D: Device>(Recovered<D>);
 
 impl<D: Device> Recovered<D> {
     pub(super) fn new(shard: Shard<D>, is_new: bool) -> Self {
         Self { shard, is_new }
     }
 
-    /// Makes durable what the shard was read back from, and changes nothing. Where a device has several shards, that comes before
-    /// any of them is started: what one has given back by its newest root another may take, and writes to.
-    ///
-    /// # Errors
-    /// The device cannot be written or flushed.
-    pub async fn repersist(&self) -> Result<(), OpenError> {
+    async fn repersist(&self) -> Result<(), OpenError> {
         let inner = &self.shard.inner;
         inner.repersist().await.map_err(not_begun)?;
         inner.extents.set_flushed(inner.index, true);
         Ok(())
     }
 
-    /// [Persists again](Recovered::repersist) `all`.
+    /// Makes durable what the shard was read back from, and changes nothing.
     ///
     /// # Errors
-    /// As for one; those behind it are not confirmed then.
-    pub async fn repersist_all(all: &[Self]) -> Result<(), OpenError> {
-        if broken(Sabotage::StartOneByOne) {
-            return Ok(());
+    /// The device cannot be written or flushed.
+    pub async fn confirm(self) -> Result<Confirmed<D>, OpenError> {
+        self.repersist().await?;
+        Ok(Confirmed(self))
+    }
+
+    /// [Confirms](Recovered::confirm) all of `all`. Where a device has several shards, that comes before any of them is started:
+    /// what one has given back by its newest root another may take, and writes to.
+    ///
+    /// # Errors
+    /// As for one; `all` stays as it is, to be confirmed by a later call.
+    pub async fn confirm_all(all: &mut Vec<Self>) -> Result<Vec<Confirmed<D>>, OpenError> {
+        if !broken(Sabotage::StartOneByOne) {
+            for recovered in all.iter() {
+                recovered.repersist().await?;
+            }
         }
-        for recovered in all {
-            recovered.repersist().await?;
-        }
-        Ok(())
+        Ok(all.drain(..).map(Confirmed).collect())
     }
 
     /// Confirms all shards of a device, and then takes them into use, one after the other.
     ///
     /// # Errors
-    /// As [`Recovered::repersist`] and [`Recovered::start`].
-    pub async fn start_all(all: Vec<Self>) -> Result<Vec<Shard<D>>, OpenError> {
-        Self::repersist_all(&all).await?;
+    /// As [`Recovered::confirm`] and [`Confirmed::start`].
+    pub async fn start_all(mut all: Vec<Self>) -> Result<Vec<Shard<D>>, OpenError> {
         let mut shards = Vec::new();
-        for recovered in all {
-            shards.push(recovered.start().await?);
+        for confirmed in Self::confirm_all(&mut all).await? {
+            shards.push(confirmed.start().await?);
         }
         Ok(shards)
-    }
-
-    /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
-    /// every active shard of the device was recovered, and [persisted again](Recovered::repersist), but for this one.
-    ///
-    /// # Errors
-    /// No extent is free for a new shard, or the device cannot be written.
-    pub async fn start(self) -> Result<Shard<D>, OpenError> {
-        self.start_with(NoSpace::Refuses).await
-    }
-
-    /// As [`Recovered::start`], but that the device has no space for a checkpoint is no error: the shard returned has failed
-    /// ([`Shard::is_failed`]) as it does when that happens later. Its volumes can be read, and it comes back by
-    /// [`Shard::reopen`] when there is space.
-    ///
-    /// # Errors
-    /// As [`Recovered::start`] but for that.
-    pub async fn start_even_full(self) -> Result<Shard<D>, OpenError> {
-        self.start_with(NoSpace::Fails).await
-    }
-
-    async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
-        self.repersist().await?;
-        let are_all_flushed = self.shard.inner.extents.are_all_flushed();
-        assert!(are_all_flushed || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
-        let mut recovered = self;
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match recovered.begin().await {
-                Err(OpenError::Device(error))
-                    if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
-                {
-                    recovered = recovered.keep_off().await?;
-                }
-                // The journal was lost with the checkpoint: what reads see was made durable before (W1).
-                Err(OpenError::Device(DeviceError::NoSpace { .. }))
-                    if no_space == NoSpace::Fails && recovered.can_be_read() =>
-                {
-                    break;
-                }
-                Err(error) => return Err(error),
-                Ok(()) => break,
-            }
-        }
-        if tries > 1 {
-            // Extents that failed attempts had taken are unowned.
-            let inner = &recovered.shard.inner;
-            inner.extents.settle_dispute(inner.index);
-        }
-        Ok(recovered.shard)
     }
 
     /// Returns whether it has what can be read, though it could not write its first checkpoint.
@@ -198,6 +153,59 @@ impl<D: Device> Recovered<D> {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.is_new
+    }
+}
+
+impl<D: Device> Confirmed<D> {
+    /// Takes the shard into use: writes a checkpoint, and for a new shard its first root. Only when
+    /// every active shard of the device is confirmed.
+    ///
+    /// # Errors
+    /// No extent is free for a new shard, or the device cannot be written.
+    pub async fn start(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Refuses).await
+    }
+
+    /// As [`Confirmed::start`], but that the device has no space for a checkpoint is no error: the shard returned has failed
+    /// ([`Shard::is_failed`]) as it does when that happens later. Its volumes can be read, and it comes back by
+    /// [`Shard::reopen`] when there is space.
+    ///
+    /// # Errors
+    /// As [`Confirmed::start`] but for that.
+    pub async fn start_even_full(self) -> Result<Shard<D>, OpenError> {
+        self.start_with(NoSpace::Fails).await
+    }
+
+    async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
+        self.0.repersist().await?;
+        let are_all_flushed = self.0.shard.inner.extents.are_all_flushed();
+        assert!(are_all_flushed || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
+        let mut recovered = self.0;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match recovered.begin().await {
+                Err(OpenError::Device(error))
+                    if tries < START_TRIES && recovered.shard.inner.could_go_elsewhere(error) =>
+                {
+                    recovered = recovered.keep_off().await?;
+                }
+                // The journal was lost with the checkpoint: what reads see was made durable before (W1).
+                Err(OpenError::Device(DeviceError::NoSpace { .. }))
+                    if no_space == NoSpace::Fails && recovered.can_be_read() =>
+                {
+                    break;
+                }
+                Err(error) => return Err(error),
+                Ok(()) => break,
+            }
+        }
+        if tries > 1 {
+            // Extents that failed attempts had taken are unowned.
+            let inner = &recovered.shard.inner;
+            inner.extents.settle_dispute(inner.index);
+        }
+        Ok(recovered.shard)
     }
 }
 

@@ -34,7 +34,7 @@ fn start(sim: &mut Sim) -> Shard<TestDevice> {
         let recovered =
             Shard::recover(device.clone(), superblock, 0, extents, options).await.expect("sound");
         assert_eq!(recovered.is_new(), active.is_empty());
-        recovered.start().await.expect("room")
+        recovered.confirm().await.expect("sound").start().await.expect("room")
     });
     for task in [0, 1] {
         let shard = shard.clone();

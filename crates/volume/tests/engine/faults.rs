@@ -26,7 +26,7 @@ async fn try_open(device: TestDevice) -> Result<Shard<TestDevice>, OpenError> {
     let superblock = read_superblock(&device).await?;
     let extents = ExtentAllocator::new(&superblock);
     let options = ShardOptions::default();
-    Shard::recover(device, superblock, 0, extents, options).await?.start().await
+    Shard::recover(device, superblock, 0, extents, options).await?.confirm().await?.start().await
 }
 
 fn open(sim: &mut Sim) -> Shard<TestDevice> {

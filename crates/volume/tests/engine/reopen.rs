@@ -99,10 +99,11 @@ fn a_start_without_room_for_a_checkpoint_serves_reads_until_there_is_some() {
         sim.device.faults(|faults| faults.is_full = true);
         let recovered = |sim: &mut Sim| sim.run_ok(try_recover(sim.device.clone())).expect("sound");
         let refused = recovered(&mut sim);
-        let refused = sim.run_ok(refused.start()).err();
+        let refused = sim.run_ok(async { refused.confirm().await?.start().await }).err();
         assert!(matches!(refused, Some(OpenError::Device(DeviceError::NoSpace { .. }))));
         let full = recovered(&mut sim);
-        let full = sim.run_ok(full.start_even_full()).expect("it can be read");
+        let full = sim.run_ok(async { full.confirm().await?.start_even_full().await });
+        let full = full.expect("it can be read");
         assert!(matches!(full.journal_loss(), Some(JournalLoss::Checkpoint(_))));
         let old = run(&mut sim, &full);
         expect_all(&mut sim, &old);

@@ -30,7 +30,7 @@ fn open(sim: &mut Sim) -> Shard<TestDevice> {
         let extents = ExtentAllocator::new(&superblock);
         let options = ShardOptions::default();
         let shard = Shard::recover(device.clone(), superblock, 0, extents, options).await;
-        shard.expect("sound").start().await.expect("room")
+        shard.expect("sound").confirm().await.expect("sound").start().await.expect("room")
     });
     let (a, b) = (shard.clone(), shard.clone());
     sim.spawn(async move { a.run_committer().await });

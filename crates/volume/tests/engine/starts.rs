@@ -125,9 +125,10 @@ fn a_confirmation_that_failed_is_made_when_it_is_asked_for_again() {
                 Shard::recover(device.clone(), superblock, index, extents.clone(), options)
             };
             let all = sim.run_ok(async { [recover(1).await, recover(0).await] });
-            let all = all.map(|recovered| recovered.expect("sound"));
-            assert!(sim.run_ok(Recovered::repersist_all(&all)).is_err());
-            sim.run_ok(Recovered::repersist_all(&all)).expect("it is taken now");
+            let mut all = Vec::from(all.map(|recovered| recovered.expect("sound")));
+            assert!(sim.run_ok(Recovered::confirm_all(&mut all)).is_err());
+            let confirmed = sim.run_ok(Recovered::confirm_all(&mut all)).expect("it is taken now");
+            assert_eq!(confirmed.len(), 2);
             let device = device.after_crash(&mut Random(seed));
             assert_eq!(newest(&device).0.0, generation, "flush {number} seed {seed}");
             let blank = superblock.root_places(1, 1).map(|place| device.block(place) == [0; 4096]);

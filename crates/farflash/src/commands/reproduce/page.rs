@@ -150,8 +150,7 @@ mod tests {
         let figure = Figure::find("cost-example").expect("known");
         let options = Options { time: 0.01, seed: 1 };
         let mut outcome = figure.run(&options, &mut |_| ()).expect("runs");
-        outcome.findings.truncate(1);
-        outcome.findings = outcome.findings.repeat(3);
+        outcome.findings = vec![outcome.findings.remove(0); 3];
         outcome.findings[2].agrees = false;
         assert_eq!(shape(&outcome), "agrees in 2 of 3 statements");
         outcome.findings.iter_mut().for_each(|finding| finding.agrees = false);

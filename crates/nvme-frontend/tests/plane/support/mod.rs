@@ -69,7 +69,16 @@ pub(crate) async fn serve_shards<W: World, D: Device>(
     for index in 0..shards {
         let (device, extents, options) = (device.clone(), extents.clone(), ShardOptions::default());
         let recovered = Shard::recover(device, superblock, index, extents, options).await;
-        core.attach(recovered.expect("recoverable").start().await.expect("startable"));
+        core.attach(
+            recovered
+                .expect("recoverable")
+                .confirm()
+                .await
+                .expect("sound")
+                .start()
+                .await
+                .expect("startable"),
+        );
     }
     announce(&core);
     open_portal(&world, &core);

@@ -56,7 +56,7 @@ pub async fn try_open_with(
     device: TestDevice,
     options: ShardOptions,
 ) -> Result<Shard<TestDevice>, OpenError> {
-    try_recover_with(device, options).await?.start().await
+    try_recover_with(device, options).await?.confirm().await?.start().await
 }
 
 /// Reads the only shard back.
