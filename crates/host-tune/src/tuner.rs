@@ -354,7 +354,7 @@ fn refused(proposal: &Proposal, error: &RootError) -> Applied {
         _ if is_priority && error.error.kind() == io::ErrorKind::NotFound => {
             "the thread has ended, or there is no program `chrt` (apt install util-linux)".to_owned()
         }
-        // Linux 6.10 and before say EIO, later ones EPERM; without root the file cannot even be opened.
+        // Linux 6.10 and before say EIO, later ones EPERM; a user that is not root cannot even open the file.
         Some(Errno::IO | Errno::PERM) if is_interrupt => {
             "the kernel manages this interrupt itself, as it does those of a drive's queues: each queue \
              already interrupts the CPUs that use it; nothing is to be done"
