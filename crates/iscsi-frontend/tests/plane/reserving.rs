@@ -124,7 +124,7 @@ fn an_initiator_port_excludes_others_until_it_releases() {
         assert_eq!(out(&mut first, release(EXCLUSIVE_ACCESS), [10, 0], 0).await, good(0));
         assert_eq!(write(&mut second).await, good(0));
         let capabilities = told(&mut second, reserve_in::REPORT_CAPABILITIES).await;
-        assert_eq!(capabilities, [0, 8, 1, 0x80, 0xEA, 1, 0, 0]);
+        assert_eq!(capabilities, [0, 8, 5, 0x80, 0xEA, 1, 0, 0]);
     });
 }
 
