@@ -16,7 +16,8 @@ pub(crate) fn completion_of(
     operation: &Operation,
     sector: SectorSize,
 ) -> Completion {
-    let changes = operation.changes();
+    // The comparison reads; what fails behind it is `IoError::Write`.
+    let changes = operation.changes() && !matches!(operation, Operation::CompareAndWrite(_));
     // The first logical block of the block, or of the command.
     let lba_of = |block: Lba| (block.0 * sector.per_block()).max(operation.lba().unwrap_or(0));
     let sense = match error {
@@ -85,3 +86,96 @@ pub(crate) const NAMES: [(Sense, &str); 9] = [
     (Sense::INTERNAL_FAILURE, "SCSI Internal Target Failure"),
     (Sense::MISCOMPARE, "SCSI Miscompare"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use iscsi_target::scsi::Extent;
+    use units::{LbaRange, Pba, PbaRange};
+    use uuid::Uuid;
+
+    use super::*;
+
+    const AT: Extent = Extent { lba: 83, blocks: 4 };
+
+    fn io() -> VolumeError {
+        VolumeError::Device(DeviceError::Io { range: PbaRange::new(Pba(7), 1), errno: 5 })
+    }
+
+    fn corrupt(lba: u64) -> VolumeError {
+        VolumeError::Corrupt { lba: Lba(lba), pba: Pba(3), stored: 1, computed: 2 }
+    }
+
+    fn of(error: IoError, operation: &Operation, sector: SectorSize) -> Completion {
+        completion_of(&error, operation, sector)
+    }
+
+    /// Every error of the engine has its sense, in words of SBC-4 that initiators act on.
+    #[test]
+    fn each_error_of_the_engine_has_its_sense() {
+        let range = LbaRange::new(Lba(90), 4);
+        let device = VolumeError::Device;
+        let (pba, lba) = (PbaRange::new(Pba(7), 1), Lba(90));
+        for (error, sense) in [
+            (
+                VolumeError::OutOfRange { range, blocks: 9 },
+                Sense::LBA_OUT_OF_RANGE.with_information(90),
+            ),
+            (VolumeError::Length { len_bytes: 5 }, Sense::INVALID_FIELD_IN_CDB),
+            (VolumeError::Metadata { len_bytes: 5, wanted_bytes: 8 }, Sense::INVALID_FIELD_IN_CDB),
+            (VolumeError::PoolFull, Sense::NO_SPACE),
+            (VolumeError::AllowanceSpent, Sense::NO_SPACE),
+            (corrupt(90), Sense::READ_ERROR.with_information(90)),
+            (VolumeError::CorruptMap { lba, pba: Pba(3) }, Sense::READ_ERROR.with_information(90)),
+            (VolumeError::Exists(Uuid::nil()), Sense::INTERNAL_FAILURE),
+            (VolumeError::Spec, Sense::INTERNAL_FAILURE),
+            (VolumeError::Deleted, Sense::NO_SUCH_UNIT),
+            (io(), Sense::WRITE_ERROR),
+            (device(DeviceError::NoSpace { range: pba }), Sense::NO_SPACE),
+            (device(DeviceError::OutOfRange { range: pba }), Sense::INTERNAL_FAILURE),
+            (device(DeviceError::Pinned { range: pba }), Sense::INTERNAL_FAILURE),
+            (device(DeviceError::Gone), Sense::INTERNAL_FAILURE),
+            (VolumeError::JournalLost, Sense::WRITE_ERROR),
+            (VolumeError::ShutDown, Sense::BECOMING_READY),
+        ] {
+            let found = of(error.clone().into(), &Operation::Write(AT), SectorSize::Bytes4096);
+            assert_eq!(found, Completion::failed(sense), "{error:?}");
+            assert_ne!(name_of(&sense), "Other", "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_device_fails_is_an_error_of_the_commands_kind() {
+        let four = SectorSize::Bytes4096;
+        let verify = Operation::Verify { extent: AT, with: iscsi_target::scsi::Compare::Nothing };
+        let swap = Operation::CompareAndWrite(AT);
+        for operation in [&Operation::Read(AT), &verify, &swap] {
+            let found = of(io().into(), operation, four);
+            assert_eq!(found, Completion::failed(Sense::READ_ERROR), "{operation:?}");
+        }
+        let found = of(IoError::Write(io()), &swap, four);
+        assert_eq!(found, Completion::failed(Sense::WRITE_ERROR));
+        assert_eq!(refused_change(&io()), Completion::failed(Sense::WRITE_ERROR));
+        for (error, status) in [
+            (IoError::ReservationConflict, ScsiStatus::ReservationConflict),
+            (IoError::Aborted, ScsiStatus::TaskAborted),
+        ] {
+            assert_eq!(of(error, &swap, four), Completion::refused(status));
+        }
+        let differs = of(IoError::Miscompare { offset_bytes: 77 }, &swap, four);
+        assert_eq!(differs, Completion::failed(Sense::MISCOMPARE.with_information(77)));
+    }
+
+    /// INFORMATION is the first logical block that is lost and was asked for.
+    #[test]
+    fn blocks_are_named_as_the_initiator_counts_them() {
+        for (lba, sector, information) in [
+            (84, SectorSize::Bytes4096, 84),
+            (10, SectorSize::Bytes512, 83),
+            (11, SectorSize::Bytes512, 88),
+        ] {
+            let found = of(corrupt(lba).into(), &Operation::Read(AT), sector);
+            let expected = Sense::READ_ERROR.with_information(information);
+            assert_eq!(found, Completion::failed(expected), "{lba}");
+        }
+    }
+}

@@ -22,6 +22,7 @@ iscsi_tests() {
     check "iscsi: sg_unmap clears its blocks and no others" sg_unmaps
     check "iscsi: sg_compare_and_write writes where it compares equal" sg_compares
     check "iscsi: sg_persist reserves, and another initiator is kept out" sg_reserves
+    check "iscsi: sg_persist: a reservation with APTPL outlives kill -9, and one without does not" sg_persists
     check "iscsi: sg_opcodes, sg_luns, sg_readcap, sg_verify, sg_sync" sg_asks
     if [ "$(tpgs)" = 0 ]; then
         skip "iscsi: sg_rtpg: the target has no ALUA"
@@ -216,6 +217,24 @@ sg_reserves() {
     iscsiadm -m node -T "$TARGET" -I other -o delete
     # The first is told that its registration is gone; after that all is as it was.
     dd if=/tmp/new of="$first" bs=4096 seek=9 oflag=direct status=none || dd if=/tmp/new of="$first" bs=4096 seek=9 oflag=direct status=none
+}
+
+# The initiator is known by its name and ISID, so its next session has the key.
+sg_persists() {
+    local aptpl expected
+    for aptpl in --param-aptpl ''; do
+        # shellcheck disable=SC2086  # one, or none
+        sg_persist --out --register --param-sark=0xc3 $aptpl "$DRIVE"
+        sg_persist --out --reserve --param-rk=0xc3 --prout-type=1 "$DRIVE"
+        server_restart KILL 1
+        # The new session is told of the restart before anything else.
+        dd if="$DRIVE" of=/dev/null bs=4096 count=1 iflag=direct status=none
+        sg_persist --in --read-full-status "$DRIVE" | tee /tmp/registrants
+        expected=0
+        [ -z "$aptpl" ] || expected=1
+        expect "registrants after the restart" "$(grep -c 'Key=0xc3' /tmp/registrants)" $expected
+    done
+    sg_persist --in --read-reservation "$DRIVE" | grep -q 'NO reservation'
 }
 
 sg_asks() {

@@ -1,11 +1,13 @@
 //! A core behind the iSCSI front end, in a simulation, before a strict initiator (`strict.rs`).
 
 mod awaiting;
+mod hostile;
 mod lengths;
 mod paces;
 mod provisioning;
 mod reserving;
 mod strict;
+mod together;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -58,6 +60,22 @@ async fn serve_with(
     authenticates: bool,
 ) -> SimCore {
     volume::format(&device, &FormatOptions { uuid: Uuid::from_u128(1) }).await.expect("a disk");
+    let core = start_on(world, device, options, authenticates).await;
+    for (uuid, byte) in [(VOLUME, 1), (OTHER, 2)] {
+        let spec = VolumeSpec { uuid, name: uuid.to_string(), blocks: BLOCKS };
+        core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
+        admit(&core, uuid, Access { tokens: vec![token(byte)], ..Access::default() }).await;
+    }
+    core
+}
+
+/// A core that serves what is on `device`, of which nothing is announced.
+async fn start_on(
+    world: &SimWorld,
+    device: SimDevice,
+    options: CoreOptions,
+    authenticates: bool,
+) -> SimCore {
     let superblock = volume::read_superblock(&device).await.expect("formatted");
     let extents = ExtentAllocator::new(&superblock);
     let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
@@ -74,11 +92,6 @@ async fn serve_with(
     let options = IscsiOptions { authenticates, ..IscsiOptions::default() };
     let core = IscsiCore::before(core, options);
     core.attach(shard);
-    for (uuid, byte) in [(VOLUME, 1), (OTHER, 2)] {
-        let spec = VolumeSpec { uuid, name: uuid.to_string(), blocks: BLOCKS };
-        core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
-        admit(&core, uuid, Access { tokens: vec![token(byte)], ..Access::default() }).await;
-    }
     let (serving, listener) = (core.clone(), world.listen(portal()).expect("a free address"));
     world.spawn(async move { Core::serve(&serving, &*serving.frontend(), listener).await });
     core

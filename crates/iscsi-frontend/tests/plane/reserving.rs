@@ -1,32 +1,30 @@
 //! Initiators that exclude one another by reservations, and hosts of other protocols by the same ones.
 
-use client::{Error, Options, Reconnect, Volume};
-use dataplane::Core;
-use io_traits::{BufferSlice, Clock, Network, Spawn};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use client::Error;
+use dataplane::CoreOptions;
+use io_traits::{BufferSlice, Clock};
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::{opcode as scsi, reserve_in, reserve_out};
 use iscsi_wire::pdu::task_function;
-use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
-use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::reservation::{
     CPTPL_SET, RACQA_ACQUIRE, RREGA_REGISTER, RRELA_RELEASE, ReservationCommand,
 };
 use nvme_wire::{IoOpcode, Status};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
-use sim::{DeviceFaults, SimDevice, SimWorld};
+use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
 use units::{Duration, Lba};
 
 use crate::strict::{Ended, Initiator};
+use crate::together::{nbd, nvme_host, serve_all};
 use crate::{
-    BLOCK, DEVICE_BLOCKS, SimCore, VOLUME, admit, failed, good, pattern, portal, serve, serve_on,
-    simulate,
+    BLOCK, DEVICE_BLOCKS, VOLUME, admit, failed, good, pattern, portal, serve, serve_on, simulate,
+    start_on,
 };
-use access::{Access, NbdAccess};
+use access::Access;
 use iscsi_frontend::target_name_of;
-
-#[path = "../../../nbd-frontend/tests/exports/client.rs"]
-#[expect(dead_code, reason = "another program's tests use the rest")]
-mod nbd;
 
 const WRITE_EXCLUSIVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
@@ -126,7 +124,7 @@ fn an_initiator_port_excludes_others_until_it_releases() {
         assert_eq!(out(&mut first, release(EXCLUSIVE_ACCESS), [10, 0], 0).await, good(0));
         assert_eq!(write(&mut second).await, good(0));
         let capabilities = told(&mut second, reserve_in::REPORT_CAPABILITIES).await;
-        assert_eq!(capabilities, [0, 8, 1, 0x80, 0xEA, 1, 0, 0]);
+        assert_eq!(capabilities, [0, 8, 5, 0x80, 0xEA, 1, 0, 0]);
     });
 }
 
@@ -316,34 +314,6 @@ fn a_session_that_has_ended_locks_nothing() {
     });
 }
 
-/// Puts the front ends of the other protocols before the core, and opens its volume to NBD.
-async fn serve_all(world: &SimWorld, core: &SimCore) -> NvmeCore<SimWorld, SimDevice> {
-    let nbd = NbdAccess {
-        networks: vec!["0.0.0.0/0".parse().expect("a network")],
-        ..NbdAccess::default()
-    };
-    let access = Access { nbd, ..Access::default() };
-    admit(core, VOLUME, access.clone()).await;
-    let by_nbd = NbdFrontend::before(core, NbdOptions::default());
-    let (uuid, name, place) = (VOLUME, "db".to_owned(), ExportPlace::Here);
-    by_nbd.announce(ExportRecord { uuid, name, place, access });
-    let (serving, at): (Core<_, _>, _) = ((**core).clone(), by_nbd.at(Way::Network));
-    let listener = world.listen(nbd::place()).expect("a free address");
-    world.spawn(async move { serving.serve(&*at, listener).await });
-    let nvme_portal = "10.0.0.1:4420".parse().expect("an address");
-    let by_nvme = NvmeCore::before((**core).clone(), NvmeOptions::new(nvme_portal));
-    let (serving, listener) = (by_nvme.clone(), world.listen(nvme_portal).expect("a free address"));
-    world.spawn(async move { serving.serve(listener).await });
-    by_nvme
-}
-
-async fn nvme_host(world: &SimWorld, number: u8) -> Volume<SimWorld> {
-    let options = Options { reconnect: Reconnect::Never, ..Options::for_host([number; 16]) };
-    let portal = "10.0.0.1:4420".parse().expect("an address");
-    let client = client::Client::connect(world.clone(), portal, &nqn_of(VOLUME), options).await;
-    client.expect("it may open it").volume().await.expect("a namespace")
-}
-
 fn is_excluded(outcome: Result<(), Error>) -> bool {
     match outcome {
         Ok(()) => false,
@@ -354,6 +324,66 @@ fn is_excluded(outcome: Result<(), Error>) -> bool {
 
 fn block() -> BufferSlice {
     io_traits::Buffer::from_bytes(&pattern(1, 9)).into_slice()
+}
+
+/// Method: an initiator and an NVMe host register, and the initiator reserves; the power is cut at once, and another core starts
+/// on the device.
+#[test]
+fn reservations_outlive_a_power_cut_if_that_was_asked_for() {
+    for aptpl in [APTPL, 0] {
+        let kept = Rc::new(RefCell::new(None));
+        let keep = kept.clone();
+        let before = Rc::new(Simulation::new(u64::from(aptpl)));
+        let world = before.world();
+        let reserved = before.run(async move {
+            let device = SimDevice::new(&world, DEVICE_BLOCKS);
+            let core = serve_on(&world, device.clone(), false).await;
+            let _by_nvme = serve_all(&world, &core).await;
+            let (nvme, mut scsi) = (nvme_host(&world, 0xAB).await, session(&world, 1).await);
+            let registered = ReservationCommand {
+                action: RREGA_REGISTER,
+                ignore_key: false,
+                rtype: 0,
+                cptpl: CPTPL_SET,
+            };
+            let register_nvme = nvme.reserve(IoOpcode::RESERVATION_REGISTER, registered, [0, 16]);
+            register_nvme.await.expect("room");
+            // The last registration decides.
+            assert_eq!(register(&mut scsi, [0, 10], aptpl).await, good(0));
+            let reserve = (reserve_out::RESERVE, WRITE_EXCLUSIVE);
+            assert_eq!(out(&mut scsi, reserve, [10, 0], 0).await, good(0));
+            assert_eq!(keys(&mut scsi).await, (2, vec![16, 10]));
+            keep.replace(Some(device));
+        });
+        reserved.unwrap_or_else(|stalled| panic!("{stalled:?}"));
+        let device = kept.take().expect("a device");
+        let after = Rc::new(Simulation::new(9));
+        let world = after.world();
+        let found = after.run(async move {
+            let core = start_on(&world, device.after_crash(&world), CoreOptions::default(), false);
+            let core = core.await;
+            admit(
+                &core,
+                VOLUME,
+                (*core.export(VOLUME).and_then(|it| it.access()).expect("a list")).clone(),
+            )
+            .await;
+            let (mut first, mut second) = (session(&world, 1).await, session(&world, 2).await);
+            let persists = aptpl == APTPL;
+            let found = keys(&mut second).await.1;
+            assert_eq!(found, if persists { vec![16, 10] } else { vec![] });
+            assert_eq!(write(&mut second).await.status, if persists { 0x18 } else { 0 });
+            assert_eq!(write(&mut first).await, good(0), "its own, or none");
+            if persists {
+                let status = told(&mut first, reserve_in::READ_FULL_STATUS).await;
+                let name = b"iqn.2026-01.com.example:host,i,0x800000010001\0";
+                assert!(status.windows(name.len()).any(|found| found == name));
+                let release = (reserve_out::RELEASE, WRITE_EXCLUSIVE);
+                assert_eq!(out(&mut first, release, [10, 0], 0).await, good(0), "its key is known");
+            }
+        });
+        found.unwrap_or_else(|stalled| panic!("{stalled:?}"));
+    }
 }
 
 /// An NVMe host reserves, an initiator sees that and preempts it, and an NBD client is excluded by both.

@@ -52,6 +52,8 @@ pub(crate) struct Initiator {
     pub(crate) withholds: bool,
     /// Commands are sent before the target has taken in those before.
     pub(crate) begins_many: bool,
+    /// Each byte is sent by itself.
+    pub(crate) drips: bool,
 }
 
 /// A target's challenge.
@@ -77,6 +79,7 @@ impl Initiator {
             isid: [0x80, 0, 0, 1, 0, 0],
             withholds: false,
             begins_many: false,
+            drips: false,
         }
     }
 
@@ -249,8 +252,96 @@ impl Initiator {
         if self.digests && !data.is_empty() {
             batch.push_bytes(&crc32c(&padded).to_le_bytes());
         }
+        self.send_batch(batch).await;
+    }
+
+    async fn send_batch(&self, batch: SendBatch) {
+        if self.drips {
+            for byte in batch.slices().collect::<Vec<_>>().concat() {
+                self.send_bytes(&[byte]).await;
+            }
+            return;
+        }
         // The target may have ended the connection.
         let _ = self.stream.send(batch).await;
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn send_bytes(&self, bytes: &[u8]) {
+        let mut batch = SendBatch::default();
+        batch.push_bytes(bytes);
+        // The target may have ended the connection.
+        let _ = self.stream.send(batch).await;
+    }
+
+    /// Sends a header as it is, with its digest.
+    pub(crate) async fn send_header(&self, header: [u8; BHS_LEN]) {
+        self.send_long_header(&header).await;
+    }
+
+    /// The same with additional headers.
+    pub(crate) async fn send_long_header(&self, header: &[u8]) {
+        self.send_bytes(header).await;
+        self.send_bytes(&crc32c(header).to_le_bytes()).await;
+    }
+
+    /// Returns whether the target closes the connection, whatever it says before.
+    pub(crate) async fn is_closed(&mut self) -> bool {
+        while self.stream.recv().await.is_ok() {}
+        true
+    }
+
+    /// The number of the next command.
+    pub(crate) fn cmd_sn(&self) -> u32 {
+        self.cmd_sn
+    }
+
+    /// Takes part in a command that was sent as it is, under the next number.
+    pub(crate) async fn finish_raw(&mut self, itt: u32) -> Ended {
+        self.cmd_sn = self.cmd_sn.wrapping_add(1);
+        self.finish(itt, &[], 0).await
+    }
+
+    /// The reason for which the target rejects a PDU.
+    pub(crate) async fn refused(&mut self) -> u8 {
+        let Received { bhs, .. } = self.receive().await.expect("an answer");
+        let rejected = pdu::Reject::decode(&bhs.encode());
+        assert_eq!(rejected.opcode, opcode::REJECT);
+        self.check_sequence(&rejected.sequence, true);
+        rejected.reason
+    }
+
+    /// Takes the data of so many reads, in whatever order it comes. Returns its length.
+    pub(crate) async fn bytes_of_reads(&mut self, reads: usize) -> usize {
+        let (mut ended, mut len) = (0, 0);
+        while ended < reads {
+            let Received { bhs, data } = self.receive().await.expect("an answer");
+            if bhs.opcode == opcode::NOP_IN {
+                self.answer_ping(&bhs).await;
+                continue;
+            }
+            let part = pdu::DataIn::decode(&bhs.encode());
+            assert_eq!(part.opcode, opcode::DATA_IN);
+            len += data.len();
+            ended += usize::from(part.flags & HAS_STATUS != 0);
+        }
+        len
+    }
+
+    /// Sends a part of a login, which goes on. Returns whether the target wants more of it.
+    pub(crate) async fn go_on_with_login(&mut self, text: &[u8]) -> bool {
+        let mut request: pdu::LoginRequest = pdu::blank(opcode::LOGIN_REQUEST | IMMEDIATE);
+        (request.flags, request.isid, request.itt) = (CONTINUE, self.isid, 0x77.into());
+        request.cmd_sn = self.cmd_sn.into();
+        self.send(request.encode(), text).await;
+        let Some(received) = self.receive().await else { return false };
+        pdu::LoginResponse::decode(&received.bhs.encode()).status == [0, 0]
+    }
+
+    /// Logs in to `target`.
+    pub(crate) async fn log_in_to(&mut self, target: &str) -> Result<(), [u8; 2]> {
+        let names = [("InitiatorName", "iqn.2026-01.com.example:host"), ("TargetName", target)];
+        self.log_in(&names, None).await
     }
 
     async fn bytes(&mut self, len: usize) -> Option<Vec<u8>> {
@@ -283,6 +374,20 @@ impl Initiator {
     pub(crate) async fn command(&mut self, cdb: Cdb, data: &[u8], read: u32) -> Ended {
         let itt = self.begin(cdb, data, read).await;
         self.finish(itt, data, read).await
+    }
+
+    /// Carries out a command that reads, and fails. Returns its end, and INFORMATION if the sense data has any.
+    pub(crate) async fn failed_at(&mut self, cdb: Cdb, read: u32) -> (Ended, Option<u32>) {
+        let itt = self.begin(cdb, &[], read).await;
+        let Received { bhs, data } = self.receive().await.expect("an answer");
+        let response = pdu::ScsiResponse::decode(&bhs.encode());
+        assert_eq!((response.opcode, response.itt.get()), (opcode::SCSI_RESPONSE, itt));
+        self.check_sequence(&response.sequence, true);
+        let residual = residual(response.flags, response.residual.get());
+        let (status, sense) = (response.status, Some(sense_of(&data)));
+        let information = data[5..9].try_into().expect("four bytes");
+        let information = (data[2] & 0x80 != 0).then(|| u32::from_be_bytes(information));
+        (Ended { status, sense, data: Vec::new(), residual }, information)
     }
 
     /// Begins a command, which is to be finished before another one ends. Returns its tag.

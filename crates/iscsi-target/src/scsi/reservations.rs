@@ -17,8 +17,8 @@ const PARAMETERS_LEN: u32 = 24;
 const MOVE_PARAMETERS_MAX: u32 = PARAMETERS_LEN + 256;
 /// UNREG, of REGISTER AND MOVE.
 const UNREGISTERS: u8 = 2;
-/// ALL_TG_PT, SPEC_I_PT: neither is supported.
-const UNSUPPORTED_FLAGS: u8 = 0x0C;
+/// SPEC_I_PT, which is not supported. ALL_TG_PT is: there is one target port, so it changes nothing.
+const SPEC_I_PT: u8 = 0x08;
 const APTPL: u8 = 1;
 /// The only target port, in a descriptor of READ FULL STATUS.
 const TARGET_PORT: u16 = 1;
@@ -136,7 +136,7 @@ impl ReserveOut {
         }
         let is_register =
             matches!(self.action, reserve_out::REGISTER | reserve_out::REGISTER_AND_IGNORE);
-        if is_register && flags & UNSUPPORTED_FLAGS != 0 {
+        if is_register && flags & SPEC_I_PT != 0 {
             return Err(Sense::invalid_parameter(20));
         }
         let persistence = flags & APTPL != 0;
@@ -228,14 +228,14 @@ pub fn reserve_in_answer(action: u8, state: &Reservations) -> Vec<u8> {
 }
 
 fn capabilities(state: &Reservations) -> Vec<u8> {
-    // PTPL_C; TMV and PTPL_A; all six types.
+    // ATP_C and PTPL_C; TMV and PTPL_A; all six types.
     let mask = Kind::ALL.iter().fold(0_u16, |mask, kind| {
         let code = u16::from(kind.scsi_code());
         // Type 8 is bit 0 of the second byte, all others lie in the first.
         mask | if code == 8 { 1 } else { 1 << (8 + code) }
     });
     let [first, second] = mask.to_be_bytes();
-    vec![0, 8, 1, 0x80 | u8::from(state.is_persistent()), first, second, 0, 0]
+    vec![0, 8, 5, 0x80 | u8::from(state.is_persistent()), first, second, 0, 0]
 }
 
 fn full_status(state: &Reservations) -> Vec<u8> {

@@ -321,10 +321,11 @@ fn forms_of_reservations_that_there_are_not_are_refused() {
     assert_eq!(out(1, 0x11, 0), Err(Sense::invalid_cdb(2)), "a scope that is no unit");
     assert_eq!(out(1, 0x02, 0), Err(Sense::invalid_cdb(2)), "a type of the past");
     let registered = Command::Set { current: Some(7), key: 9, persistence: true };
-    assert_eq!(out(0, 0, 0x01), Ok(registered));
-    for flag in [0x04, 0x08] {
-        assert_eq!(out(0, 0, flag), Err(Sense::invalid_parameter(20)), "{flag:#x}");
-        assert_eq!(out(6, 0, flag), Err(Sense::invalid_parameter(20)), "{flag:#x}");
+    assert_eq!(out(0, 0, 0x01), Ok(registered.clone()));
+    assert_eq!(out(0, 0, 0x05), Ok(registered), "at all target ports, of which there is one");
+    for action in [0, 6] {
+        let refused = out(action, 0, 0x08);
+        assert_eq!(refused, Err(Sense::invalid_parameter(20)), "other initiator ports");
     }
 }
 
