@@ -396,3 +396,36 @@ impl fmt::Display for Undone {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proposal::Risk;
+
+    /// A managed interrupt is no matter of rights, whichever errno the kernel has for it; another setting is.
+    #[test]
+    fn managed_interrupts_are_explained_whatever_the_kernel_says() {
+        let reason = |setting: &'static str, errno: Errno| {
+            let (path, form) = ("/proc/irq/32/smp_affinity_list".to_owned(), Form::Plain);
+            let proposal = Proposal {
+                setting,
+                subject: String::new(),
+                target: Target::File { path: path.clone(), form },
+                now: None,
+                then: "1".into(),
+                why: "",
+                gain: "",
+                risk: Risk::Low,
+                owners: Vec::new(),
+            };
+            let error = io::Error::from_raw_os_error(errno.raw_os_error());
+            refused(&proposal, &RootError::new(&path, error)).to_string()
+        };
+        for errno in [Errno::IO, Errno::PERM] {
+            let reason = reason("irq-drives", errno);
+            assert!(reason.contains("manages this interrupt itself"), "{reason}");
+        }
+        assert!(reason("irq-network", Errno::NOSPC).contains("no interrupt vector left"));
+        assert!(reason("block-merges", Errno::PERM).contains("run this as root"));
+    }
+}
