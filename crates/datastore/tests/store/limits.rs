@@ -1,7 +1,5 @@
 //! Bounds, and errors for what is beyond them.
 
-use std::process::Command;
-
 use super::support::{Client, PATIENCE, Server, command};
 
 /// A request that breaks the protocol ends its connection with an error, and no other.
@@ -161,35 +159,6 @@ fn a_start_that_cannot_be_says_why() {
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.contains(message), "{stderr}");
     }
-}
-
-/// A lack of descriptors is one line of the log, however often it is tried, and clients that wait are served when it is over.
-#[test]
-fn a_lack_of_descriptors_is_told_once() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let server = Server::start(directory.path(), &[]);
-    let mut first = server.client();
-    assert_eq!(first.text("SET a 1"), "OK");
-    let pid = server.pid().to_string();
-    let limit = |files: &str| {
-        let limited = Command::new("prlimit").args(["--pid", &pid, files]).status();
-        assert!(limited.expect("prlimit runs").success());
-    };
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").flatten();
-    let numbers = files.filter_map(|file| file.file_name().to_str()?.parse::<u32>().ok());
-    let last = numbers.max().expect("it has some open");
-    limit(&format!("--nofile={}:", last + 1));
-    let mut waiting = server.client();
-    server.line_with("connections to --listen cannot be accepted, and wait");
-    // It is tried ten times a second.
-    for _ in 0..20 {
-        std::thread::park_timeout(std::time::Duration::from_millis(100));
-        assert_eq!(first.text("GET a"), "1");
-    }
-    limit("--nofile=4096:");
-    assert_eq!(waiting.text("GET a"), "1");
-    let log = server.stop_and_read();
-    assert!(!log.iter().any(|line| line.contains("cannot be accepted")), "{log:#?}");
 }
 
 /// A wrong password is told in the log, once for many tries from one address.
