@@ -17,6 +17,27 @@ const BURST_MAX: usize = 256;
 /// A thread looks this often at least if it is to stop.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
+/// A round that takes longer than it waits by so much is one in which its thread did not run.
+const STALL_MIN: Duration = Duration::from_secs(1);
+
+/// The time for which a thread, its process or its machine did not run.
+#[derive(Debug, Default)]
+struct Stalls {
+    /// The begin of the last round, and the time that it was to wait.
+    last: Option<(Duration, Duration)>,
+    sum: Duration,
+}
+
+impl Stalls {
+    /// A round begins.
+    fn note(&mut self, now: Duration) {
+        if let Some((begin, wait)) = self.last.take() {
+            let over = now.saturating_sub(begin + wait);
+            self.sum += if over < STALL_MIN { Duration::ZERO } else { over };
+        }
+    }
+}
+
 /// The measurements of a thread.
 pub(crate) struct Driven {
     pub(crate) record: Record,
@@ -24,6 +45,8 @@ pub(crate) struct Driven {
     pub(crate) overloaded: bool,
     /// Share of the time in which the thread wanted the CPU.
     pub(crate) busy: f64,
+    /// Time for which the thread did not run though it was to.
+    pub(crate) stalled: Duration,
     /// The end, since the start of the run.
     pub(crate) end: Duration,
 }
@@ -47,7 +70,8 @@ pub(crate) fn reply_of(answer: &Answer) -> Reply {
     }
 }
 
-/// Drives `engine` from `start` until all is answered, or `give_up`, or `stop`.
+/// Drives `engine` from `start` until all is answered, or `give_up`, or `stop`. The server has the time until `give_up` that this
+/// thread ran: what it did not is no silence of the server.
 pub(crate) fn drive(
     mut engine: Engine,
     connections: &mut [Connection],
@@ -59,8 +83,11 @@ pub(crate) fn drive(
     let cpu = CpuTime::now();
     let mut first_error = None;
     let mut buffer = vec![0; RECEIVE_LEN];
+    let mut stalls = Stalls::default();
     loop {
         let now = start.elapsed();
+        stalls.note(now);
+        let give_up = give_up + stalls.sum;
         let sent = send(&mut engine, connections, encoder, now)?;
         if engine.is_finished(now) || engine.is_overloaded() || stop.load(Ordering::Relaxed) {
             break;
@@ -72,6 +99,7 @@ pub(crate) fn drive(
         } else {
             until.saturating_sub(start.elapsed()).min(WAIT_MAX)
         };
+        stalls.last = Some((now, wait));
         for index in readable(connections, wait)? {
             let clock = || start.elapsed();
             connections[index].receive(&mut buffer, clock, |answer, now| {
@@ -89,7 +117,8 @@ pub(crate) fn drive(
     let end = start.elapsed();
     let busy = CpuTime::now().share_since(&cpu, end);
     let overloaded = engine.is_overloaded();
-    Ok(Driven { record: engine.finish(end), first_error, overloaded, busy, end })
+    let stalled = stalls.sum;
+    Ok(Driven { record: engine.finish(end), first_error, overloaded, busy, stalled, end })
 }
 
 /// Sends what is due, up to a burst; returns the number of requests.
@@ -153,6 +182,19 @@ mod tests {
             read_share: 1.0,
             write: WriteCommand::Set,
             seed: 1,
+        }
+    }
+
+    #[test]
+    fn time_in_which_a_thread_did_not_run_is_known() {
+        let ms = Duration::from_millis;
+        let mut stalls = Stalls::default();
+        for (now, wait, sum) in
+            [(0, 100, 0), (100, 100, 0), (400, 0, 0), (5400, 100, 5000), (6500, 1, 6000)]
+        {
+            stalls.note(ms(now));
+            assert_eq!(stalls.sum, ms(sum), "{now}");
+            stalls.last = Some((ms(now), ms(wait)));
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Outcome {
     pub overloaded: bool,
     /// The largest share of the time in which a thread of the generator wanted the CPU.
     pub busiest_thread: f64,
+    /// Seconds for which a thread of the generator, its process or its machine did not run.
+    pub stalled_seconds: f64,
     /// The generator was the limit, so that the figures are its own and not the server's.
     pub limited_by_generator: bool,
     /// The agents that made the load; none: this process did.
@@ -111,6 +113,7 @@ pub(crate) fn summarise(
     let mut record = Record::new();
     measured.iter().for_each(|measured| record.merge(&measured.record));
     let shares: Vec<f64> = measured.iter().map(|measured| measured.busiest).collect();
+    let stalled = measured.iter().map(|measured| measured.stalled).max().unwrap_or_default();
     let seconds = setup.duration.as_secs_f64();
     let answered = record.reads.count() + record.writes.count() - record.unanswered;
     Outcome {
@@ -130,7 +133,8 @@ pub(crate) fn summarise(
         unanswered: record.unanswered,
         overloaded: measured.iter().any(|measured| measured.overloaded),
         busiest_thread: shares.iter().copied().fold(0.0, f64::max),
-        limited_by_generator: limiting_share(&shares).is_some(),
+        stalled_seconds: stalled.as_secs_f64(),
+        limited_by_generator: limiting_share(&shares).is_some() || !stalled.is_zero(),
         agents: Vec::new(),
         series: series(&record, &setup.window()),
         read_latencies: record.reads,

@@ -168,6 +168,8 @@ pub(crate) struct Measured {
     pub(crate) overloaded: bool,
     /// The largest share of the time in which a thread wanted the CPU.
     pub(crate) busiest: f64,
+    /// The longest time for which a thread did not run though it was to.
+    pub(crate) stalled: Duration,
     /// The end, since the start.
     pub(crate) end: Duration,
 }
@@ -238,6 +240,7 @@ impl Measured {
             record,
             overloaded: driven.iter().any(|driven| driven.overloaded),
             busiest: driven.iter().map(|driven| driven.busy).fold(0.0, f64::max),
+            stalled: driven.iter().map(|driven| driven.stalled).max().unwrap_or_default(),
             end: driven.iter().map(|driven| driven.end).max().unwrap_or_default(),
             first_error: driven.into_iter().find_map(|driven| driven.first_error),
         }

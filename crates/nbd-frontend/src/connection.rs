@@ -41,8 +41,8 @@ const UNSENT_BYTES_MAX: usize = 64 << 10;
 const REQUESTS_MAX: usize = 256;
 /// Extents of one answer.
 const EXTENTS_MAX: usize = 1024;
-/// Longest silence of a client that haggles.
-const HAGGLING_TIMEOUT: Duration = Duration::from_secs(30);
+/// A client has this long for its haggling as a whole, TLS included: one that sends a byte now and then keeps no place.
+const HAGGLING_TIME: Duration = Duration::from_secs(30);
 /// Longest silence of a client that has something to send or to read.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that the client has to read the last words before the connection is torn down.
@@ -92,8 +92,8 @@ pub(crate) struct Connection<W: World, D: Device> {
     is_reading: Cell<bool>,
     /// The reason for its end, unless its client ended it.
     end_reason: RefCell<Option<String>>,
-    /// The last step of the haggling.
-    heard: Cell<Instant>,
+    /// The beginning of the haggling.
+    begun: Instant,
     received_bytes: Cell<u64>,
     sending_pace: Pace,
     reading_pace: Pace,
@@ -132,7 +132,7 @@ impl<W: World, D: Device> Connection<W, D> {
             resume,
             is_reading: Cell::new(true),
             end_reason: RefCell::default(),
-            heard: Cell::new(core.running_time()),
+            begun: core.running_time(),
             received_bytes: Cell::new(0),
             sending_pace: Pace::default(),
             reading_pace: Pace::default(),
@@ -346,9 +346,6 @@ impl<W: World, D: Device> Connection<W, D> {
     /// Acts on received bytes.
     fn take_in(&self, input: &mut &[u8]) -> Taken {
         while self.link.is_open() {
-            if !self.machine.borrow().is_transmitting() {
-                self.heard.set(self.core.running_time());
-            }
             match self.put(|machine, out| machine.poll(input, out)) {
                 Step::NeedMore => return Taken::All,
                 Step::StartTls => return Taken::StartTls,
@@ -662,7 +659,7 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         drop(machine);
         // R2.
         let owed = (owes && self.is_reading.get()).then(|| self.received_bytes.get());
-        let is_overdue = !is_transmitting && now.since(self.heard.get()) > HAGGLING_TIMEOUT;
+        let is_overdue = !is_transmitting && now.since(self.begun) > HAGGLING_TIME;
         if self.is_too_slow(&self.sending_pace, now, owed) {
             self.cut("the client does not send what it owes");
         } else if is_overdue {

@@ -5,6 +5,7 @@
 //! - K2: what lies in the directory is never replaced; one of two files without the other is an error.
 
 mod config;
+mod doubts;
 mod identity;
 mod trouble;
 mod utc;
@@ -12,6 +13,7 @@ mod utc;
 pub use config::{
     Clients, certificates_in, client_config, provider, roots, trusted, trusted_roots,
 };
+pub use doubts::{Doubt, ShownCertificate, Words};
 pub use identity::{CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, TlsError, own_names};
-pub use trouble::{connection_trouble, is_of_authority, trouble_of_certificate};
+pub use trouble::{connection_trouble, trouble_of_certificate};
 pub use utc::utc;

@@ -24,8 +24,7 @@ pub fn connection_trouble(error: &io::Error) -> String {
 }
 
 /// Returns true if the certificate is one of an authority, and used as that of a server. The library has no variant of its own for it.
-#[must_use]
-pub fn is_of_authority(error: &CertificateError) -> bool {
+pub(crate) fn is_of_authority(error: &CertificateError) -> bool {
     match error {
         CertificateError::Other(other) => other.to_string().contains("CaUsedAsEndEntity"),
         _ => false,

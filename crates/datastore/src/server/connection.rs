@@ -5,11 +5,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datastore::{Class, Reserved, classify};
 use resp::{Reply, Request, RequestDecoder};
+use strangers::protocol_of;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -24,15 +26,19 @@ const BUFFER_LEN: usize = 16 << 10;
 const PIPELINE_MAX: usize = 1024;
 /// Replies beyond this length are sent before more requests are served.
 const OUT_LEN: usize = 64 << 10;
-/// A client has this long to go on with a request that it began, and to take replies.
+/// A client has this long to go on with a request that it began, and to take [`PACE_LEN`] bytes of replies.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Such a part of the replies shows that a client goes on: one that takes fewer bytes in its time holds memory for nothing.
+const PACE_LEN: usize = 64 << 10;
 /// The end of a connection waits this long at most for a client that takes nothing.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// A connection's end that is no error of the server.
 pub(crate) enum End {
-    /// The client left, asked for it, or broke the protocol; or the server stops.
+    /// The client left or asked for it, or the server stops.
     Closed,
+    /// The client was refused, for this reason.
+    Refused(String),
     /// The socket failed.
     Io(io::Error),
 }
@@ -47,6 +53,7 @@ impl From<io::Error> for End {
 pub(crate) struct Connection<S> {
     server: Arc<Server>,
     stream: S,
+    peer: SocketAddr,
     pub(super) identity: Identity,
     decoder: RequestDecoder,
     waiting: VecDeque<Request>,
@@ -57,13 +64,14 @@ pub(crate) struct Connection<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub(crate) fn new(server: Arc<Server>, stream: S, id: u64) -> Self {
+    pub(crate) fn new(server: Arc<Server>, stream: S, (id, peer): (u64, SocketAddr)) -> Self {
         let identity = Identity::new(id, server.password.is_none());
         let decoder = RequestDecoder::new(limits(&server.serve, identity.authenticated));
         let share = Some(server.budget.share());
         Self {
             server,
             stream,
+            peer,
             identity,
             decoder,
             waiting: VecDeque::new(),
@@ -76,6 +84,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// Serves the client until it leaves or the server stops.
     pub(crate) async fn run(mut self, mut stopping: watch::Receiver<bool>) -> End {
         let end = self.serve(&mut stopping).await;
+        if let End::Refused(reason) = &end {
+            self.note_refused(reason);
+        }
         // TLS tells a client that the end is meant, and no attack.
         let _ = timeout(CLOSE_TIME, self.stream.shutdown()).await;
         end
@@ -83,6 +94,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn serve(&mut self, stopping: &mut watch::Receiver<bool>) -> End {
         let mut buffer = vec![0; BUFFER_LEN];
+        let mut is_first = self.server.tls.is_none();
         loop {
             let received = tokio::select! {
                 biased;
@@ -91,6 +103,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             };
             match received {
                 Ok(0) => return End::Closed,
+                Ok(len) if std::mem::take(&mut is_first) && is_tls(&buffer[..len]) => {
+                    return End::Refused("it speaks TLS, and this server has no --tls".to_owned());
+                }
                 Ok(len) => {
                     self.server.stats.bytes_in.add(len as u64);
                     if let Err(end) = self.on_bytes(&buffer[..len]).await {
@@ -144,7 +159,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.server.stats.errors.add(1);
         Reply::new(&mut self.out, self.identity.protocol).error(error);
         self.send().await?;
-        Err(End::Closed)
+        Err(End::Refused(error.to_owned()))
+    }
+
+    fn note_refused(&self, reason: &str) {
+        self.server.refusals.note(self.peer, reason);
     }
 
     /// Serves all requests that wait, and sends the replies.
@@ -167,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 return Err(End::Closed);
             }
             if let Some(delay) = self.identity.penalty.take() {
+                self.note_refused("its password is wrong");
                 tokio::time::sleep(delay).await;
             }
         }
@@ -212,12 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let sent = timeout(PATIENCE, async {
-            self.stream.write_all(&self.out).await?;
-            self.stream.flush().await
-        });
-        let sent = sent.await;
-        sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        send_all(&mut self.stream, &self.out).await?;
         self.server.stats.bytes_out.add(self.out.len() as u64);
         self.out.clear();
         // Long replies are rare; their memory is not kept.
@@ -225,6 +240,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.reserve();
         Ok(())
     }
+}
+
+/// Returns whether a client begins TLS. No request begins so.
+fn is_tls(bytes: &[u8]) -> bool {
+    protocol_of(bytes) == Some("TLS")
+}
+
+/// Sends bytes, however long that takes, to a client that goes on to take them.
+async fn send_all(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+    for part in bytes.chunks(PACE_LEN) {
+        let sent = timeout(PATIENCE, stream.write_all(part)).await;
+        sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    }
+    let sent = timeout(PATIENCE, stream.flush()).await;
+    sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
 /// Receives bytes. A client that began a long request must go on with it.

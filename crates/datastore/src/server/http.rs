@@ -12,14 +12,16 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+use super::accepting::Accepting;
 use super::listen::Server;
 use super::observe;
 
 /// Connections at a time: a few scrapers.
 const CONNECTIONS_MAX: usize = 16;
+/// A connection lasts so long, however slowly its reader takes an answer: it has one of few places.
+const CONNECTION_TIME: Duration = Duration::from_secs(120);
 /// A client has this long to send a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of a request's head.
@@ -27,19 +29,15 @@ const HEAD_LEN_MAX: usize = 16 << 10;
 
 /// Answers until the server stops.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    mut accepting: Accepting,
     server: Arc<Server>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let accepted = tokio::select! {
+        let stream = tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
+            stream = accepting.next() => stream,
         };
         // One that is too many is closed at once.
         let Ok(permit) = Arc::clone(&free).try_acquire_owned() else { continue };
@@ -58,6 +56,7 @@ pub(crate) async fn serve(
             tokio::select! {
                 () = serving => {}
                 _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = tokio::time::sleep(CONNECTION_TIME) => {}
             }
             drop(permit);
         });

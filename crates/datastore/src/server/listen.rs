@@ -1,5 +1,6 @@
 //! Starts the server, accepts connections, and stops in order.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,24 +11,25 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Failure;
+use super::accepting::Accepting;
 use super::connection::{Connection, End};
+use super::lines::Refusals;
 use super::observe::{self, Observed};
 use super::pool::Pool;
 use super::session::settings;
-use super::stats::Stats;
+use super::stats::{Connected, Stats};
 use super::store::Store;
 use super::tls::Tls;
-use super::{http, threads, version};
+use super::{http, tasks, threads, tls, version};
 
 /// Connections have this long to end with the requests that are being served.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// Space without which RocksDB is not opened: it writes a manifest, and what its log holds.
 const SPACE_MIN: u64 = 8 << 20;
-/// Pause after `accept` failed, so that a lack of file descriptors does not take the whole CPU.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Parts that all connections share.
 pub(crate) struct Server {
@@ -43,6 +45,7 @@ pub(crate) struct Server {
     pub(crate) library: String,
     pub(crate) started: Instant,
     pub(crate) observed: Observed,
+    pub(crate) refusals: Refusals,
     next_id: AtomicU64,
 }
 
@@ -82,6 +85,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         budget: Budget::new(usize::try_from(serve.request_memory.0).unwrap_or(usize::MAX)),
         settings: settings(&serve),
         observed: Observed::new(&serve.data),
+        refusals: Refusals::new(),
         started: Instant::now(),
         next_id: AtomicU64::new(1),
         password,
@@ -149,12 +153,14 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
     let listener = bind(server.serve.listen).await?;
     let (stop, stopping) = watch::channel(false);
     if let Some(address) = server.serve.metrics {
-        tokio::spawn(http::serve(bind(address).await?, Arc::clone(&server), stopping.clone()));
+        let accepting = Accepting::new(bind(address).await?, "--metrics");
+        tokio::spawn(http::serve(accepting, Arc::clone(&server), stopping.clone()));
     }
     let address = listener.local_addr().map_or(server.serve.listen, |address| address);
     announce(&server, address);
-    tokio::spawn(reload_on_sighup(Arc::clone(&server), stopping.clone()));
-    let observer = tokio::spawn(observe::watch(Arc::clone(&server), stopping.clone()));
+    spawn_kept("what SIGHUP asks for", &server, &stopping, reload_on_sighup);
+    let observer = spawn_kept("the log of stalls", &server, &stopping, observe::watch);
+    let mut accepting = Accepting::new(listener, "--listen");
     let signals = async {
         let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
         let [mut term, mut int] =
@@ -162,10 +168,10 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
     };
     tokio::select! {
-        () = accept(&listener, &server, &stopping) => {}
+        () = accept(&mut accepting, &server, &stopping) => {}
         () = signals => tracing::info!("stopping"),
     }
-    drop(listener);
+    drop(accepting);
     stop.send_replace(true);
     let _ = observer.await;
     // Each task holds a receiver; the last one that ends closes the channel.
@@ -174,6 +180,22 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
         tracing::warn!("some connections did not end in time, and are cut off");
     }
     Ok(server)
+}
+
+/// Runs a task until the server stops, whatever happens in it.
+fn spawn_kept<F>(
+    name: &'static str,
+    server: &Arc<Server>,
+    stopping: &watch::Receiver<bool>,
+    task: fn(Arc<Server>, watch::Receiver<bool>) -> F,
+) -> JoinHandle<()>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (server, stopping) = (Arc::clone(server), stopping.clone());
+    tokio::spawn(async move {
+        tasks::keep(name, &server.stats, || task(Arc::clone(&server), stopping.clone())).await;
+    })
 }
 
 /// Reads certificates again at SIGHUP, which without TLS ends the process as it ends any.
@@ -212,24 +234,17 @@ fn announce(server: &Server, address: std::net::SocketAddr) {
     }
 }
 
-async fn accept(listener: &TcpListener, server: &Arc<Server>, stopping: &watch::Receiver<bool>) {
+async fn accept(accepting: &mut Accepting, server: &Arc<Server>, stopping: &watch::Receiver<bool>) {
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                server.stats.accepted.add(1);
-                if server.stats.connected.get() >= u64::from(server.serve.connections) {
-                    server.stats.refused.add(1);
-                    refuse(server, stream);
-                    continue;
-                }
-                server.stats.connected.add(1);
-                tokio::spawn(serve_client(Arc::clone(server), stream, stopping.clone()));
-            }
-            Err(error) => {
-                tracing::warn!("a connection cannot be accepted: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        let stream = accepting.next().await;
+        server.stats.accepted.add(1);
+        if server.stats.connected.get() >= u64::from(server.serve.connections) {
+            server.stats.refused.add(1);
+            refuse(server, stream);
+            continue;
         }
+        let connected = Connected::new(&server.stats);
+        tokio::spawn(serve_client(Arc::clone(server), stream, connected, stopping.clone()));
     }
 }
 
@@ -245,22 +260,34 @@ fn refuse(server: &Server, mut stream: TcpStream) {
     });
 }
 
-async fn serve_client(server: Arc<Server>, stream: TcpStream, stopping: watch::Receiver<bool>) {
+async fn serve_client(
+    server: Arc<Server>,
+    stream: TcpStream,
+    _connected: Connected,
+    stopping: watch::Receiver<bool>,
+) {
     // Replies are to leave at once.
     let _ = stream.set_nodelay(true);
     let id = server.next_id.fetch_add(1, Ordering::Relaxed);
-    let stats = Arc::clone(&server.stats);
+    // A client that has gone is not told of.
+    let Ok(peer) = stream.peer_addr() else { return };
     let ended = match &server.tls {
-        None => Connection::new(Arc::clone(&server), stream, id).run(stopping).await,
+        None => Connection::new(Arc::clone(&server), stream, (id, peer)).run(stopping).await,
         Some(tls) => match tls.accept(stream).await {
-            Ok(stream) => Connection::new(Arc::clone(&server), stream, id).run(stopping).await,
-            Err(error) => End::Io(error),
+            Ok(stream) => {
+                Connection::new(Arc::clone(&server), stream, (id, peer)).run(stopping).await
+            }
+            // A supervisor that looks if the port is open.
+            Err(error) if tls::is_end(&error) => End::Io(error),
+            Err(error) => {
+                server.refusals.note(peer, &format!("no TLS was begun: {}", tls::trouble(&error)));
+                End::Closed
+            }
         },
     };
     if let End::Io(error) = ended {
         tracing::debug!("connection {id}: {error}");
     }
-    stats.connected.sub(1);
 }
 
 /// Ends the threads and makes all durable.

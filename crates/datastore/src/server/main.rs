@@ -9,11 +9,14 @@
 //! - `pool.rs`: reader and writer threads with a queue each.
 //! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB. `version.rs` refuses another library than the one built for.
 //! - `tls.rs`: certificates, and the handshake.
+//! - `accepting.rs`: connections, where descriptors may be lacking. `lines.rs`: what is told again and again. `tasks.rs`: tasks that must not end.
 //! - `threads.rs`: all threads are made at the start, where they have a limit.
 //! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
 
+mod accepting;
 mod connection;
 mod http;
+mod lines;
 mod listen;
 mod observe;
 mod pool;
@@ -21,6 +24,7 @@ mod reads;
 mod session;
 mod stats;
 mod store;
+mod tasks;
 mod threads;
 mod tls;
 mod version;

@@ -10,23 +10,26 @@ use datastore::{
     DeviceStat, Durability, Kind, Metric, Rates, Sample, Section, Stall, Statistics, diagnose,
 };
 use rocksdb::properties;
+use tls_files::Doubt;
 use tokio::sync::watch;
 
 use super::listen::Server;
 use super::session::redis_version;
 use super::stats::ClassStats;
+use super::tls::Tls;
 
 /// Time between two samples.
 const PERIOD: Duration = Duration::from_secs(1);
 /// Rates are those of the last seconds.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Samples, and the stall that was seen last.
+/// Samples, and the stall and the doubt about the certificate that were seen last.
 pub(crate) struct Observed {
     /// The kernel's counters of the device below the data; `None` if no block device is.
     device: Option<PathBuf>,
     rates: Mutex<Rates>,
     stall: Mutex<Option<Stall>>,
+    doubt: Mutex<Option<Doubt>>,
 }
 
 impl Observed {
@@ -35,6 +38,7 @@ impl Observed {
             device: device_of(data),
             rates: Mutex::new(Rates::new(WINDOW)),
             stall: Mutex::default(),
+            doubt: Mutex::default(),
         }
     }
 
@@ -59,7 +63,7 @@ fn minor_of(device: u64) -> u64 {
     ((device >> 12) & 0xFFFF_FF00) | (device & 0xFF)
 }
 
-/// Takes a sample each second, and logs where a stall begins and ends.
+/// Takes a sample each second, and logs where a stall, or a doubt about the certificate, begins and ends.
 pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<bool>) {
     loop {
         let sample = Sample {
@@ -69,6 +73,7 @@ pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<boo
         };
         server.observed.rates.lock().expect("no panic while it is held").push(sample);
         note_stall(&server, diagnose(&server.store.pressure()));
+        note_doubt(&server, server.tls.as_ref().and_then(Tls::doubt));
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
             () = tokio::time::sleep(PERIOD) => {}
@@ -86,6 +91,18 @@ fn note_stall(server: &Server, stall: Option<Stall>) {
         }
     }
     *last = stall;
+}
+
+fn note_doubt(server: &Server, doubt: Option<Doubt>) {
+    let mut last = server.observed.doubt.lock().expect("no panic while it is held");
+    if *last != doubt {
+        match &doubt {
+            Some(Doubt::Refused(text)) => tracing::error!("{text}"),
+            Some(Doubt::Expires(text)) => tracing::warn!("{text}"),
+            None => tracing::info!("the certificate of --tls is good again"),
+        }
+    }
+    *last = doubt;
 }
 
 /// A list of metrics that is being written.
@@ -173,6 +190,25 @@ fn about_server(list: &mut List, server: &Server) {
         "Seconds since the server started.",
         server.started.elapsed().as_secs(),
     );
+    list.counter(
+        "panics_total",
+        "Tasks and requests that failed by a fault of this program.",
+        server.stats.panics.get(),
+    );
+    if let Some(tls) = &server.tls {
+        let doubt = tls.doubt();
+        list.text("certificate", doubt.as_ref().map_or("good", Doubt::text));
+        list.gauge(
+            "certificate_refused",
+            "1 if clients refuse the certificate of --tls.",
+            u8::from(matches!(doubt, Some(Doubt::Refused(_)))),
+        );
+        list.gauge(
+            "certificate_expires_soon",
+            "1 if it expires within seven days.",
+            u8::from(matches!(doubt, Some(Doubt::Expires(_)))),
+        );
+    }
 }
 
 fn about_clients(list: &mut List, server: &Server) {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::hint::black_box;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use super::reads::Room;
 use super::stats::{Stats, micros};
 use super::store::Store;
+use super::tasks;
 
 /// Replies of one group beyond this length are sent before the group goes on.
 const GROUP_REPLY_LEN: usize = 256 << 10;
@@ -116,21 +118,28 @@ impl Shared {
     }
 
     fn work(&self) {
-        while let Some(Job { mut group, queued_at, done }) = self.next() {
-            let begin = Instant::now();
-            let stats = self.stats.of(self.class);
-            stats.queued.sub(1);
-            stats.waited_us.add(micros(begin - queued_at));
-            let before = group.requests.len();
-            match self.class {
-                Class::Read => self.read(&mut group),
-                _ => self.write(&mut group),
+        while let Some(job) = self.next() {
+            self.stats.of(self.class).queued.sub(1);
+            // A thread that ended would be missed by all clients; so the one whose request it was loses its connection.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(job))) {
+                tasks::note_panic("a request", &self.stats, &*panic);
             }
-            stats.requests.add((before - group.requests.len()) as u64);
-            stats.served_us.add(micros(begin.elapsed()));
-            // A connection that was closed meanwhile wants nothing.
-            let _ = done.send(group);
         }
+    }
+
+    fn serve(&self, Job { mut group, queued_at, done }: Job) {
+        let begin = Instant::now();
+        let stats = self.stats.of(self.class);
+        stats.waited_us.add(micros(begin - queued_at));
+        let before = group.requests.len();
+        match self.class {
+            Class::Read => self.read(&mut group),
+            _ => self.write(&mut group),
+        }
+        stats.requests.add((before - group.requests.len()) as u64);
+        stats.served_us.add(micros(begin.elapsed()));
+        // A connection that was closed meanwhile wants nothing.
+        let _ = done.send(group);
     }
 
     fn read(&self, group: &mut Group) {

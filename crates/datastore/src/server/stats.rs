@@ -1,5 +1,6 @@
 //! Counters of the server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub(crate) struct Stats {
     pub(crate) refused: Counter,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
+    /// Tasks and requests that panicked.
+    pub(crate) panics: Counter,
 }
 
 impl Stats {
@@ -61,6 +64,22 @@ impl Stats {
 
     pub(crate) fn requests(&self) -> u64 {
         [&self.reads, &self.writes, &self.session].map(|class| class.requests.get()).iter().sum()
+    }
+}
+
+/// A connection, which counts until it is dropped.
+pub(crate) struct Connected(Arc<Stats>);
+
+impl Connected {
+    pub(crate) fn new(stats: &Arc<Stats>) -> Self {
+        stats.connected.add(1);
+        Self(Arc::clone(stats))
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.connected.sub(1);
     }
 }
 

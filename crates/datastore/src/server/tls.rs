@@ -6,16 +6,26 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use datastore::Serve;
-use tls_files::{CLIENTS_FILE, Clients, Identity, TlsError, own_names, trusted_roots};
+use tls_files::{
+    CLIENTS_FILE, Clients, Doubt, Identity, ShownCertificate, TlsError, Words, connection_trouble,
+    own_names, trusted_roots,
+};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::Error;
+use tokio_rustls::rustls::pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::server::TlsStream;
 
 use super::Failure;
 
 /// A client has this long for the handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+const WORDS: Words = Words {
+    name: "the certificate of --tls",
+    renewal: "put a new one there and send SIGHUP",
+    another: "have another one made, or remove certificate.pem and key.pem, and send SIGHUP, and the server makes both",
+};
 
 /// The certificates of this server, and those of its clients.
 pub(crate) struct Tls {
@@ -30,6 +40,7 @@ struct Shown {
     clients: TlsAcceptor,
     /// Without certificates of clients: metrics hold no data, and supervisors often have none to show.
     metrics: TlsAcceptor,
+    chain: Vec<CertificateDer<'static>>,
 }
 
 impl Tls {
@@ -62,6 +73,12 @@ impl Tls {
         self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns why clients refuse the certificate now, or soon will.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        ShownCertificate { words: WORDS, chain: &shown.chain }.doubt(UnixTime::now())
+    }
+
     /// Goes through the handshake with a client.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         handshake(&self.shown().clients, stream).await
@@ -78,6 +95,23 @@ impl Tls {
     /// Returns true if clients have to show a certificate.
     pub(crate) fn asks_clients(&self) -> bool {
         self.directory.join(CLIENTS_FILE).exists()
+    }
+}
+
+/// Returns whether a client has gone in the middle of its handshake.
+pub(crate) fn is_end(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
+}
+
+/// Returns why a handshake has failed. The library tells an alert in the form that Rust prints for debugging.
+pub(crate) fn trouble(error: &io::Error) -> String {
+    let of_tls = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    match of_tls {
+        Some(Error::InvalidMessage(_)) => "what the client sent is no TLS".to_owned(),
+        Some(Error::NoCertificatesPresented) => "the client has shown no certificate".to_owned(),
+        Some(Error::AlertReceived(_)) => "the client refuses this server's certificate".to_owned(),
+        _ if error.kind() == io::ErrorKind::TimedOut => "it took too long".to_owned(),
+        _ => connection_trouble(error),
     }
 }
 
@@ -98,6 +132,7 @@ impl Shown {
         Ok(Self {
             clients: acceptor(identity.server_config(asked)?),
             metrics: acceptor(identity.server_config(Clients::Unasked)?),
+            chain: identity.chain().to_vec(),
         })
     }
 }

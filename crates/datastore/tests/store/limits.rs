@@ -160,3 +160,20 @@ fn a_start_that_cannot_be_says_why() {
         assert!(stderr.contains(message), "{stderr}");
     }
 }
+
+/// A wrong password is told in the log, once for many tries from one address.
+#[test]
+fn a_wrong_password_is_told_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let password = directory.path().join("password");
+    std::fs::write(&password, "right\n").expect("written");
+    let password = password.display().to_string();
+    let server = Server::start(&directory.path().join("data"), &["--password-file", &password]);
+    for _ in 0..2 {
+        assert!(server.client().text("AUTH wrong").starts_with("-WRONGPASS"));
+    }
+    assert_eq!(server.client().text("AUTH right"), "OK");
+    let log = server.stop_and_read();
+    let told: Vec<&String> = log.iter().filter(|line| line.contains("was refused")).collect();
+    assert!(told.len() == 1 && told[0].contains("its password is wrong"), "{log:#?}");
+}

@@ -84,6 +84,13 @@ impl Server {
         self.child.wait().expect("it ends");
     }
 
+    /// SIGTERM; returns the lines of the log that no test has waited for.
+    pub(crate) fn stop_and_read(mut self) -> Vec<String> {
+        self.signal("TERM");
+        self.child.wait().expect("it ends");
+        std::iter::from_fn(|| self.log.recv_timeout(PATIENCE).ok()).collect()
+    }
+
     /// SIGTERM.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");

@@ -6,11 +6,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kv_load::{
     Arrivals, Loop, Popularity, RunError, Setup, Sizes, TargetTls, Workload, WriteCommand,
 };
+use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConnection, StreamOwned};
 use tls_files::{
     CERTIFICATE_FILE, CLIENTS_FILE, Identity, KEY_FILE, client_config, own_names, trusted_roots,
@@ -239,4 +240,65 @@ fn directories_that_cannot_be_used_are_refused() {
     fs::copy(place.path("client").join(KEY_FILE), tls.join(KEY_FILE)).expect("copied");
     fs::write(tls.join(CLIENTS_FILE), "").expect("written");
     refused("clients.pem holds no certificate");
+}
+
+/// Has the server show a certificate that ends at a time.
+fn put_certificate(place: &Place, begin: SystemTime, end: SystemTime) {
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(own_names(&[])).expect("names");
+    params.not_before = begin.into();
+    params.not_after = end.into();
+    let made = params.self_signed(&key).expect("a certificate");
+    fs::create_dir_all(place.path("tls")).expect("a directory");
+    fs::write(place.path("tls").join(KEY_FILE), key.serialize_pem()).expect("written");
+    fs::write(place.certificate(), made.pem()).expect("written");
+}
+
+/// A certificate that expires soon, or has expired, is told in the log and by metrics, and so is the end of that.
+#[test]
+fn a_certificate_that_expires_is_told_of() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let (place, now) = (Place::new(), SystemTime::now());
+    put_certificate(&place, now - DAY, now + 3 * DAY);
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let server = place.start(&["--metrics", &free.to_string()]);
+    server.line_with("the certificate of --tls expires on 2");
+    let metrics = http(free, &place.certificate(), "/metrics").expect("an answer");
+    for metric in ["certificate_refused 0\n", "certificate_expires_soon 1\n"] {
+        assert!(metrics.contains(&format!("farflash_datastore_{metric}")), "{metrics}");
+    }
+    put_certificate(&place, now - 2 * DAY, now - DAY);
+    server.signal("HUP");
+    server.line_with("the certificate of --tls has expired on 2");
+    put_certificate(&place, now - DAY, now + 30 * DAY);
+    server.signal("HUP");
+    server.line_with("the certificate of --tls is good again");
+    let metrics = http(free, &place.certificate(), "/metrics").expect("an answer");
+    assert!(metrics.contains("farflash_datastore_certificate_expires_soon 0\n"), "{metrics}");
+}
+
+/// Clients that cannot be served are told of once, with the reason: those without TLS where there is TLS, and the reverse.
+#[test]
+fn clients_of_other_protocols_are_told_of_once() {
+    let place = Place::new();
+    let servers = [place.start(&[]), Server::start(&place.path("plain"), &[])];
+    let hello = [22, 3, 1, 0, 200, 1, 0, 0, 196, 3, 3];
+    let said = [
+        "no TLS was begun: what the client sent is no TLS",
+        "it speaks TLS, and this server has no --tls",
+    ];
+    for (server, (bytes, said)) in
+        servers.into_iter().zip([&b"*1\r\n$4\r\nPING\r\n"[..], &hello].into_iter().zip(said))
+    {
+        for _ in 0..5 {
+            let mut stream = TcpStream::connect(server.address).expect("it listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+            stream.write_all(bytes).expect("sent");
+            // Until the server has closed it.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+        let log = server.stop_and_read();
+        let told: Vec<&String> = log.iter().filter(|line| line.contains("was refused")).collect();
+        assert!(told.len() == 1 && told[0].contains(said), "{log:#?}");
+    }
 }

@@ -278,6 +278,15 @@ fn refuse_if_limited(outcome: &Outcome) -> Result<(), Failure> {
     if !outcome.limited_by_generator {
         return Ok(());
     }
+    let stalled = outcome.stalled_seconds;
+    if stalled > 0.0 {
+        let what = format!(
+            "the generator, or its machine, did not run for {stalled:.1} s of this run: requests that were outstanding then, or \
+             fell due, are not the server's to answer for"
+        );
+        let remedy = "run it again, where nothing stops or starves the generator";
+        return Err(Failure::runtime(what, remedy));
+    }
     let share = report::percent(outcome.busiest_thread);
     let limit = match outcome.busiest_agent() {
         Some(part) => format!("the own CPU of agent {}", part.agent),

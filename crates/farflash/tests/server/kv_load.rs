@@ -5,7 +5,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use serde_json::Value;
 
@@ -47,9 +51,14 @@ impl Drop for AgentProcess {
 
 /// A server that has one value for each key. Keys have no letters that spell a command.
 fn key_value_server() -> SocketAddr {
+    key_value_server_that_tells(channel().0)
+}
+
+/// The same, which tells of each part of the load that it hears.
+fn key_value_server_that_tells(heard: Sender<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
-    let serve = |mut stream: TcpStream| {
+    let serve = |mut stream: TcpStream, heard: Sender<()>| {
         let mut buffer = [0; 64 << 10];
         loop {
             let len = stream.read(&mut buffer).unwrap_or(0);
@@ -59,6 +68,7 @@ fn key_value_server() -> SocketAddr {
                 b"+PONG\r\n".repeat(count(b"$4\r\nPING\r\n")),
                 b"$1\r\nv\r\n".repeat(count(b"$3\r\nGET\r\n")),
             ];
+            let _ = heard.send(());
             if len == 0 || stream.write_all(&replies.concat()).is_err() {
                 return;
             }
@@ -66,7 +76,8 @@ fn key_value_server() -> SocketAddr {
     };
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            thread::spawn(move || serve(stream));
+            let heard = heard.clone();
+            thread::spawn(move || serve(stream, heard));
         }
     });
     address
@@ -134,6 +145,33 @@ fn agents_make_the_load_for_those_who_have_the_token() {
         limited.stderr.contains(&format!("the own CPU of agent {} limited this run", agent.address))
     });
     assert!(named, "{limited:?}");
+}
+
+/// Figures of a run in which the generator did not run are not told as the server's. Method: its process is stopped for a while
+/// in the middle of the run.
+#[test]
+fn a_generator_that_was_stopped_does_not_blame_the_server() {
+    let (tell, heard) = channel();
+    let target = key_value_server_that_tells(tell).to_string();
+    let arguments = ["kv-load", "--target", &target, "--qps", "100", "--warm-up", "0s"];
+    let generator = farflash(&arguments)
+        .args(["--time", "2s", "--probe-rate", "0"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    for _ in 0..30 {
+        heard.recv().expect("the load goes on");
+    }
+    let signal = |signal| kill_process(Pid::from_child(&generator), signal).expect("it runs");
+    signal(Signal::STOP);
+    thread::sleep(Duration::from_millis(2500));
+    signal(Signal::CONT);
+    let output = generator.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("did not run for ") && told.contains("run it again"), "{told}");
+    assert!(output.stdout.is_empty(), "{:?}", output.stdout);
 }
 
 #[test]

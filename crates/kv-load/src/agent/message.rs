@@ -10,7 +10,7 @@ use crate::latency::{DIGITS, Latencies};
 use crate::run::{Job, Measured, Part, Setup, SetupError};
 
 /// The version of these messages. `Hello` stays as it is in all.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// Characters of an error that are told.
 const ERROR_LEN_MAX: usize = 1000;
 /// Agents of a run at most.
@@ -140,6 +140,7 @@ pub(crate) struct Measurements {
     overloaded: bool,
     #[serde(with = "crate::exact")]
     busiest: f64,
+    stalled: Duration,
     end: Duration,
 }
 
@@ -170,6 +171,7 @@ impl From<&Measured> for Measurements {
             first_error: measured.first_error.as_deref().map(cut),
             overloaded: measured.overloaded,
             busiest: measured.busiest,
+            stalled: measured.stalled,
             end: measured.end,
         }
     }
@@ -212,6 +214,7 @@ impl Measurements {
             first_error: self.first_error.as_deref().map(cut),
             overloaded: self.overloaded,
             busiest: self.busiest,
+            stalled: self.stalled,
             end: self.end,
         })
     }
@@ -272,7 +275,8 @@ mod tests {
             record.missing += ns % 2;
         }
         let end = Duration::from_secs(10);
-        Measured { record, first_error: None, overloaded: false, busiest: 0.5, end }
+        let stalled = Duration::from_secs(2);
+        Measured { record, first_error: None, overloaded: false, busiest: 0.5, stalled, end }
     }
 
     fn sent(measured: &Measured) -> Measured {

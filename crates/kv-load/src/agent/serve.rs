@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use subtle::ConstantTimeEq;
+use tls_files::{Clients, Doubt, Identity, ShownCertificate, TlsError, Words};
 
 use super::channel::{Channel, ChannelError, TimedStream};
 use super::message::{FromAgent, Plan, ToAgent, VERSION, cut};
@@ -49,6 +51,10 @@ pub enum AgentEvent {
         /// The coordinator.
         peer: SocketAddr,
     },
+    /// The agent's certificate: coordinators refuse it, or soon will.
+    Certificate(Doubt),
+    /// Connections cannot be accepted, for this reason, and wait.
+    Deaf(io::Error),
     /// The session ended otherwise.
     Ended {
         /// The peer.
@@ -58,12 +64,22 @@ pub enum AgentEvent {
     },
 }
 
+/// The words of messages about the agent's certificate.
+const WORDS: Words = Words {
+    name: "the agent's certificate",
+    renewal: "put a new one there and start the agent again",
+    another: "have another one made, or remove certificate.pem and key.pem, and the agent makes both when it starts",
+};
+
 /// An agent.
 pub struct Agent {
     tls: Arc<ServerConfig>,
+    certificate: Vec<CertificateDer<'static>>,
     token: String,
     on_event: fn(&AgentEvent),
     sessions: AtomicUsize,
+    /// The doubt about the certificate that was told last.
+    doubt: Mutex<Option<Doubt>>,
     /// Held by the session whose load is made.
     working: Mutex<()>,
 }
@@ -89,21 +105,55 @@ enum SessionError {
 }
 
 impl Agent {
-    /// An agent that shows the certificate of `tls` and works for coordinators that have `token`.
-    #[must_use]
-    pub fn new(tls: ServerConfig, token: String, on_event: fn(&AgentEvent)) -> Arc<Self> {
-        let (tls, sessions, working) = (Arc::new(tls), AtomicUsize::new(0), Mutex::new(()));
-        Arc::new(Self { tls, token, on_event, sessions, working })
+    /// An agent that shows the certificate of `identity` and works for coordinators that have `token`.
+    ///
+    /// # Errors
+    /// The key is not that of the certificate.
+    pub fn new(
+        identity: &Identity,
+        token: String,
+        on_event: fn(&AgentEvent),
+    ) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self {
+            tls: Arc::new(identity.server_config(Clients::Unasked)?),
+            certificate: identity.chain().to_vec(),
+            token,
+            on_event,
+            sessions: AtomicUsize::new(0),
+            doubt: Mutex::default(),
+            working: Mutex::new(()),
+        }))
     }
 
     /// Serves coordinators until the process ends.
     pub fn serve(self: &Arc<Self>, listener: &TcpListener) -> ! {
+        let mut is_deaf = false;
+        self.look_at_certificate(UnixTime::now());
         loop {
             match listener.accept() {
-                Ok((stream, peer)) => self.begin(stream, peer),
-                Err(_) => thread::sleep(ACCEPT_PAUSE),
+                Ok((stream, peer)) => {
+                    is_deaf = false;
+                    self.begin(stream, peer);
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_deaf, true) {
+                        (self.on_event)(&AgentEvent::Deaf(error));
+                    }
+                    thread::sleep(ACCEPT_PAUSE);
+                }
             }
         }
+    }
+
+    /// Tells of the certificate if there is a new doubt about it: at the start, and when a coordinator is about to see it.
+    fn look_at_certificate(&self, now: UnixTime) {
+        let shown = ShownCertificate { words: WORDS, chain: &self.certificate };
+        let doubt = shown.doubt(now);
+        let mut told = self.doubt.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(doubt) = doubt.clone().filter(|doubt| told.as_ref() != Some(doubt)) {
+            (self.on_event)(&AgentEvent::Certificate(doubt));
+        }
+        *told = doubt;
     }
 
     fn begin(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
@@ -123,6 +173,7 @@ impl Agent {
     }
 
     fn session(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), SessionError> {
+        self.look_at_certificate(UnixTime::now());
         let tls = ServerConnection::new(Arc::clone(&self.tls)).map_err(io::Error::other);
         let tls = tls.map_err(ChannelError::Broken)?;
         let stream = TimedStream::new(stream).map_err(ChannelError::Broken)?;
@@ -248,4 +299,39 @@ fn attended<T: Send>(
         }
         Ok(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    thread_local! {
+        static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn tell(event: &AgentEvent) {
+        let AgentEvent::Certificate(doubt) = event else { panic!("{event:?}") };
+        TOLD.with_borrow_mut(|told| told.push(doubt.text().to_owned()));
+    }
+
+    /// Method: the clock of an agent whose certificate ends with the year 9999 goes on.
+    #[test]
+    fn a_certificate_that_expires_is_told_of_once() {
+        const YEAR_9999: u64 = 253_370_764_800;
+        let directory = tempfile::tempdir().expect("a directory");
+        let names = ["localhost".to_owned()];
+        let identity =
+            Identity::open_or_make(directory.path(), &names, "test").expect("a certificate");
+        let agent = Agent::new(&identity, "token".to_owned(), tell).expect("its key");
+        for day in [0, 350, 361, 362, 370, 371] {
+            let seconds = YEAR_9999 + day * 86_400;
+            agent.look_at_certificate(UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
+        }
+        let told = TOLD.take();
+        let [soon, now] = &told[..] else { panic!("{told:#?}") };
+        assert!(soon.starts_with("the agent's certificate expires on 9999-12-31"), "{soon}");
+        assert!(now.contains("has expired on") && now.contains("start the agent again"), "{now}");
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kv_load::{Agent, AgentError, Agents, Cause, ChannelError, Loop, Setup};
 use tempfile::TempDir;
-use tls_files::{CERTIFICATE_FILE, Clients, Identity, client_config, own_names, trusted_roots};
+use tls_files::{CERTIFICATE_FILE, Identity, client_config, own_names, trusted_roots};
 
 use super::support::{serve, serve_greeted, setup};
 
@@ -39,10 +39,10 @@ impl TestAgents {
 fn start_agent(directory: &Path) -> SocketAddr {
     let identity =
         Identity::open_or_make(directory, &own_names(&[]), "test").expect("a certificate");
-    let config = identity.server_config(Clients::Unasked).expect("its key");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
-    let agent = Agent::new(config, TOKEN.to_owned(), |event| println!("{event:?}"));
+    let agent = Agent::new(&identity, TOKEN.to_owned(), |event| println!("{event:?}"));
+    let agent = agent.expect("its key");
     thread::spawn(move || agent.serve(&listener));
     address
 }

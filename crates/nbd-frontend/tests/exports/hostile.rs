@@ -104,6 +104,23 @@ fn a_client_that_is_silent_where_it_owes_something_is_cut_off() {
     });
 }
 
+/// Method: clients that send a byte, or a whole option, every five seconds, and open nothing.
+#[test]
+fn a_client_that_haggles_for_ever_keeps_no_place() {
+    simulate(async |world| {
+        let (core, _) = serve(&world, &open_to(&["0.0.0.0/0"])).await;
+        let clients =
+            [Client::connect(&world, place()).await, Client::connect(&world, place()).await];
+        let option = OptionHeader { option: OptionCode::LIST, len_bytes: 0 }.encode();
+        for (number, byte) in option.iter().enumerate().take(8) {
+            assert_eq!(core.stats().connections, if number < 6 { 2 } else { 0 }, "{number}");
+            clients[0].send(&[*byte]).await;
+            clients[1].send(&option).await;
+            world.sleep_until(world.now() + Duration::from_millis(5200)).await;
+        }
+    });
+}
+
 /// Method: far more requests than may be under way, and far more data than a connection may have in memory, while the client
 /// reads nothing; another client is served meanwhile, and the first one gets all of its answers in the end.
 #[test]

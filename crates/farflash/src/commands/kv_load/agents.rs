@@ -8,9 +8,7 @@ use clap::Args;
 use kv_load::{
     Agent, AgentAddress, AgentError, AgentEvent, Agents, Cause, Outcome, RunError, Setup,
 };
-use tls_files::{
-    CERTIFICATE_FILE, Clients, Identity, TlsError, client_config, own_names, trusted_roots,
-};
+use tls_files::{CERTIFICATE_FILE, Identity, TlsError, client_config, own_names, trusted_roots};
 use user_messages::Failure;
 use user_messages::output::note;
 
@@ -57,7 +55,7 @@ impl AgentArgs {
         let names = own_names(&[self.listen.ip()]);
         let identity =
             Identity::open_or_make(&self.tls, &names, "farflash kv-load agent").map_err(no_tls)?;
-        let config = identity.server_config(Clients::Unasked).map_err(no_tls)?;
+        let agent = Agent::new(&identity, token, tell).map_err(no_tls)?;
         let listener = TcpListener::bind(self.listen).map_err(|error| {
             let what = format!("{} cannot be listened on: {error}", self.listen);
             Failure::runtime(what, "choose another address with --listen")
@@ -65,7 +63,7 @@ impl AgentArgs {
         let address = listener.local_addr().unwrap_or(self.listen);
         let certificate = self.tls.join(CERTIFICATE_FILE);
         note(&format!("agent on {address}, certificate {}", certificate.display()));
-        Agent::new(config, token, tell).serve(&listener)
+        agent.serve(&listener)
     }
 }
 
@@ -73,6 +71,10 @@ fn tell(event: &AgentEvent) {
     note(&match event {
         AgentEvent::Begun { peer, target } => format!("{peer}: load on {target}"),
         AgentEvent::Done { peer } => format!("{peer}: done"),
+        AgentEvent::Certificate(doubt) => doubt.text().to_owned(),
+        AgentEvent::Deaf(error) => format!(
+            "coordinators cannot be accepted, and wait: {error}; if files are lacking, raise their limit (ulimit -n)"
+        ),
         AgentEvent::Ended { peer, cause } => format!("{peer}: ended: {cause}"),
     });
 }
