@@ -57,7 +57,7 @@ fn what_is_no_iscsi_ends_the_connection() {
 fn headers_that_announce_too_much_end_the_session() {
     simulate(async |world| {
         let core = serve(&world, false).await;
-        let write = Cdb::with_blocks(scsi::WRITE_10, 0, 256);
+        let (begun, write) = (world.now(), Cdb::with_blocks(scsi::WRITE_10, 0, 256));
         for len in [8 << 20, (1 << 24) - 1, 16_388] {
             let mut initiator = session(&world, VOLUME).await;
             initiator.send_header(command(&initiator, write, 1 << 20, len)).await;
@@ -80,6 +80,7 @@ fn headers_that_announce_too_much_end_the_session() {
         skips[24..28].copy_from_slice(&(initiator.cmd_sn() + 1).to_be_bytes());
         initiator.send_header(skips).await;
         assert!(initiator.is_closed().await);
+        assert!(world.now().since(begun) < Duration::from_secs(5), "none by a time limit");
         assert_unharmed(&world, &core).await;
     });
 }
@@ -198,7 +199,8 @@ fn text_that_is_too_long_is_refused() {
             (request.flags, request.itt, request.ttt) = (flags, 9.into(), NO_TAG.into());
             request.cmd_sn = discovery.cmd_sn().into();
             let mut text = b"SendTargets=".to_vec();
-            text.resize(len, b'A');
+            text.resize(len - 1, b'A');
+            text.push(0);
             discovery.send(request.encode(), &text).await;
             assert_eq!(discovery.refused().await, reject::PROTOCOL_ERROR, "{flags:#x} {len}");
         }
