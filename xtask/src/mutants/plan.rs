@@ -4,8 +4,6 @@
 #[derive(Debug)]
 pub(super) struct Plan {
     pub(super) package: &'static str,
-    /// Further crates whose tests are to catch them.
-    pub(super) tests_of: &'static [&'static str],
     /// Parts of the paths of files whose mutants are not run, since only tests that take no part reach them.
     pub(super) skip_files: &'static [&'static str],
     /// Test programs that take no part.
@@ -27,7 +25,6 @@ pub(super) struct Plan {
 
 const QUICK: Plan = Plan {
     package: "",
-    tests_of: &[],
     skip_files: &[],
     skip_programs: &[],
     skip_tests: &[],
@@ -57,15 +54,7 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
-    // `directory` drives this crate, and its tests start etcd: they find what the simulator does not ask for, such as the
-    // answers to operators.
-    Plan {
-        package: "cluster",
-        tests_of: &["directory"],
-        workloads: &["cluster"],
-        seeds: 1000,
-        ..QUICK
-    },
+    Plan { package: "cluster", ..QUICK },
     Plan {
         package: "volume",
         // What takes longer than this is found sooner by the simulator.

@@ -92,9 +92,7 @@ fn write_diff(root: &Path, work: &Path, base: &str) -> io::Result<PathBuf> {
 /// Hashes what the verdicts of a crate depend on.
 fn contents(root: &Path, plan: &Plan, mutants: &[Mutant]) -> io::Result<BTreeMap<String, Content>> {
     let mut files = Vec::new();
-    for package in [plan.package].iter().chain(plan.tests_of) {
-        rust_files(&root.join("crates").join(package), &mut files)?;
-    }
+    rust_files(&root.join("crates").join(plan.package), &mut files)?;
     files.sort();
     let mut tests = 0;
     for file in &files {
@@ -216,7 +214,7 @@ impl Crate<'_> {
         let start = Instant::now();
         let tree = Tree::prepare(self.root, self.work)?;
         let mutants: Vec<Mutant> = open.iter().map(|index| self.mutants[*index].clone()).collect();
-        let built = tree.build(package, self.plan.tests_of, &mutants, self.deadline)?;
+        let built = tree.build(package, &mutants, self.deadline)?;
         let build = start.elapsed();
         for number in &built.unviable {
             self.record(open[*number as usize - 1], Verdict::Unviable, verdicts)?;
@@ -233,21 +231,21 @@ impl Crate<'_> {
         for reason in &reach.left_out {
             println!("{package}: left out: {reason}");
         }
-        let (tests, seconds) = reach.size();
+        let (count, seconds) = reach.size();
         println!(
-            "{package}: {tests} tests, which take {:.1} s of the processor",
+            "{package}: {count} tests, which take {:.1} s of the processor",
             seconds.as_secs_f64()
         );
         let trials = Instant::now();
         let simulator = Simulator::build(&tree, self.plan, scratch, self.deadline)?;
-        let tests_of = (&built, &reach, simulator.as_ref());
-        let survivors = self.try_all(open, tests_of, scratch, verdicts)?;
+        let tests = (&built, &reach, simulator.as_ref());
+        let survivors = self.try_all(open, tests, scratch, verdicts)?;
         let slow: Vec<usize> =
             survivors.into_iter().chain(numbers(&built.left)).map(|at| open[at]).collect();
         let pace = trials.elapsed().as_secs_f64() / open.len() as f64;
         self.try_slowly(&tree, &slow, verdicts)?;
         Ok(format!(
-            "mutants={} build={:.0}s tests={tests} tests_take={:.1}s each={pace:.2}s cargo_mutants={}",
+            "mutants={} build={:.0}s tests={count} tests_take={:.1}s each={pace:.2}s cargo_mutants={}",
             open.len(),
             build.as_secs_f64(),
             seconds.as_secs_f64(),

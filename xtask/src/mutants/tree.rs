@@ -91,11 +91,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Builds the test programs of `package`, and of the crates `tests_of`, with all of `mutants` that compile.
+    /// Builds the test programs of `package` with all of `mutants` that compile.
     pub(super) fn build(
         &self,
         package: &str,
-        tests_of: &[&str],
         mutants: &[Mutant],
         deadline: Deadline,
     ) -> io::Result<Built> {
@@ -106,9 +105,8 @@ impl Tree {
             if built.functions.is_empty() {
                 return Ok(built);
             }
-            let mut arguments = vec!["test", "--no-run", "--lib", "--tests"];
-            arguments.extend(tests_of.iter().flat_map(|other| ["--package", *other]));
-            let output = self.cargo(package, &arguments, deadline)?;
+            let output =
+                self.cargo(package, &["test", "--no-run", "--lib", "--tests"], deadline)?;
             let errors = errors(&output)?;
             if errors.is_empty() {
                 built.programs = programs(&output)?;
