@@ -13,6 +13,9 @@ use schedule::{POLICIES, Sabotage, sabotage};
 /// Seeds within which a mutant must be caught.
 const SEEDS: u64 = 1_000;
 
+/// Seeds that are tried first, as in `mutants.rs`: they found a mutant that is found late.
+const FIRST: &[(Sabotage, u64)] = &[(Sabotage::BeyondIsHeldAgainst, 684)];
+
 fn run(seed: u64, sabotaged: Option<Sabotage>) -> Option<String> {
     sabotage(sabotaged);
     let run = || {
@@ -25,7 +28,8 @@ fn run(seed: u64, sabotaged: Option<Sabotage>) -> Option<String> {
 }
 
 fn must_be_caught(mutant: Sabotage) {
-    let caught = (0..SEEDS).find_map(|seed| Some((seed, run(seed, Some(mutant))?)));
+    let first = FIRST.iter().filter(|(late, _)| *late == mutant).map(|(_, seed)| *seed);
+    let caught = first.chain(0..SEEDS).find_map(|seed| Some((seed, run(seed, Some(mutant))?)));
     let (seed, finding) = caught.unwrap_or_else(|| panic!("nothing notices {mutant:?}"));
     assert_eq!(run(seed, None), None, "seed {seed} finds something without {mutant:?}, too");
     println!("{mutant:?}: {finding}");
