@@ -180,7 +180,7 @@ impl Bed {
     fn server(&self, way: Way) -> Result<Measured> {
         let (cpu, requests) = (cpus::client().to_string(), REQUESTS.to_string());
         let arguments = ["--cpus", &cpu, "--realtime", PRIORITY, "--requests", &requests];
-        let (latencies, profile) = self.profile(&[self.target.clone()], &arguments)?;
+        let (latencies, profile) = self.profile(std::slice::from_ref(&self.target), &arguments)?;
         Ok(told(way, Measured::of(&latencies, profile.runs[0].seconds)?))
     }
 

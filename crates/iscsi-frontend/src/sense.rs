@@ -105,10 +105,6 @@ mod tests {
         VolumeError::Corrupt { lba: Lba(lba), pba: Pba(3), stored: 1, computed: 2 }
     }
 
-    fn of(error: IoError, operation: &Operation, sector: SectorSize) -> Completion {
-        completion_of(&error, operation, sector)
-    }
-
     /// Every error of the engine has its sense, in words of SBC-4 that initiators act on.
     #[test]
     fn each_error_of_the_engine_has_its_sense() {
@@ -137,7 +133,8 @@ mod tests {
             (VolumeError::JournalLost, Sense::WRITE_ERROR),
             (VolumeError::ShutDown, Sense::BECOMING_READY),
         ] {
-            let found = of(error.clone().into(), &Operation::Write(AT), SectorSize::Bytes4096);
+            let found =
+                completion_of(&error.clone().into(), &Operation::Write(AT), SectorSize::Bytes4096);
             assert_eq!(found, Completion::failed(sense), "{error:?}");
             assert_ne!(name_of(&sense), "Other", "{error:?}");
         }
@@ -149,19 +146,19 @@ mod tests {
         let verify = Operation::Verify { extent: AT, with: iscsi_target::scsi::Compare::Nothing };
         let swap = Operation::CompareAndWrite(AT);
         for operation in [&Operation::Read(AT), &verify, &swap] {
-            let found = of(io().into(), operation, four);
+            let found = completion_of(&io().into(), operation, four);
             assert_eq!(found, Completion::failed(Sense::READ_ERROR), "{operation:?}");
         }
-        let found = of(IoError::Write(io()), &swap, four);
+        let found = completion_of(&IoError::Write(io()), &swap, four);
         assert_eq!(found, Completion::failed(Sense::WRITE_ERROR));
         assert_eq!(refused_change(&io()), Completion::failed(Sense::WRITE_ERROR));
         for (error, status) in [
             (IoError::ReservationConflict, ScsiStatus::ReservationConflict),
             (IoError::Aborted, ScsiStatus::TaskAborted),
         ] {
-            assert_eq!(of(error, &swap, four), Completion::refused(status));
+            assert_eq!(completion_of(&error, &swap, four), Completion::refused(status));
         }
-        let differs = of(IoError::Miscompare { offset_bytes: 77 }, &swap, four);
+        let differs = completion_of(&IoError::Miscompare { offset_bytes: 77 }, &swap, four);
         assert_eq!(differs, Completion::failed(Sense::MISCOMPARE.with_information(77)));
     }
 
@@ -173,7 +170,7 @@ mod tests {
             (10, SectorSize::Bytes512, 83),
             (11, SectorSize::Bytes512, 88),
         ] {
-            let found = of(corrupt(lba).into(), &Operation::Read(AT), sector);
+            let found = completion_of(&corrupt(lba).into(), &Operation::Read(AT), sector);
             let expected = Sense::READ_ERROR.with_information(information);
             assert_eq!(found, Completion::failed(expected), "{lba}");
         }
