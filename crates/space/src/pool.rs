@@ -299,7 +299,7 @@ impl Pool {
         }
     }
 
-    /// A block that the device refuses is not handed out any more, nor given back: [`BANNED_MAX`] of them. Nothing of this
+    /// A block that the device refuses is not handed out any more, nor given back: `BANNED_MAX` of them. Nothing of this
     /// is durable.
     pub fn ban(&mut self, pba: Pba) {
         if self.banned.len() < BANNED_MAX && self.banned.insert(pba) {
