@@ -7,11 +7,8 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 use device::kind::{Kind, ModelSpec};
-use profile::Latencies;
-use rustix::thread::{
-    CpuSet, clock_nanosleep_absolute, sched_setaffinity, set_current_timer_slack,
-};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use profile::{Latencies, now_ns, sleep_until_ns};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
 use ssd_model::Model;
 use units::{Instant, Pba, PbaRange};
 
@@ -58,21 +55,16 @@ pub(super) fn wait(drive: &str, drives: u64, seconds: f64) -> Result<Latencies> 
 }
 
 fn read(mut model: Model, seconds: f64, mut latencies: Vec<u64>) -> Vec<u64> {
-    let begin = now();
+    let begin = now_ns();
     let measured = begin + WARM_UP_NS;
     let end = measured + (seconds * 1e9) as u64;
     let mut place = 0;
     loop {
         place = (place + STEP_BLOCKS) % BLOCKS;
-        let asked = now();
+        let asked = now_ns();
         let Instant(done) = model.read(Instant(asked), PbaRange::new(Pba(place), 1));
-        let until = Timespec {
-            tv_sec: (done / 1_000_000_000).cast_signed(),
-            tv_nsec: (done % 1_000_000_000).cast_signed(),
-        };
-        while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {
-        }
-        let answered = now();
+        sleep_until_ns(done);
+        let answered = now_ns();
         if asked >= measured {
             latencies.push(answered - asked);
         }
@@ -80,9 +72,4 @@ fn read(mut model: Model, seconds: f64, mut latencies: Vec<u64>) -> Vec<u64> {
             return latencies;
         }
     }
-}
-
-fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

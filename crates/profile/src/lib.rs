@@ -33,6 +33,7 @@ mod steady;
 mod timeline;
 pub mod trace;
 
+pub use clock::{now_ns, sleep_until_ns};
 pub use compare::{Basis, Change, Comparison, Verdict, compare};
 pub use cpus::allowed_cpus;
 pub use drive::{Drive, DriveError, Source};

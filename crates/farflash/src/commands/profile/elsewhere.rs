@@ -9,10 +9,8 @@ use client::{Credentials, Options};
 use device::kind::{Kind, ModelSpec};
 use load::{Target, VolumeTarget};
 use nvme_wire::Nqn;
-use profile::{Drive, Read, Reader, Source};
+use profile::{Drive, Read, Reader, Source, now_ns, sleep_until_ns};
 use reactor::{CoreConfig, Handle};
-use rustix::thread::clock_nanosleep_absolute;
-use rustix::time::{ClockId, Timespec, clock_gettime};
 use units::{BLOCK_SIZE, Instant, Lba, LbaRange, Pba, PbaRange};
 use user_messages::Failure;
 
@@ -135,21 +133,9 @@ impl Source for Modelled {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         Ok(reader.run_at_once(|offset| {
             let block = PbaRange::new(Pba(offset / BLOCK_SIZE as u64), 1);
-            sleep_until(model.read(now(), block));
+            let Instant(ready) = model.read(Instant(now_ns()), block);
+            sleep_until_ns(ready);
             Ok(())
         }))
     }
-}
-
-fn now() -> Instant {
-    let now = clock_gettime(ClockId::Monotonic);
-    Instant(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
-}
-
-fn sleep_until(Instant(ns): Instant) {
-    let until = Timespec {
-        tv_sec: (ns / 1_000_000_000).cast_signed(),
-        tv_nsec: (ns % 1_000_000_000).cast_signed(),
-    };
-    while clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR) {}
 }
