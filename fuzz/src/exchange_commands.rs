@@ -11,9 +11,10 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{SglDescriptor, Sqe, Status};
 use sim::{SimDevice, SimWorld};
+use test_support::start_only_shard;
 use units::Duration;
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
+use volume::{FormatOptions, Terms, VolumeSpec};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::input::Input;
@@ -61,18 +62,7 @@ fn secret(number: u8) -> Secret {
 async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice> {
     let device = SimDevice::new(world, DEVICE_BLOCKS);
     volume::format(&device, &FormatOptions { uuid: VOLUME }).await.expect("a sound disk");
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
-    let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-    let shard = recovered
-        .expect("recoverable")
-        .confirm()
-        .await
-        .expect("sound")
-        .start()
-        .await
-        .expect("startable");
+    let shard = start_only_shard(device).await;
     let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
     let options = NvmeOptions { authentication: Some(policy), ..NvmeOptions::new(portal()) };
     let core = NvmeCore::new(world, options);

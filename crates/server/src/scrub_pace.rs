@@ -50,9 +50,10 @@ pub(super) async fn scrub_at<C: Clock, D: Device>(
 mod tests {
     use io_traits::{Buffer, Spawn};
     use sim::{SimDevice, SimWorld, Simulation};
+    use test_support::start_only_shard;
     use units::Lba;
     use uuid::Uuid;
-    use volume::{ExtentAllocator, FormatOptions, ShardOptions, VolumeSpec};
+    use volume::{FormatOptions, VolumeSpec};
 
     use super::*;
 
@@ -63,17 +64,8 @@ mod tests {
     async fn filled(world: &SimWorld) -> Shard<SimDevice> {
         let device = SimDevice::new(world, DEVICE_BLOCKS);
         let options = FormatOptions { uuid: Uuid::from_u128(1) };
-        let superblock = volume::format(&device, &options).await.expect("a sound disk");
-        let (extents, options) = (ExtentAllocator::new(&superblock), ShardOptions::default());
-        let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-        let shard = recovered
-            .expect("recoverable")
-            .confirm()
-            .await
-            .expect("sound")
-            .start()
-            .await
-            .expect("writable");
+        volume::format(&device, &options).await.expect("a sound disk");
+        let shard = start_only_shard(device).await;
         let (committing, checkpointing) = (shard.clone(), shard.clone());
         world.spawn(async move { committing.run_committer().await });
         world.spawn(async move { checkpointing.run_checkpointer().await });

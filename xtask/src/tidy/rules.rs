@@ -171,7 +171,16 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "programs",
-        crates: &["wire-oracle", "sim", "simulate", "farflash", "power-cut", "bench", "xtask"],
+        crates: &[
+            "wire-oracle",
+            "sim",
+            "test-support",
+            "simulate",
+            "farflash",
+            "power-cut",
+            "bench",
+            "xtask",
+        ],
         must_not_use: &[],
     },
 ];

@@ -10,9 +10,10 @@ use access::{Access, Restrictions};
 use dataplane::{Core, CoreOptions};
 use io_traits::{Clock, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
+use test_support::start_only_shard;
 use units::{Duration, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
+use volume::{FormatOptions, VolumeSpec};
 
 use frontend::LineFrontend;
 use host::{Host, portal};
@@ -30,18 +31,7 @@ async fn serve(world: &SimWorld) -> SimCore {
     volume::format(&device, &FormatOptions { uuid: Uuid::from_u128(1) })
         .await
         .expect("a sound disk");
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-    let shard = recovered
-        .await
-        .expect("recoverable")
-        .confirm()
-        .await
-        .expect("sound")
-        .start()
-        .await
-        .expect("startable");
+    let shard = start_only_shard(device).await;
     let core = Core::new(world, CoreOptions::default());
     core.add_frontend(Rc::new(LineFrontend), ["failed"]);
     core.attach(shard);

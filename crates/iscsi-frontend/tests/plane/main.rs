@@ -22,9 +22,10 @@ use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::task_function;
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
+use test_support::start_only_shard;
 use units::{Duration, SectorSize, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
+use volume::{FormatOptions, Terms, VolumeSpec};
 
 use strict::{Ended, Initiator};
 
@@ -76,18 +77,7 @@ async fn start_on(
     options: CoreOptions,
     authenticates: bool,
 ) -> SimCore {
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-    let shard = recovered
-        .await
-        .expect("recoverable")
-        .confirm()
-        .await
-        .expect("sound")
-        .start()
-        .await
-        .expect("startable");
+    let shard = start_only_shard(device).await;
     let core = Core::new(world, options);
     let options = IscsiOptions { authenticates, ..IscsiOptions::default() };
     let core = IscsiCore::before(core, options);

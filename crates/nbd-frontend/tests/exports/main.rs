@@ -14,9 +14,10 @@ use io_traits::{Network, Spawn};
 use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
 use nbd_wire::{Command, CommandFlags, Errno, HeaderStyle, OptionCode, OptionReplyKind};
 use sim::{SimDevice, SimWorld, Simulation};
+use test_support::start_only_shard;
 use units::{BLOCK_SIZE, MetadataSize};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
+use volume::{FormatOptions, Terms, VolumeSpec};
 
 use client::{Client, place, unix_place};
 
@@ -52,18 +53,7 @@ async fn serve_device_with(
     device: SimDevice,
     options: CoreOptions,
 ) -> (SimCore, NbdFrontend) {
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-    let shard = recovered
-        .await
-        .expect("recoverable")
-        .confirm()
-        .await
-        .expect("sound")
-        .start()
-        .await
-        .expect("startable");
+    let shard = start_only_shard(device).await;
     let core = Core::new(world, options);
     let frontend = NbdFrontend::before(&core, NbdOptions::default());
     core.attach(shard);
@@ -285,18 +275,7 @@ fn a_flush_on_one_connection_covers_the_writes_of_another() {
         assert_eq!(other.ask(Command::FLUSH, NONE, 0, 0).await.map(|it| it.error), Some(0));
         device.crash();
         let device = device.after_crash(&world);
-        let superblock = volume::read_superblock(&device).await.expect("formatted");
-        let extents = ExtentAllocator::new(&superblock);
-        let recovered = Shard::recover(device, superblock, 0, extents, ShardOptions::default());
-        let shard = recovered
-            .await
-            .expect("recoverable")
-            .confirm()
-            .await
-            .expect("sound")
-            .start()
-            .await
-            .expect("startable");
+        let shard = start_only_shard(device).await;
         let volume = shard.volume(VOLUME).expect("durable");
         let found = volume.read(units::LbaRange::new(units::Lba(0), 8)).await.expect("sound");
         assert_eq!(found.to_vec()[777..30_777], bytes);

@@ -10,9 +10,10 @@ use local_sync::Notify;
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
+use test_support::start_only_shard;
 use units::{BLOCK_SIZE, Duration, Lba, Pba, PbaRange, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, Shard, ShardOptions, VolumeSpec};
+use volume::VolumeSpec;
 
 use crate::support::{data, formatted, host, open_portal, portal, simulate, sleep};
 
@@ -95,13 +96,8 @@ async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128)
     let device =
         HangingDevice { device, hangs: Rc::new(Cell::new(false)), released: Notify::new() };
     let watched = TimeoutDevice::new(device.clone(), world, TIMEOUT);
-    let superblock = volume::read_superblock(&watched).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let options = ShardOptions::default();
-    let shard = Shard::recover(watched, superblock, 0, extents, options).await;
     let device_number = usize::try_from(number).expect("small") - 1;
-    let shard = shard.expect("sound").confirm().await.expect("sound").start().await.expect("room");
-    let shard = core.attach_on(device_number, shard);
+    let shard = core.attach_on(device_number, start_only_shard(watched).await);
     let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1000 };
     core.create_volume(shard, spec, Slo::default()).await.expect("room");
     device

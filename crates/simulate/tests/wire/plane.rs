@@ -10,9 +10,10 @@ use io_traits::{Network, SendBatch, Spawn, Stream};
 use local_sync::{Notify, first_of};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimStream, SimWorld, Simulation};
+use test_support::start_only_shard;
 use units::{Duration, MetadataSize};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, Terms, VolumeSpec};
+use volume::{FormatOptions, Terms, VolumeSpec};
 use wire_oracle::pdu::Digests;
 use wire_oracle::{Cut, Fault, Finding, Host, Identity, Image, Namespace, Queue, Rng, Setup};
 
@@ -51,18 +52,7 @@ impl Server {
         let device = SimDevice::new(world, DEVICE_BLOCKS);
         let options = FormatOptions { uuid: Uuid::from_u128(1) };
         volume::format(&device, &options).await.expect("a sound disk");
-        let superblock = volume::read_superblock(&device).await.expect("formatted");
-        let extents = ExtentAllocator::new(&superblock);
-        let options = ShardOptions::default();
-        let recovered = Shard::recover(device, superblock, 0, extents, options).await;
-        let shard = recovered
-            .expect("recoverable")
-            .confirm()
-            .await
-            .expect("sound")
-            .start()
-            .await
-            .expect("startable");
+        let shard = start_only_shard(device).await;
         let mut options = NvmeOptions::new(portal());
         options.limits.in_capsule_bytes_max = self.in_capsule_max;
         options.limits.h2c_data_bytes_max = self.h2c_data_max;
