@@ -44,7 +44,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         r#"{"failed":{"error":"no route"}}"#,
         r#"{"measured":{"reads":[[1000,3],[5000000,1]],"writes":[],"lateness":[[10,4]],"missing":1,"errors":0,
             "unanswered":2,"intervals":[{"done":2,"errors":0,"latencies":[[1003,3],[5017599,1]]}],"first_error":"ERR x",
-            "overloaded":false,"busiest":"0.25","end":{"secs":11,"nanos":1}}}"#,
+            "overloaded":false,"busiest":"0.25","stalled":{"secs":0,"nanos":0},"end":{"secs":11,"nanos":1}}}"#,
     ];
     let mut stream = vec![9];
     let mut seeds = Vec::new();

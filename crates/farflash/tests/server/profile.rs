@@ -223,7 +223,7 @@ fn volumes_and_modelled_drives_are_profiled_like_drives() {
     };
     refuse(&[&volume, "--size", "1GiB"], "not the part", "smaller --size");
     refuse(&["tcp://127.0.0.1/x"], "tcp://", "farflash volume show");
-    refuse(&["model:none"], "none", "m2-960");
+    refuse(&["model:none"], "m2-960", "name one of these");
     let both = ["--precondition", "--destroy-data"];
     refuse(&[&[&*volume], &both[..]].concat(), "no drive of this host", "block devices");
 }
