@@ -233,6 +233,7 @@ sg_persists() {
         expected=0
         [ -z "$aptpl" ] || expected=1
         expect "registrants after the restart" "$(grep -c 'Key=0xc3' /tmp/registrants)" $expected
+        [ -z "$aptpl" ] || sg_persist --out --clear --param-rk=0xc3 "$DRIVE"
     done
     sg_persist --in --read-reservation "$DRIVE" | grep -q 'NO reservation'
 }

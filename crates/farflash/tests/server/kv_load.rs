@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use serde_json::Value;
 
-use crate::support::{Files, farflash, refused, run, succeed};
+use crate::support::{Files, PATIENCE, farflash, refused, run, succeed};
 
 /// An agent, which is killed when it is dropped.
 struct AgentProcess {
@@ -153,7 +153,7 @@ fn agents_make_the_load_for_those_who_have_the_token() {
 fn a_generator_that_was_stopped_does_not_blame_the_server() {
     let (tell, heard) = channel();
     let target = key_value_server_that_tells(tell).to_string();
-    let arguments = ["kv-load", "--target", &target, "--qps", "100", "--warm-up", "0s"];
+    let arguments = ["kv-load", "--target", &target, "--qps", "100", "--warm-up", "200ms"];
     let generator = farflash(&arguments)
         .args(["--time", "2s", "--probe-rate", "0"])
         .stdout(Stdio::piped())
@@ -161,7 +161,7 @@ fn a_generator_that_was_stopped_does_not_blame_the_server() {
         .spawn()
         .expect("it starts");
     for _ in 0..30 {
-        heard.recv().expect("the load goes on");
+        heard.recv_timeout(PATIENCE).expect("the load goes on");
     }
     let signal = |signal| kill_process(Pid::from_child(&generator), signal).expect("it runs");
     signal(Signal::STOP);
