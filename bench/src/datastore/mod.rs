@@ -157,16 +157,17 @@ fn judge(
 
 impl Results {
     fn tables(&self) -> Vec<Table> {
-        let shown = |values: &[f64], show: fn(f64) -> String| {
-            Spread::of(values).map_or("–".to_owned(), |spread| spread.show(show))
-        };
         let mut generators = Table::new(&[
             ("outstanding on each of 16 connections", Align::Right),
             ("kv-load, requests/s of a core", Align::Right),
             ("redis-benchmark", Align::Right),
         ]);
         for (pair, (depth, _)) in self.generators.iter().zip(DEPTHS) {
-            generators.row([depth.to_string(), shown(&pair.own, rate), shown(&pair.redis, rate)]);
+            generators.row([
+                depth.to_string(),
+                Spread::shown(&pair.own, rate),
+                Spread::shown(&pair.redis, rate),
+            ]);
         }
         let mut attached = Table::new(&[
             ("load", Align::Left),
@@ -174,7 +175,11 @@ impl Results {
             ("through an attached file", Align::Right),
         ]);
         for (pair, shape) in self.attached.iter().zip(attached::SHAPES) {
-            attached.row([shape.name(), shown(&pair.library, rate), shown(&pair.file, rate)]);
+            attached.row([
+                shape.name(),
+                Spread::shown(&pair.library, rate),
+                Spread::shown(&pair.file, rate),
+            ]);
         }
         let mut tables = vec![generators, attached];
         if let Some(datastores) = &self.datastores {
@@ -185,8 +190,8 @@ impl Results {
             ]);
             for (way, name) in ["local Flash", "an attached volume"].into_iter().enumerate() {
                 let ns: Vec<f64> = datastores.p95_us[way].iter().map(|us| us * 1e3).collect();
-                let peaks = shown(&datastores.peaks[way], rate);
-                table.row([name.to_owned(), shown(&ns, duration_ns), peaks]);
+                let peaks = Spread::shown(&datastores.peaks[way], rate);
+                table.row([name.to_owned(), Spread::shown(&ns, duration_ns), peaks]);
             }
             tables.push(table);
         }

@@ -163,8 +163,7 @@ fn recoveries(results: &Results) -> Table {
             recovery.what.to_owned(),
             recovery.place.to_owned(),
             recovery.writes_in_journal.to_string(),
-            Spread::of(&seconds)
-                .map_or("–".to_owned(), |spread| spread.show(|value| format!("{value:.3} s"))),
+            Spread::shown(&seconds, |value| format!("{value:.3} s")),
             mib(read as f64),
             recovery.memory_bytes.map_or("–".to_owned(), |bytes| mib(bytes as f64)),
         ]);

@@ -155,8 +155,7 @@ impl Results {
         for (at, way) in self.ways.iter().enumerate() {
             let shown = |of: &dyn Fn(&Measured) -> Option<f64>, show: fn(f64) -> String| {
                 let column = self.samples.iter().filter_map(|row| of(row[at].as_ref()?));
-                let spread = Spread::of(&column.collect::<Vec<f64>>());
-                spread.map_or("–".to_owned(), |spread| spread.show(show))
+                Spread::shown(&column.collect::<Vec<f64>>(), show)
             };
             let [user, kernel] = [0, 1].map(|part| {
                 let ns = move |measured: &Measured| Some(measured.cpu_us_per_request?[part] * 1e3);

@@ -23,7 +23,9 @@ impl Hogs {
             task.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
             let task = task.spawn().context("start a shell")?;
             hogs.0.push((*cpu, task));
-            hogs.move_last(*cpu)?;
+        }
+        for (cpu, task) in &hogs.0 {
+            pin(task, *cpu)?;
         }
         Ok(hogs)
     }
@@ -35,10 +37,6 @@ impl Hogs {
             *cpu = to;
         }
         Ok(())
-    }
-
-    fn move_last(&self, cpu: usize) -> Result<()> {
-        self.0.last().map_or(Ok(()), |(_, task)| pin(task, cpu))
     }
 }
 

@@ -262,8 +262,8 @@ impl Results {
         let mut table = Table::new(&columns);
         for (at, way) in self.ways.iter().enumerate() {
             let shown = |of: fn(&Measured) -> f64, show: fn(f64) -> String| {
-                let column: Vec<f64> = self.samples.iter().map(|row| of(&row[at])).collect();
-                Spread::of(&column).map_or("–".to_owned(), |spread| spread.show(show))
+                let column = self.samples.iter().map(|row| of(&row[at]));
+                Spread::shown(&column.collect::<Vec<f64>>(), show)
             };
             table.row([
                 way.name().to_owned(),

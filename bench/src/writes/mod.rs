@@ -190,8 +190,7 @@ impl Results {
         for (at, case) in self.cases.iter().enumerate() {
             let shown = |of: fn(&Measured) -> f64, show: fn(f64) -> String| {
                 let column = self.samples.iter().map(|row| of(&row[at])).filter(|of| *of > 0.0);
-                let spread = Spread::of(&column.collect::<Vec<f64>>());
-                spread.map_or("–".to_owned(), |spread| spread.show(show))
+                Spread::shown(&column.collect::<Vec<f64>>(), show)
             };
             table.row([
                 case.load.name.to_owned(),

@@ -27,6 +27,12 @@ impl Spread {
         Some(Self { median, low, high, count })
     }
 
+    /// The spread of `values` as [`Spread::show`] writes it, or a dash if there are none.
+    #[must_use]
+    pub fn shown(values: &[f64], show: impl Fn(f64) -> String) -> String {
+        Self::of(values).map_or("–".to_owned(), |spread| spread.show(show))
+    }
+
     /// `median (low–high)`, each as `show` writes it.
     #[must_use]
     pub fn show(&self, show: impl Fn(f64) -> String) -> String {
@@ -44,5 +50,8 @@ mod tests {
         assert_eq!((odd.median, odd.low, odd.high, odd.count), (2.0, 1.0, 3.0, 3));
         assert_eq!(Spread::of(&[4.0, 1.0]).expect("values").median, 2.5);
         assert_eq!(Spread::of(&[]), None);
+        let whole = |value: f64| format!("{value:.0}");
+        assert_eq!(Spread::shown(&[3.0, 1.0, 2.0], whole), "2 (1–3)");
+        assert_eq!(Spread::shown(&[], whole), "–");
     }
 }
