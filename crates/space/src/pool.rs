@@ -12,6 +12,8 @@
 
 mod alloc;
 mod discard_map;
+#[cfg(test)]
+mod fixtures;
 mod near;
 mod recent;
 mod returnable;
@@ -378,19 +380,8 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
+    use super::fixtures::owned_durably as pool;
     use super::*;
-
-    fn pool(extents: u32) -> Pool {
-        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
-        let mut pool = Pool::new(superblock);
-        for index in 0..extents {
-            pool.add(index, None);
-            pool.set_owned_durably(index);
-        }
-        pool
-    }
 
     /// A3: the nodes of the checkpoint that gives extents back need blocks themselves.
     #[test]

@@ -213,18 +213,9 @@ impl Pool {
 #[cfg(test)]
 mod tests {
     use units::Pba;
-    use uuid::Uuid;
 
     use super::*;
-    use layout::Superblock;
-
-    /// Extents of 1 024 blocks.
-    fn pool(extents: u32) -> Pool {
-        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
-        let mut pool = Pool::new(superblock);
-        (0..extents).for_each(|index| pool.add(index, None));
-        pool
-    }
+    use crate::pool::fixtures::unused as pool;
 
     /// Makes a pool with every other block of each extent free.
     fn scattered(extents: u32) -> Pool {

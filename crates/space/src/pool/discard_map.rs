@@ -254,17 +254,15 @@ impl Pool {
 mod tests {
     use std::rc::Rc;
 
-    use layout::{Mapping, Superblock};
+    use layout::Mapping;
     use units::Pba;
-    use uuid::Uuid;
 
     use super::*;
+    use crate::pool::fixtures::unused;
 
     /// Extents of 1 024 blocks, all handed out, and none of it in the last checkpoint.
     fn full_pool(extents: u32) -> Pool {
-        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
-        let mut pool = Pool::new(superblock);
-        (0..extents).for_each(|index| pool.add(index, None));
+        let mut pool = unused(extents);
         pool.alloc(u32::try_from(pool.free()).expect("few"));
         pool
     }

@@ -177,27 +177,11 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use layout::{BITMAP_SLOTS, Superblock};
+    use layout::BITMAP_SLOTS;
     use units::Pba;
-    use uuid::Uuid;
 
     use super::*;
-    use crate::pool::Cursor;
-
-    /// Extents of 1 024 blocks, all handed out but for the last, where small requests are. Large ones
-    /// go on in the one before.
-    fn pool(extents: u32) -> Pool {
-        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
-        let mut pool = Pool::new(superblock);
-        (0..extents - 1).for_each(|index| pool.add(index, None));
-        pool.large_cursor = Cursor::at(extents as usize - 2);
-        for index in 0..extents - 1 {
-            pool.take(index, BITMAP_SLOTS, 1024 - BITMAP_SLOTS);
-        }
-        pool.add(extents - 1, None);
-        pool.cursor = Cursor::at(extents as usize - 1);
-        pool
-    }
+    use crate::pool::fixtures::used_but_last as pool;
 
     fn block(pool: &Pool, extent: u32, bit: u32) -> Pba {
         pool.superblock.extent(extent).start.plus(u64::from(bit))

@@ -102,20 +102,13 @@ impl Extent {
 
 #[cfg(test)]
 mod tests {
-    use layout::Superblock;
-    use uuid::Uuid;
-
     use super::*;
     use crate::pool::Search;
+    use crate::pool::fixtures::owned_durably;
 
     /// Extents of 1 024 blocks, all of them empty; those in `stale` are to be discarded.
     fn pool(extents: u32, stale: &[u32]) -> Pool {
-        let superblock = Superblock::with_extents(Uuid::nil(), 1 << 20, 1024).expect("in bounds");
-        let mut pool = Pool::new(superblock);
-        for index in 0..extents {
-            pool.add(index, None);
-            pool.set_owned_durably(index);
-        }
+        let mut pool = owned_durably(extents);
         for index in stale {
             pool.mark_for_discard(*index);
         }
