@@ -177,7 +177,6 @@ impl<D: Device> Confirmed<D> {
     }
 
     async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
-        self.0.repersist().await?;
         let are_all_flushed = self.0.shard.inner.extents.are_all_flushed();
         assert!(are_all_flushed || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
         let mut recovered = self.0;
