@@ -4,6 +4,7 @@
 //! taken from the memory that all connections share.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -232,7 +233,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        send_all(&mut self.stream, &self.out).await?;
+        send_all(&mut self.stream, &self.out, PATIENCE).await?;
         self.server.stats.bytes_out.add(self.out.len() as u64);
         self.out.clear();
         // Long replies are rare; their memory is not kept.
@@ -247,14 +248,24 @@ fn is_tls(bytes: &[u8]) -> bool {
     protocol_of(bytes) == Some("TLS")
 }
 
-/// Sends bytes, however long that takes, to a client that goes on to take them.
-async fn send_all(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
+/// A step that takes longer than `patience` fails with `TimedOut`.
+async fn in_time<T>(
+    patience: Duration,
+    step: impl Future<Output = io::Result<T>>,
+) -> io::Result<T> {
+    timeout(patience, step).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Sends bytes, however long that takes, to a client that takes [`PACE_LEN`] of them within `patience`.
+async fn send_all(
+    stream: &mut (impl AsyncWrite + Unpin),
+    bytes: &[u8],
+    patience: Duration,
+) -> io::Result<()> {
     for part in bytes.chunks(PACE_LEN) {
-        let sent = timeout(PATIENCE, stream.write_all(part)).await;
-        sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        in_time(patience, stream.write_all(part)).await?;
     }
-    let sent = timeout(PATIENCE, stream.flush()).await;
-    sent.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    in_time(patience, stream.flush()).await
 }
 
 /// Receives bytes. A client that began a long request must go on with it.
@@ -266,6 +277,37 @@ async fn receive(
     if !hurry {
         return stream.read(buffer).await;
     }
-    let received = timeout(PATIENCE, stream.read(buffer)).await;
-    received.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    in_time(PATIENCE, stream.read(buffer)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::duplex;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(3);
+
+    /// Method: a client takes a part of a reply each second, for longer than the server would wait for one; beside it another one
+    /// takes nothing.
+    #[tokio::test]
+    async fn a_slow_reader_is_waited_for_and_a_deaf_one_is_not() {
+        let reply = vec![7; 5 * PACE_LEN];
+        let ((mut to_slow, mut slow), (mut to_deaf, _deaf)) = (duplex(1024), duplex(1024));
+        let reading = async {
+            let mut part = vec![0; PACE_LEN];
+            for _ in 0..5 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                slow.read_exact(&mut part).await.expect("it goes on");
+                assert!(part.iter().all(|byte| *byte == 7));
+            }
+        };
+        let (sent, (), refused) = tokio::join!(
+            send_all(&mut to_slow, &reply, PATIENCE),
+            reading,
+            send_all(&mut to_deaf, &reply, PATIENCE)
+        );
+        sent.expect("each part is taken in time");
+        assert_eq!(refused.map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
+    }
 }
