@@ -10,7 +10,7 @@
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
 
-use crate::prefetch::{CACHE_LINE, Lines};
+use crate::prefetch::{Beside, CACHE_LINE, Lines};
 use crate::shift::{ShiftTable, shift, shift_table};
 
 /// Bytes in each of three lanes: three nearly fill a block of 4 KiB.
@@ -32,14 +32,22 @@ pub(crate) fn are_possible() -> bool {
 /// The register after `bytes`, while `lines` are fetched: at most as many as are summed in lanes. The processor has
 /// SSE 4.2.
 #[target_feature(enable = "sse4.2")]
-pub(crate) fn update(mut register: u32, bytes: &[u8], mut lines: Lines) -> u32 {
+pub(crate) fn update(register: u32, bytes: &[u8], mut lines: Lines) -> u32 {
+    update_beside(register, bytes, &mut lines)
+}
+
+/// The register after `bytes`, while other work is done: for at most as many lines as are summed in lanes. The processor has
+/// SSE 4.2.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+pub(crate) fn update_beside(mut register: u32, bytes: &[u8], work: &mut impl Beside) -> u32 {
     let (long, rest) = bytes.as_chunks::<{ 3 * LONG }>();
     for run in long {
-        register = three::<LONG>(register, run, (&LONG_ONCE, &LONG_TWICE), &mut lines);
+        register = three::<LONG>(register, run, (&LONG_ONCE, &LONG_TWICE), work);
     }
     let (short, rest) = rest.as_chunks::<{ 3 * SHORT }>();
     for run in short {
-        register = three::<SHORT>(register, run, (&SHORT_ONCE, &SHORT_TWICE), &mut lines);
+        register = three::<SHORT>(register, run, (&SHORT_ONCE, &SHORT_TWICE), work);
     }
     let (words, rest) = rest.as_chunks::<8>();
     for word in words {
@@ -69,14 +77,14 @@ fn next(register: u32, word: [u8; 8]) -> u32 {
     _mm_crc32_u64(u64::from(register), u64::from_le_bytes(word)) as u32
 }
 
-/// Sums three lanes side by side; a line is fetched for each that is summed.
+/// Sums three lanes side by side; for each line that is summed there is one of the other work.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn three<const LANE: usize>(
     register: u32,
     run: &[u8],
     (once, twice): (&ShiftTable, &ShiftTable),
-    lines: &mut Lines,
+    work: &mut impl Beside,
 ) -> u32 {
     let (first, rest) = run.split_at(LANE);
     let (second, third) = rest.split_at(LANE);
@@ -84,7 +92,7 @@ fn three<const LANE: usize>(
     let parts =
         first.chunks(CACHE_LINE).zip(second.chunks(CACHE_LINE)).zip(third.chunks(CACHE_LINE));
     for ((first, second), third) in parts {
-        lines.fetch(3);
+        work.lines(3);
         let words = first.as_chunks().0.iter().zip(second.as_chunks().0).zip(third.as_chunks().0);
         for ((first, second), third) in words {
             a = next(a, *first);

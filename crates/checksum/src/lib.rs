@@ -16,7 +16,7 @@ mod folds;
 mod lanes;
 
 pub use prefetch::{Lines, prefetch};
-pub use streaming::copy_to_memory;
+pub use streaming::{copy_to_memory, crc32c_copy_to_memory};
 
 use shift::{ShiftTable, shift, shift_table};
 

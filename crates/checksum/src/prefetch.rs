@@ -85,6 +85,19 @@ impl Lines {
     }
 }
 
+impl Beside for Lines {
+    #[inline]
+    fn lines(&mut self, most: usize) {
+        self.fetch(most);
+    }
+}
+
+/// Work for the load and store units beside a sum, line by line.
+pub(crate) trait Beside {
+    /// Does the work of the next lines, at most so many.
+    fn lines(&mut self, most: usize);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -102,7 +102,9 @@ impl<W: World, D: Device> Core<W, D> {
                 match command.into_read() {
                     Ok(read) => reads.push(world, read),
                     Err(command) => {
-                        reads.run(world);
+                        if !command.is_write() {
+                            reads.run(world);
+                        }
                         command.run(world);
                     }
                 }
@@ -125,6 +127,12 @@ impl<W: World, D: Device> Command<W, D> {
             }
             other => Err(other),
         }
+    }
+
+    /// Returns whether it is a write, which reads that came before it may follow: all of them are under way together, so their
+    /// order is free, and the reads stay one group.
+    fn is_write(&self) -> bool {
+        matches!(self, Self::Request(_, Request::Write { .. }))
     }
 
     fn run(self, world: &W) {

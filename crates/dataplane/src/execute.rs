@@ -35,6 +35,12 @@ impl<W: World, D: Device> Job<W, D> {
     pub(crate) fn run(self, world: &W, request: Request) {
         match request {
             Request::Read(range) => self.read_as_task(world, range, None),
+            Request::Write { range, data } => {
+                if let Err((job, mut data)) = self.write_at_once(range, data) {
+                    data.let_go();
+                    world.spawn_now(run(job, Request::Write { range, data }));
+                }
+            }
             _ => world.spawn_now(run(self, request)),
         }
     }

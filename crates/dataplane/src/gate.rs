@@ -107,13 +107,19 @@ pub(crate) struct Lane<W: World> {
     turns: LaneId,
 }
 
-/// Lets one request use the device until it is dropped.
-pub(crate) struct Ticket<'a, W: World> {
-    lane: &'a Lane<W>,
+/// The turn of a request at the device. Ended by [`Lane::end`].
+#[derive(Clone, Copy)]
+pub(crate) struct Turn {
     request: Request,
     account: Account,
     /// When it stood in line, and when its turn came.
     times: [Instant; 2],
+}
+
+/// Lets one request use the device until it is dropped.
+pub(crate) struct Ticket<'a, W: World> {
+    lane: &'a Lane<W>,
+    turn: Turn,
 }
 
 /// The state of a gate, by class of requests.
@@ -379,15 +385,22 @@ impl<W: World> Lane<W> {
         let request = request(direction, blocks);
         let arrived = self.gate.inner.world.now();
         let account = self.wait(request, gone).await?;
-        Some(self.ticket(request, account, [arrived, self.counted_now()]))
+        let turn = self.begin(request, account, [arrived, self.counted_now()]);
+        Some(Ticket { lane: self, turn })
     }
 
     /// Lets the request use the device, if no other is before it and it need not wait.
     pub(crate) fn enter_at_once(&self, direction: Direction, blocks: u64) -> Option<Ticket<'_, W>> {
+        let turn = self.begin_at_once(direction, blocks)?;
+        Some(Ticket { lane: self, turn })
+    }
+
+    /// As [`Lane::enter_at_once`], for a caller that ends the turn itself.
+    pub(crate) fn begin_at_once(&self, direction: Direction, blocks: u64) -> Option<Turn> {
         let (inner, request) = (&self.gate.inner, request(direction, blocks));
         if !inner.has_ceiling.get() {
             let now = self.counted_now();
-            return Some(self.ticket(request, None, [now; 2]));
+            return Some(self.begin(request, None, [now; 2]));
         }
         let now = inner.world.now();
         let state = &mut *inner.state.borrow_mut();
@@ -397,16 +410,29 @@ impl<W: World> Lane<W> {
                 .then_some(Some((state.generation, flow)))?,
             _ => None,
         };
-        Some(self.ticket(request, account, [now; 2]))
+        Some(self.begin(request, account, [now; 2]))
     }
 
     /// For a request that stood in line at the first of `times`, and whose turn came at the second.
-    fn ticket(&self, request: Request, account: Account, times: [Instant; 2]) -> Ticket<'_, W> {
+    fn begin(&self, request: Request, account: Account, times: [Instant; 2]) -> Turn {
         if counts() {
             self.state.done.borrow_mut().flow.note_start(&request);
             self.state.busy.borrow_mut().begin(times[0]);
         }
-        Ticket { lane: self, request, account, times }
+        Turn { request, account, times }
+    }
+
+    /// The request is done.
+    pub(crate) fn end(&self, Turn { request, account, times }: Turn) {
+        if counts() {
+            let now = self.gate.inner.world.now();
+            self.state.done.borrow_mut().note_end(&request, times, now);
+            self.state.busy.borrow_mut().end(now);
+        }
+        if self.state.is_closed.get() && broken(Sabotage::KeepOfClosed) {
+            return;
+        }
+        self.gate.complete(account, request);
     }
 
     /// The time, for what counts requests alone.
@@ -501,16 +527,7 @@ impl<W: World> Drop for Place<'_, W> {
 
 impl<W: World> Drop for Ticket<'_, W> {
     fn drop(&mut self) {
-        let lane = &self.lane.state;
-        if counts() {
-            let now = self.lane.gate.inner.world.now();
-            lane.done.borrow_mut().note_end(&self.request, self.times, now);
-            lane.busy.borrow_mut().end(now);
-        }
-        if self.lane.state.is_closed.get() && broken(Sabotage::KeepOfClosed) {
-            return;
-        }
-        self.lane.gate.complete(self.account, self.request);
+        self.lane.end(self.turn);
     }
 }
 

@@ -37,22 +37,30 @@ pub(crate) struct Inside<'a>(&'a Passage);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        let left = self.0.inside.get() - 1;
-        self.0.inside.set(left);
-        if left == 0 && self.0.is_held.get() {
-            self.0.changed.notify_all();
-        }
+        self.0.leave();
     }
 }
 
 impl Passage {
     /// Lets a request pass; `None` if the device is held.
     pub(crate) fn pass_at_once(&self) -> Option<Inside<'_>> {
-        if self.is_held.get() {
-            return None;
+        self.enter().then(|| Inside(self))
+    }
+
+    /// As [`Passage::pass_at_once`], for a caller that calls [`Passage::leave`] when the request is done.
+    pub(crate) fn enter(&self) -> bool {
+        let passes = !self.is_held.get();
+        self.inside.set(self.inside.get() + u64::from(passes));
+        passes
+    }
+
+    /// A request that passed is done.
+    pub(crate) fn leave(&self) {
+        let left = self.inside.get() - 1;
+        self.inside.set(left);
+        if left == 0 && self.is_held.get() {
+            self.changed.notify_all();
         }
-        self.inside.set(self.inside.get() + 1);
-        Some(Inside(self))
     }
 
     /// Lets a request pass as soon as the device is not held; `None` if its session ends before.

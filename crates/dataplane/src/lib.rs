@@ -54,6 +54,7 @@ mod spare;
 mod suspended;
 mod turns;
 mod uncounted;
+mod writes;
 
 pub use crate::core::{Core, VolumeStatus};
 pub use admission::{Peer, Refused, Since};

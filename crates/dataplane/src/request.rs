@@ -5,6 +5,7 @@ use std::ops::Range;
 use io_traits::{Buffer, BufferSlice};
 use reservation::Access;
 use schedule::Direction;
+use situations::{Situation, situation};
 use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
 use volume::{Blocks, CompareError, ReadData, VolumeError, VolumeExtent};
@@ -23,7 +24,10 @@ pub type Crcs = SmallVec<[u32; 4]>;
 
 /// Data that came with a request.
 pub struct Payload {
-    /// Whole blocks, each followed by its metadata if the volume has some.
+    /// Whole blocks, each followed by its metadata if the volume has some. That of a write may be pinned, where
+    /// [`Volume::may_hold_writes`]: if the write has to wait, it takes a copy.
+    ///
+    /// [`Volume::may_hold_writes`]: volume::Volume::may_hold_writes
     pub data: BufferSlice,
     /// CRC-32C of each block, if it was taken as the data came. Not used for blocks with metadata.
     pub crcs: Option<Crcs>,
@@ -32,6 +36,14 @@ pub struct Payload {
 }
 
 impl Payload {
+    /// Takes a copy of data that lies where it was received, for a request that is to wait.
+    pub(crate) fn let_go(&mut self) {
+        if self.data.is_pinned() {
+            situation(Situation::KeptDataIsCopied);
+            self.data = self.data.clone().unpinned();
+        }
+    }
+
     /// The blocks, taken apart only if they have metadata.
     pub(crate) fn blocks(&self, metadata: MetadataSize) -> Blocks {
         if metadata.is_none() {

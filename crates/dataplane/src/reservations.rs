@@ -54,8 +54,12 @@ pub(crate) struct VolumeReservations {
 /// A request that was checked, while it is carried out.
 pub(crate) struct Pass<'a> {
     reservations: &'a VolumeReservations,
-    parity: usize,
+    parity: Parity,
 }
+
+/// The parity of the commands before a request.
+#[derive(Clone, Copy)]
+pub(crate) struct Parity(usize);
 
 impl VolumeReservations {
     pub(crate) fn new(state: Reservations) -> Self {
@@ -108,12 +112,24 @@ impl VolumeReservations {
 
     /// Notes that a request is carried out from now on (N3).
     pub(crate) fn pass(&self, access: Access) -> Option<Pass<'_>> {
-        if access == Access::Read {
-            return None;
-        }
+        (access != Access::Read).then(|| Pass { reservations: self, parity: self.begin_change() })
+    }
+
+    /// As [`VolumeReservations::pass`], for a request that may change data and whose caller ends it by
+    /// [`VolumeReservations::end_change`].
+    pub(crate) fn begin_change(&self) -> Parity {
         let parity = self.parity.get();
         self.passed[parity].set(self.passed[parity].get() + 1);
-        Some(Pass { reservations: self, parity })
+        Parity(parity)
+    }
+
+    /// A request that may have changed data is done.
+    pub(crate) fn end_change(&self, Parity(parity): Parity) {
+        let left = self.passed[parity].get() - 1;
+        self.passed[parity].set(left);
+        if left == 0 && parity != self.parity.get() {
+            self.ended.notify_all();
+        }
     }
 
     /// Waits for the requests that were checked before (N3). The caller has the turn.
@@ -128,12 +144,7 @@ impl VolumeReservations {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let Self { reservations, parity } = self;
-        let left = reservations.passed[*parity].get() - 1;
-        reservations.passed[*parity].set(left);
-        if left == 0 && *parity != reservations.parity.get() {
-            reservations.ended.notify_all();
-        }
+        self.reservations.end_change(self.parity);
     }
 }
 

@@ -91,14 +91,26 @@ impl MemDevice {
         Ok(buffer)
     }
 
-    fn write_now(&self, pba: Pba, data: &BufferSlice) -> Result<(), DeviceError> {
+    fn write_now(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        mut crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Result<(), DeviceError> {
         let bytes = data.as_bytes();
         assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "a write is a whole number of blocks");
         let range = PbaRange::new(pba, (bytes.len() / BLOCK_SIZE) as u64);
         for (stripe, target, source) in self.parts(range)? {
             let mut writing = stripe.write();
             let target = writing.bytes(&target).ok_or(DeviceError::Pinned { range })?;
-            checksum::copy_to_memory(&bytes[source], target);
+            let Some(crc) = &mut crc else {
+                checksum::copy_to_memory(&bytes[source], target);
+                continue;
+            };
+            let blocks = bytes[source].chunks_exact(BLOCK_SIZE);
+            for (block, target) in blocks.zip(target.chunks_exact_mut(BLOCK_SIZE)) {
+                crc(checksum::crc32c_copy_to_memory(block, target));
+            }
         }
         Ok(())
     }
@@ -151,7 +163,16 @@ impl Device for MemDevice {
         pba: Pba,
         data: BufferSlice,
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        ready(self.write_now(pba, &data))
+        ready(self.write_now(pba, &data, None))
+    }
+
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        Some(self.write_now(pba, data, crc))
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {

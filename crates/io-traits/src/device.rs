@@ -133,6 +133,19 @@ pub trait Device: Clone + 'static {
         data: BufferSlice,
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static;
 
+    /// Writes as [`Device::write`] does, if that takes no waiting, as on a device in memory: it is complete on return. The data
+    /// need not be aligned. If the CRC-32C of each block is wanted, a device that can take it on the way tells `crc`, for all
+    /// blocks in order. `None`: nothing was done, and the write is to be asked for. A device may always return that.
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        let _ = (pba, data, crc);
+        None
+    }
+
     /// Makes every write that had completed before this call durable.
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static;
 

@@ -158,6 +158,19 @@ impl Device for SeamDevice {
         }
     }
 
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        let done = if self.pins() { self.device.write_at_once(pba, data, crc) } else { None }?;
+        if let Some(run) = &self.told {
+            run.note_write(pba, data.as_bytes());
+        }
+        Some(done)
+    }
+
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         let (device, world, seam) = (self.device.clone(), self.world.clone(), self.seam);
         async move {

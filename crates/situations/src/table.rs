@@ -178,6 +178,9 @@ situations! {
     FragmentedWrite, often in "full": "a write lies in several runs";
     FreedWhileRead, often in "reuse": "blocks are freed while a read may look at them";
     BlocksAreLent, often in "reuse": "blocks are looked at where they lie";
+    WriteWithoutTask, often in "plane": "a write is told when it is durable, and no task waits for it";
+    ReceivedDataIsKept, often in "plane": "data stays where it was received until it is written";
+    KeptDataIsCopied, seldom in "plane": "data that was to stay where it was received has to wait";
 
     // Large deallocations.
     RangeIsDead, often in "churn": "a large deallocation leaves its range dead";

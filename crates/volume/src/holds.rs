@@ -12,14 +12,16 @@
 
 use local_sync::Permit;
 
+use crate::allowance::Taken;
 use crate::locks::RangeGuard;
 use crate::shard::Claim;
 
-/// Holds of the steps 1, 2, 3 and 5. Each is added behind those before it.
+/// Holds of the steps 1 to 5. Each is added behind those before it.
 #[derive(Default)]
 pub(crate) struct Holds {
     node_blocks: u64,
     // Dropped in this order: from the last to the first.
+    allowance: Option<Taken>,
     node_memory: Option<Claim>,
     unmap_place: Option<Permit>,
     range: Option<RangeGuard>,
@@ -38,15 +40,23 @@ impl Holds {
 
     /// A place among pending unmaps is held as well.
     pub(crate) fn and_unmap_place(self, place: Permit) -> Self {
-        assert!(self.node_memory.is_none() && self.node_blocks == 0, "the second to be taken");
+        let holds_later = self.node_memory.is_some() || self.allowance.is_some();
+        assert!(!holds_later && self.node_blocks == 0, "the second to be taken");
         Self { unmap_place: Some(place), ..self }
     }
 
     /// Memory for map nodes is held as well, where it has a bound.
     #[inline]
     pub(crate) fn and_node_memory(self, claim: Option<Claim>) -> Self {
-        assert!(self.node_blocks == 0, "before blocks on the device");
+        assert!(self.allowance.is_none() && self.node_blocks == 0, "before blocks on the device");
         Self { node_memory: claim, ..self }
+    }
+
+    /// Blocks of the volume's allowance are held as well, where it has one.
+    #[inline]
+    pub(crate) fn and_allowance(self, taken: Option<Taken>) -> Self {
+        assert!(self.node_blocks == 0, "before blocks on the device");
+        Self { allowance: taken, ..self }
     }
 
     /// Blocks set aside for map nodes are held as well.

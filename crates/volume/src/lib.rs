@@ -19,6 +19,7 @@
 //! Absent from this crate: any runtime, spawning, clocks, randomness, protocols.
 
 mod allowance;
+mod at_once;
 mod blocks;
 mod check;
 mod claim_mark;
@@ -46,6 +47,7 @@ mod unmap;
 mod volume;
 
 pub use allowance::Allowance;
+pub use at_once::{HeldWrite, Unattended};
 #[cfg(feature = "small-structures")]
 pub use block_map::{NodeCapacity, set_node_capacity};
 pub use blocks::Blocks;
@@ -61,6 +63,7 @@ pub use journal::set_journal_blocks;
 pub use layout::{
     ACCESS_BYTES_MAX, ClaimMark, DecodeError, HOST_NAME_BYTES_MAX, OwnerMark, Superblock, overhead,
 };
+pub use ops::{Crcs, Tell};
 pub use options::{
     Capacity, MapMemory, ShardOptions, Terms, VolumeSpec, VolumeStats, WRITE_BLOCKS_MAX,
 };

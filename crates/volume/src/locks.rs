@@ -119,6 +119,13 @@ pub(crate) fn lock(locks: &Rc<RefCell<RangeLocks>>, range: LbaRange) -> Lock {
     lock_all(locks, &[range])
 }
 
+/// Locks `range` if nothing overlaps it.
+pub(crate) fn try_lock(locks: &Rc<RefCell<RangeLocks>>, range: LbaRange) -> Option<RangeGuard> {
+    let ranges = Ranges::from_buf([(range.start.0, end_of(&range))]);
+    let is_locked = locks.borrow_mut().try_lock(&ranges);
+    is_locked.then(|| RangeGuard { locks: locks.clone(), ranges })
+}
+
 fn end_of(range: &LbaRange) -> u64 {
     range.start.0.saturating_add(range.blocks.max(1))
 }

@@ -17,8 +17,8 @@ use space::Runs;
 /// Place of an operation in the shard's table.
 pub(crate) type OpId = usize;
 
-/// Checksums of the blocks of a write.
-pub(crate) type Crcs = SmallVec<[u32; 4]>;
+/// CRC-32C of the blocks of a write.
+pub type Crcs = SmallVec<[u32; 4]>;
 
 /// The change that an operation makes.
 #[derive(Debug)]
@@ -73,6 +73,17 @@ pub(crate) struct Op {
     pub(crate) waker: Option<Waker>,
     /// No task waits for the outcome.
     pub(crate) detached: bool,
+    /// A write whose outcome is told.
+    pub(crate) told: Option<Told>,
+}
+
+/// Takes the outcome of a write.
+pub type Tell = Box<dyn FnOnce(Result<(), VolumeError>)>;
+
+/// A write that no task waits for.
+pub(crate) struct Told {
+    pub(crate) blocks: u64,
+    pub(crate) tell: Tell,
 }
 
 impl Op {
@@ -88,6 +99,7 @@ impl Op {
             outcome: None,
             waker: None,
             detached: false,
+            told: None,
         }
     }
 

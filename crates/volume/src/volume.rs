@@ -274,15 +274,8 @@ impl<D: Device> Volume<D> {
         } else {
             inner.note_hit();
         }
-        let _taken = self.take_allowance(range)?;
-        let height = self.state.map.borrow().height();
-        // With a neighbour on either side, which full leaves share entries with.
-        let nodes = range.blocks / self.state.leaf_entries_low() + 4;
-        let request = SpaceRequest {
-            data: range.blocks,
-            metadata: nodes + height + 2,
-            effect: SpaceEffect::Growing,
-        };
+        let holds = holds.and_allowance(self.take_allowance(range)?);
+        let request = self.space_of_write(range);
         let node_blocks = match inner.try_admit(request) {
             Some(node_blocks) => node_blocks,
             None => inner.admit(SpaceRequest { effect: self.effect(range), ..request }).await?,
@@ -294,7 +287,7 @@ impl<D: Device> Volume<D> {
             let Blocks { data, metadata } = blocks;
             let change = Change::Write { lba: range.start, runs, crcs, metadata };
             let op = Op::new(change, Some(self.state.clone()), holds);
-            inner.submit_write(op, &aligned(data))
+            inner.submit_write(op, &data)
         };
         let outcome = submitted.await;
         if outcome.is_ok() {
@@ -304,6 +297,15 @@ impl<D: Device> Volume<D> {
             });
         }
         outcome
+    }
+
+    /// Returns the space that a write of `range` takes.
+    pub(crate) fn space_of_write(&self, range: LbaRange) -> SpaceRequest {
+        let height = self.state.map.borrow().height();
+        // With a neighbour on either side, which full leaves share entries with.
+        let nodes = range.blocks / self.state.leaf_entries_low() + 4;
+        let metadata = nodes + height + 2;
+        SpaceRequest { data: range.blocks, metadata, effect: SpaceEffect::Growing }
     }
 
     /// Returns the space effect of a write of `range`, whose map is loaded.
@@ -488,7 +490,7 @@ fn checksums(data: &BufferSlice) -> Crcs {
 }
 
 /// The data where a device can take it from: copied if it does not begin at a block boundary.
-fn aligned(data: BufferSlice) -> BufferSlice {
+pub(crate) fn aligned(data: BufferSlice) -> BufferSlice {
     if data.as_bytes().as_ptr().addr().is_multiple_of(BLOCK_SIZE) {
         data
     } else {

@@ -107,7 +107,7 @@ impl Rig {
             return;
         };
         // Past the scheduler's account none is judged: it is that of a volume that is gone, or there is no ceiling.
-        if ticket.account.is_some() || tenant.gone_percent == 0 {
+        if ticket.turn.account.is_some() || tenant.gone_percent == 0 {
             self.leaves(cost, tenant.gone_percent > 0);
         }
         self.book.borrow_mut().held += blocks;

@@ -236,6 +236,15 @@ macro_rules! device_kinds {
                     }
                 }
 
+                fn write_at_once(
+                    &self,
+                    pba: $crate::units::Pba,
+                    data: &$crate::io_traits::BufferSlice,
+                    crc: Option<&mut dyn FnMut(u32)>,
+                ) -> Option<Result<(), $crate::io_traits::DeviceError>> {
+                    match self { $(Self::$kind(device) => device.write_at_once(pba, data, crc),)+ }
+                }
+
                 fn flush(&self) -> impl ::std::future::Future<
                     Output = Result<(), $crate::io_traits::DeviceError>,
                 > + 'static {

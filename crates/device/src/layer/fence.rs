@@ -207,6 +207,18 @@ impl<D: Device> Device for Fenced<D> {
         Passed { request: self.open().map(|device| device.write(pba, data)) }
     }
 
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        match self.open() {
+            Some(device) => device.write_at_once(pba, data, crc),
+            None => Some(Err(DeviceError::Gone)),
+        }
+    }
+
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         Passed { request: self.open().map(|device| device.flush()) }
     }

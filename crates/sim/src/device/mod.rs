@@ -215,12 +215,7 @@ impl SimDevice {
 
     /// Counts a request; never returns if the power is gone.
     async fn admit(&self) -> Result<(), DeviceError> {
-        let number = self.state.requests.get();
-        self.state.requests.set(number + 1);
-        if number >= self.state.crash_at_request.get() {
-            self.crash();
-        }
-        self.count_event();
+        self.count_request();
         self.wait_for_power().await;
         if self.state.gone.get() {
             self.delay(READ_MIN, READ_MAX).await;
@@ -228,6 +223,15 @@ impl SimDevice {
         }
         self.rot();
         Ok(())
+    }
+
+    fn count_request(&self) {
+        let number = self.state.requests.get();
+        self.state.requests.set(number + 1);
+        if number >= self.state.crash_at_request.get() {
+            self.crash();
+        }
+        self.count_event();
     }
 
     fn count_event(&self) {
@@ -314,7 +318,7 @@ impl SimDevice {
     /// Carries out a write that took its time.
     fn finish_write(&self, number: u64, pba: Pba, data: &BufferSlice) -> Result<(), DeviceError> {
         let faults = self.state.faults.get();
-        let range = PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64);
+        let range = data_range(pba, data);
         let mut disk = self.state.disk.borrow_mut();
         let is_refused = !disk.defects.can_write_all(range);
         if is_refused || self.chance(faults.write_error_one_in) {
@@ -393,6 +397,11 @@ impl SimDevice {
     }
 }
 
+/// The blocks that a write of `data` to `pba` changes.
+fn data_range(pba: Pba, data: &BufferSlice) -> PbaRange {
+    PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64)
+}
+
 impl Device for SimDevice {
     fn geometry(&self) -> DeviceGeometry {
         let blocks = self.state.disk.borrow().blocks;
@@ -441,9 +450,8 @@ impl Device for SimDevice {
     ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
         let device = self.clone();
         async move {
-            let blocks = data.len_bytes() / BLOCK_SIZE;
-            device.world.note(format_args!("disk: write {} +{blocks}", pba.0));
-            let range = PbaRange::new(pba, blocks as u64);
+            let range = data_range(pba, &data);
+            device.world.note(format_args!("disk: write {} +{}", pba.0, range.blocks));
             if device.state.triggers.crashes(range) {
                 device.crash();
             }
@@ -465,6 +473,38 @@ impl Device for SimDevice {
             }
             device.finish_write(number, pba, &data)
         }
+    }
+
+    /// As memory does, now and then, where nothing holds it up.
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        _crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        let (state, range) = (&self.state, data_range(pba, data));
+        let is_held_up = state.crashed.get() || state.gone.get() || !self.pins();
+        if is_held_up || self.check_range(range).is_err() || self.chance(2) {
+            return None;
+        }
+        self.world.note(format_args!("disk: write {} +{}, at once", pba.0, range.blocks));
+        if state.triggers.crashes(range) {
+            self.crash();
+        }
+        let is_last = self.note_doom(range);
+        self.count_request();
+        if state.crashed.get() {
+            return None;
+        }
+        self.rot();
+        state.pins.assert_free(range);
+        let number = state.disk.borrow_mut().begin_write(pba.0, data.as_bytes());
+        self.count_event();
+        if is_last {
+            self.crash();
+        }
+        // What the power took is asked for again, and never done.
+        (!state.crashed.get()).then(|| self.finish_write(number, pba, data))
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {

@@ -23,19 +23,28 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{RECORD_ENTRIES_MAX, RECORD_HEADER_SIZE, RecordHead, record_blocks, seal_record};
 use situations::{Situation, situation, situation_if};
 use smallvec::SmallVec;
+use units::PbaRange;
 
 use super::Inner;
 use super::flush::Flusher;
 use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
-use crate::ops::{Change, Op, OpId};
+use crate::ops::{Change, Crcs, Op, OpId, Told};
 use crate::sabotage::{Sabotage, broken};
+use crate::state::VolumeState;
+use crate::volume::aligned;
 use crate::{JournalLoss, VolumeError};
 
 /// Data writes under way.
 pub(crate) type Slots = SmallVec<[Box<dyn IoSlot>; 1]>;
 
-/// Data writes whose request was dropped: the committer sees them through.
+/// The data of a write: what of it is under way, and what went wrong with the rest.
+struct StartedData {
+    slots: Slots,
+    error: Option<DeviceError>,
+}
+
+/// Data writes without a request that waits for them: the committer sees them through.
 pub(super) struct DetachedWrite {
     id: OpId,
     slots: Slots,
@@ -57,6 +66,21 @@ struct Lane {
     sequence: Option<u64>,
 }
 
+/// Drops the calls that are to tell outcomes when the committer is dropped before its end: such a call may own the shard, and
+/// both would stay for ever.
+struct Unheard<'a, D: Device>(&'a Inner<D>);
+
+impl<D: Device> Drop for Unheard<'_, D> {
+    fn drop(&mut self) {
+        let told: Vec<Told> = {
+            let mut ops = self.0.ops.borrow_mut();
+            ops.iter_mut().filter_map(|(_, op)| op.told.take()).collect()
+        };
+        // Behind the borrow: it is others' code.
+        drop(told);
+    }
+}
+
 impl<D: Device> Inner<D> {
     /// Queues an operation without data.
     pub(crate) fn submit(&self, op: Op) -> Submitted<'_, D> {
@@ -65,22 +89,66 @@ impl<D: Device> Inner<D> {
     }
 
     /// Queues a write and starts its data.
-    pub(crate) fn submit_write(&self, mut op: Op, data: &BufferSlice) -> Submitted<'_, D> {
-        let mut slots = Slots::new();
-        let Change::Write { runs, .. } = &op.change else { unreachable!("only writes have data") };
-        let mut first = 0;
+    pub(crate) fn submit_write(&self, op: Op, data: &BufferSlice) -> Submitted<'_, D> {
+        let (id, StartedData { slots, error }) = self.start_write(op, data);
+        Submitted { inner: self, id, slots, error, finished: false }
+    }
+
+    /// As [`Inner::submit_write`], for an operation whose outcome is told.
+    pub(crate) fn begin_write(&self, op: Op, data: &BufferSlice) {
+        let (id, StartedData { slots, error }) =
+            self.start_write(Op { detached: true, ..op }, data);
+        if !slots.is_empty() {
+            self.committer.detach(DetachedWrite { id, slots, error });
+        }
+    }
+
+    fn start_write(&self, mut op: Op, data: &BufferSlice) -> (OpId, StartedData) {
+        let Change::Write { runs, crcs, .. } = &mut op.change else {
+            unreachable!("only writes have data")
+        };
         // A shard that was given up begins nothing on the device: its successor may be at work there.
         let runs = if self.takes_records() { runs.as_slice() } else { &[] };
+        let started = self.start_data(runs, crcs, data);
+        op.data_pending = !started.slots.is_empty();
+        let refused = started.error.filter(|_| !op.data_pending);
+        op.data_error = refused;
+        let id = self.enqueue(op);
+        if let Some(error) = refused {
+            self.data_was_refused(error);
+        }
+        (id, started)
+    }
+
+    /// Writes data, or begins to where that takes time. Checksums are taken on the way if there are none.
+    fn start_data(&self, runs: &[PbaRange], crcs: &mut Crcs, data: &BufferSlice) -> StartedData {
+        let mut started = StartedData { slots: Slots::new(), error: None };
+        let (mut first, are_wanted) = (0, crcs.is_empty());
         for run in runs {
             let count = usize::try_from(run.blocks).expect("bounded by one write");
-            let mut slot = self.take_slot();
-            slot.start_write(run.start, data.blocks(first, count));
-            slots.push(slot);
+            let data = data.blocks(first, count);
             first += count;
+            let mut take = |crc| crcs.push(crc);
+            let take: Option<&mut dyn FnMut(u32)> = if are_wanted { Some(&mut take) } else { None };
+            let written = self.device.write_at_once(run.start, &data, take);
+            if crcs.len() < first {
+                // Some were told if it has failed.
+                crcs.truncate(first - count);
+                crcs.extend(checksum::crc32c_of_blocks(data.as_bytes()));
+            }
+            match written {
+                Some(Err(error)) if !broken(Sabotage::IgnoreDataError) => {
+                    started.error.get_or_insert(error);
+                }
+                Some(_) => {}
+                None => {
+                    let mut slot = self.take_slot();
+                    slot.start_write(run.start, aligned(data.unpinned()));
+                    started.slots.push(slot);
+                }
+            }
         }
-        op.data_pending = !slots.is_empty();
-        let id = self.enqueue(op);
-        Submitted { inner: self, id, slots, error: None, finished: false }
+        started
     }
 
     /// Returns whether what is queued can become durable.
@@ -136,6 +204,7 @@ impl<D: Device> Inner<D> {
 
     pub(super) async fn run_committer(&self) {
         let lane = || Lane { slot: self.take_slot(), sequence: None };
+        let _unheard = Unheard(self);
         let count = self.options.records_in_flight.clamp(1, 8);
         let mut lanes: Vec<Lane> = (0..count).map(|_| lane()).collect();
         let mut flusher = Flusher::new(self.take_slot());
@@ -359,14 +428,15 @@ impl<D: Device> Inner<D> {
 
     /// Ends the operation: tasks that wait for it or for its range continue.
     pub(super) fn finish(&self, id: OpId, outcome: Result<(), VolumeError>) {
-        let (holds, waker) = {
+        let (holds, waker, told) = {
             let mut ops = self.ops.borrow_mut();
             let op = &mut ops[id];
+            let told = op.told.take().map(|told| (told, op.volume.clone(), outcome.clone()));
             if op.outcome.replace(outcome).is_none() {
                 self.committer.finish_operation();
             }
             self.admission.give_back(op.holds.take_node_blocks());
-            (std::mem::take(&mut op.holds), op.waker.take())
+            (std::mem::take(&mut op.holds), op.waker.take(), told)
         };
         drop(holds);
         self.notify_space();
@@ -374,6 +444,27 @@ impl<D: Device> Inner<D> {
             waker.wake();
         }
         self.forget_if_detached(id);
+        if let Some((Told { blocks, tell }, volume, outcome)) = told {
+            let volume = volume.expect("a write is one of a volume");
+            self.note_written(&volume, blocks, &outcome);
+            tell(outcome);
+        }
+    }
+
+    /// Counts a write that is over.
+    pub(crate) fn note_written(
+        &self,
+        state: &VolumeState,
+        blocks: u64,
+        outcome: &Result<(), VolumeError>,
+    ) {
+        if outcome.is_ok() {
+            state.count(|stats| {
+                stats.writes += 1;
+                stats.blocks_written += blocks;
+            });
+        }
+        self.note_outcome(state, outcome.as_ref().err());
     }
 
     fn forget_if_detached(&self, id: OpId) {

@@ -209,16 +209,34 @@ impl<D: Device> Inner<D> {
         if !self.is_paged() {
             return Ok(None);
         }
-        let height = state.map.borrow().height();
-        let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 4;
-        let nodes = ranges.iter().map(leaves).sum::<u64>() + height + 1;
+        let nodes = nodes_to_claim(state, ranges);
         self.wait_for_claim(nodes, effect).await?;
+        Ok(Some(self.claim_now(state, ranges, nodes)))
+    }
+
+    /// Claims what a write of `range` needs in memory, where there is a limit. `Err`: it would have to wait.
+    pub(crate) fn try_claim(
+        &self,
+        state: &VolumeState,
+        range: LbaRange,
+    ) -> Result<Option<Claim>, ()> {
+        if !self.is_paged() {
+            return Ok(None);
+        }
+        let nodes = nodes_to_claim(state, &[range]);
+        if self.paging.waiting.get() > 0 || !self.may_claim(nodes, false) {
+            return Err(());
+        }
+        Ok(Some(self.claim_now(state, &[range], nodes)))
+    }
+
+    fn claim_now(&self, state: &VolumeState, ranges: &[LbaRange], nodes: u64) -> Claim {
         let paging = self.paging.clone();
         paging.claimed.set(paging.claimed.get() + nodes);
         let pin = |range: &LbaRange| state.pin(range.start.0, range.end().0);
         let claim = Claim { paging, nodes, _pins: ranges.iter().map(pin).collect() };
         self.make_room(0);
-        Ok(Some(claim))
+        claim
     }
 
     async fn wait_for_claim(&self, nodes: u64, effect: SpaceEffect) -> Result<(), VolumeError> {
@@ -365,10 +383,7 @@ impl<D: Device> Inner<D> {
         let end = range.start.0.saturating_add(range.blocks);
         let mut is_hit = true;
         loop {
-            let touched = {
-                let map = state.map.borrow();
-                if map.may_miss() { map.touch(range.start.0, end) } else { Ok(()) }
-            };
+            let touched = state.map.borrow().touch_if_may_miss(range.start.0, end);
             let Err(missing) = touched else { break };
             is_hit = false;
             // By itself: a change whose nodes are there need not have room for it.
@@ -379,6 +394,13 @@ impl<D: Device> Inner<D> {
         }
         Ok(())
     }
+}
+
+/// Nodes that a change of `ranges` may make dirty or bring in.
+fn nodes_to_claim(state: &VolumeState, ranges: &[LbaRange]) -> u64 {
+    let height = state.map.borrow().height();
+    let leaves = |range: &LbaRange| range.blocks / state.leaf_entries_low() + 4;
+    ranges.iter().map(leaves).sum::<u64>() + height + 1
 }
 
 pub(super) fn load_error(error: &LoadError, missing: Missing) -> VolumeError {

@@ -73,12 +73,17 @@ pub(super) struct SetAside<'a, D: Device> {
 
 impl<D: Device> Drop for SetAside<'_, D> {
     fn drop(&mut self) {
-        self.inner.admission.give_back(self.blocks);
-        self.inner.notify_space();
+        self.inner.give_back(self.blocks);
     }
 }
 
 impl<D: Device> Inner<D> {
+    /// Gives blocks back that were set aside and are not used.
+    pub(crate) fn give_back(&self, blocks: u64) {
+        self.admission.give_back(blocks);
+        self.notify_space();
+    }
+
     /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
     fn required_free_blocks(&self) -> u64 {
         self.counters.live.get() + self.admission.reserved() + self.blocks_for_tables()

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod astray;
+mod at_once;
 mod basic;
 mod claim_mark;
 mod cluster;

@@ -78,6 +78,8 @@ pub struct Faults {
     /// True if it lies in memory, and other writers write to all of it whenever a block is to be
     /// pinned.
     pub is_memory: bool,
+    /// Writes outside the first shard's journal complete at once, if that is how they are asked for.
+    pub writes_at_once: Option<Superblock>,
     /// Writes to blocks that hold nothing fail: those of a sparse file on a full file system.
     pub is_full: bool,
 }
@@ -536,6 +538,15 @@ impl Future for TestRequest {
     }
 }
 
+fn write_of(pba: Pba, data: &BufferSlice) -> Request {
+    let blocks = data.as_bytes().chunks_exact(BLOCK_SIZE);
+    let shared = |block: &[u8]| match block.iter().all(|byte| *byte == 0) {
+        true => ZERO.with(Rc::clone),
+        false => Rc::new(block.try_into().expect("a block")),
+    };
+    Request::Write(pba, blocks.map(shared).collect())
+}
+
 impl Device for TestDevice {
     fn geometry(&self) -> DeviceGeometry {
         let disk = self.disk.borrow();
@@ -581,17 +592,31 @@ impl Device for TestDevice {
         assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE) && range.blocks > 0);
         assert!(data.as_bytes().as_ptr().addr().is_multiple_of(BLOCK_SIZE));
         let inside = range.checked_end().is_some_and(|end| end.0 <= self.geometry().blocks);
-        let blocks = data.as_bytes().chunks_exact(BLOCK_SIZE);
-        let shared = |block: &[u8]| match block.iter().all(|byte| *byte == 0) {
-            true => ZERO.with(Rc::clone),
-            false => Rc::new(block.try_into().expect("a block")),
-        };
-        let blocks = blocks.map(shared).collect();
-        let request = inside.then(|| self.submit(Request::Write(pba, blocks)));
+        let request = inside.then(|| self.submit(write_of(pba, &data)));
         async move {
             request.ok_or(DeviceError::OutOfRange { range })?.await?;
             Ok(())
         }
+    }
+
+    fn write_at_once(
+        &self,
+        pba: Pba,
+        data: &BufferSlice,
+        _crc: Option<&mut dyn FnMut(u32)>,
+    ) -> Option<Result<(), DeviceError>> {
+        let superblock = {
+            let faults = &self.disk.borrow().faults;
+            faults.writes_at_once.filter(|_| !faults.held.contains(&pba.0))?
+        };
+        if journal_of(&superblock).contains(&pba.0) {
+            return None;
+        }
+        let request = self.submit(write_of(pba, data));
+        let mut disk = self.disk.borrow_mut();
+        disk.complete(request.id);
+        let pending = disk.pending.remove(&request.id).expect("just put there");
+        pending.done.map(|done| done.map(drop))
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
