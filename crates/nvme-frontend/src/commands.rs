@@ -35,9 +35,10 @@ impl Payload {
     /// The blocks that came, as the core takes them.
     pub(crate) fn into_blocks(self) -> Box<Blocks> {
         let Self { room, len_bytes, crcs, share, .. } = self;
-        let data = room.into_buffer().into_slice();
+        let crcs = (!room.is_kept()).then_some(crcs);
+        let data = room.into_slice();
         let data = if data.len_bytes() == len_bytes { data } else { data.slice(0..len_bytes) };
-        Box::new(Blocks { data, crcs: Some(crcs), share })
+        Box::new(Blocks { data, crcs, share })
     }
 
     /// Two halves of equal length, of which the first has the share of both.

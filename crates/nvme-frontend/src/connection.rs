@@ -32,6 +32,7 @@ use crate::authentication::QueueAuthentication;
 use crate::frontend::NvmeCore;
 use crate::incoming::{IncomingTable, Payload};
 use crate::life::EndReason;
+use crate::received::Received;
 
 /// Headers, completions and R2Ts that wait to be sent before reading stops. A host that keeps to its
 /// queue's depth never has as many: 128 answers of at most 160 bytes each, padding and digests included.
@@ -332,7 +333,7 @@ impl<W: World, D: Device> Connection<W, D> {
     async fn receive_once(self: &Rc<Self>) -> Result<Option<CloseReason>, StreamError> {
         let Some((awaited, buffer)) = self.lend() else {
             let chunk = self.stream.recv().await?;
-            return Ok(self.take_in(&chunk));
+            return Ok(self.take_in(&Received::new(chunk, &self.core.state.kept), 0));
         };
         let (start, len_bytes) = (awaited.offset as usize, awaited.len_bytes as usize);
         let part = start..start + len_bytes.min(LANDED_BYTES_MAX);
@@ -358,7 +359,7 @@ impl<W: World, D: Device> Connection<W, D> {
             let len_bytes = u32::try_from(len_bytes).expect("no more than was awaited");
             self.transport.borrow_mut().landed(self.reading_time(), len_bytes);
         }
-        self.take_in(&chunk[behind_from..])
+        self.take_in(&Received::new(chunk, &self.core.state.kept), behind_from)
     }
 
     /// Returns true if the stream was ended by the host.
@@ -421,8 +422,13 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Acts on received bytes; says if the connection is over.
-    fn take_in(self: &Rc<Self>, mut input: &[u8]) -> Option<CloseReason> {
+    /// Acts on received bytes, those of `chunk` from `from` on; says if the connection is over.
+    fn take_in(
+        self: &Rc<Self>,
+        chunk: &Rc<Received<<W::Stream as Stream>::Chunk>>,
+        from: usize,
+    ) -> Option<CloseReason> {
+        let mut input = &(**chunk).as_ref()[from..];
         let now = self.reading_time();
         while self.is_open() {
             match self.put(|transport, out| transport.poll(now, &mut input, out)) {
@@ -431,7 +437,8 @@ impl<W: World, D: Device> Connection<W, D> {
                     self.prepare(slot, len_bytes as usize, solicited);
                 }
                 Step::Data { slot, offset, bytes } => {
-                    self.incoming.copy(slot, offset as usize, bytes);
+                    let keep = || chunk.keep(bytes);
+                    self.incoming.copy(slot, offset as usize, bytes, keep);
                 }
                 Step::Digest { slot, offset, len_bytes, received } => {
                     let computed = self.incoming.digest(slot, offset as usize, len_bytes as usize);
@@ -468,6 +475,11 @@ impl<W: World, D: Device> Connection<W, D> {
         queue: &IoQueue<W, D>,
     ) -> Result<nvme_target::IoCommand, Status> {
         nvme_target::decode_io(self.transport.borrow().command(slot), &self.view(&queue.export))
+    }
+
+    /// Returns whether data comes with digests.
+    pub(crate) fn has_data_digests(&self) -> bool {
+        self.transport.borrow().digests().data
     }
 
     /// The first half of the operation whose second half is in `slot`, while data is on its way.

@@ -21,6 +21,7 @@ use crate::cross_reset::Leaving;
 use crate::discovery::Discovery;
 use crate::life::{Cause, Line};
 use crate::options::NvmeOptions;
+use crate::received::Kept;
 use crate::status::{ADMIN_STATUSES, ENGINE_STATUSES};
 
 /// Takes each line about a connection.
@@ -45,6 +46,8 @@ pub(crate) struct State<W: World, D: Device> {
     pub(crate) repeats: RefCell<Repeats<Cause>>,
     /// Exchanges that are computed for.
     computing: Computing,
+    /// Chunks of received bytes that are kept.
+    pub(crate) kept: Kept,
 }
 
 /// Counts of the front end. They go on for ever.
@@ -138,6 +141,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
             quiet: RefCell::default(),
             repeats: RefCell::default(),
             computing: Computing::default(),
+            kept: Kept::default(),
         });
         let frontend = Rc::new(Accepting(state.clone()));
         core.add_frontend(frontend, ENGINE_STATUSES.map(Status::name));

@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dataplane::{Crcs, Share, footprint};
-use io_traits::{Buffer, Device, World};
+use io_traits::{Buffer, BufferSlice, Device, World};
 use nvme_target::{IoCommand, ReceivedBlocks, SlotId};
 use nvme_wire::sqe::Fuse;
 use nvme_wire::{IoOpcode, Status};
+use situations::{Situation, situation};
 use units::BLOCK_SIZE;
 
 use crate::connection::{Connection, IoQueue, Role};
@@ -18,6 +19,8 @@ use crate::extended::footprint_of;
 pub(crate) enum Room {
     Blocks(Buffer),
     Bytes(Box<[u8]>),
+    /// Whole blocks where they were received.
+    Kept(BufferSlice),
 }
 
 impl Room {
@@ -33,6 +36,7 @@ impl Room {
         match self {
             Self::Blocks(buffer) => buffer.as_bytes(),
             Self::Bytes(bytes) => bytes,
+            Self::Kept(data) => data.as_bytes(),
         }
     }
 
@@ -40,6 +44,7 @@ impl Room {
         match self {
             Self::Blocks(buffer) => buffer.as_mut_bytes(),
             Self::Bytes(bytes) => bytes,
+            Self::Kept(_) => unreachable!("all of its data has come"),
         }
     }
 
@@ -48,7 +53,20 @@ impl Room {
         match self {
             Self::Blocks(buffer) => buffer,
             Self::Bytes(bytes) => Buffer::from_bytes(&bytes),
+            Self::Kept(data) => Buffer::from_bytes(data.as_bytes()),
         }
+    }
+
+    /// The data, where it is.
+    pub(crate) fn into_slice(self) -> BufferSlice {
+        match self {
+            Self::Kept(data) => data,
+            room => room.into_buffer().into_slice(),
+        }
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept(_))
     }
 }
 
@@ -58,6 +76,8 @@ struct Incoming {
     room: Option<Room>,
     /// The room is where data is received.
     is_lent: bool,
+    /// There is no room yet: the data may stay where it is received.
+    may_be_kept: bool,
     len_bytes: usize,
     received: ReceivedBlocks,
     share: Option<Share>,
@@ -68,11 +88,28 @@ struct Incoming {
     is_late: bool,
 }
 
+impl Incoming {
+    /// Lends the memory, if it is blocks.
+    fn lend(&mut self) -> Option<Buffer> {
+        match self.room.take() {
+            Some(Room::Blocks(buffer)) => {
+                self.is_lent = true;
+                Some(buffer)
+            }
+            room => {
+                self.room = room;
+                None
+            }
+        }
+    }
+}
+
 /// The data that a command is about to receive, and the memory for it.
 struct Expected {
     len_bytes: usize,
     share: Share,
     is_solicited: bool,
+    may_be_kept: bool,
     command: Option<IoCommand>,
 }
 
@@ -137,9 +174,10 @@ impl IncomingTable {
 
     /// Makes room for data.
     fn expect(&self, slot: SlotId, expected: Expected) {
-        let Expected { len_bytes, share, is_solicited, command } = expected;
+        let Expected { len_bytes, share, is_solicited, may_be_kept, command } = expected;
         self.with(slot, |incoming| {
-            incoming.room = Some(Room::new(len_bytes));
+            incoming.may_be_kept = may_be_kept;
+            incoming.room = (!may_be_kept).then(|| Room::new(len_bytes));
             incoming.len_bytes = len_bytes;
             incoming.received.reset();
             incoming.share = Some(share);
@@ -149,9 +187,24 @@ impl IncomingTable {
         self.solicited.set(self.solicited.get() + usize::from(is_solicited));
     }
 
-    /// Takes in data of a command, unless the command came too late.
-    pub(crate) fn copy(&self, slot: SlotId, offset: usize, bytes: &[u8]) {
+    /// Takes in data of a command, unless the command came too late. All of it may be kept where it is.
+    pub(crate) fn copy(
+        &self,
+        slot: SlotId,
+        offset: usize,
+        bytes: &[u8],
+        keep: impl FnOnce() -> Option<BufferSlice>,
+    ) {
         self.with(slot, |incoming| {
+            if std::mem::take(&mut incoming.may_be_kept) {
+                let kept = if bytes.len() == incoming.len_bytes { keep() } else { None };
+                if let Some(data) = kept {
+                    situation(Situation::ReceivedDataIsKept);
+                    incoming.room = Some(Room::Kept(data));
+                    return;
+                }
+                incoming.room = Some(Room::new(incoming.len_bytes));
+            }
             if let Some(room) = &mut incoming.room {
                 incoming.received.copy(room.as_mut_bytes(), offset, bytes);
             }
@@ -160,15 +213,12 @@ impl IncomingTable {
 
     /// Lends the memory for data that comes next, if it is blocks. It is to come back by [`IncomingTable::landed`].
     pub(crate) fn lend(&self, slot: SlotId) -> Option<Buffer> {
-        self.with(slot, |incoming| match incoming.room.take() {
-            Some(Room::Blocks(buffer)) => {
-                incoming.is_lent = true;
-                Some(buffer)
+        self.with(slot, |incoming| {
+            // More than what is left of a chunk: it goes where it belongs.
+            if std::mem::take(&mut incoming.may_be_kept) {
+                incoming.room = Some(Room::new(incoming.len_bytes));
             }
-            room => {
-                incoming.room = room;
-                None
-            }
+            incoming.lend()
         })
     }
 
@@ -193,10 +243,9 @@ impl IncomingTable {
 
     /// Returns true if all data of a command is on its way or there.
     pub(crate) fn is_expected(&self, slot: SlotId) -> bool {
-        self.slots
-            .borrow()
-            .get(slot.index())
-            .is_some_and(|incoming| incoming.room.is_some() || incoming.is_lent)
+        self.slots.borrow().get(slot.index()).is_some_and(|incoming| {
+            incoming.room.is_some() || incoming.is_lent || incoming.may_be_kept
+        })
     }
 
     /// The command in `slot` will not be executed and never be answered.
@@ -223,6 +272,11 @@ impl IncomingTable {
     }
 }
 
+/// The data of the second half of a fused operation.
+fn second_half(len_bytes: usize, share: Share, is_solicited: bool) -> Expected {
+    Expected { len_bytes, share, is_solicited, may_be_kept: false, command: None }
+}
+
 impl<W: World, D: Device> Connection<W, D> {
     /// Finds memory for the data of a command, unless the command is refused anyway.
     pub(crate) fn prepare(self: &Rc<Self>, slot: SlotId, len_bytes: usize, is_solicited: bool) {
@@ -242,11 +296,14 @@ impl<W: World, D: Device> Connection<W, D> {
         let bytes = self.bytes_to_charge(slot, len_bytes);
         if !is_solicited {
             let share = self.link.window().take_anyway(bytes);
-            let expected = Expected { len_bytes, share, is_solicited, command };
+            let may_be_kept = self.may_keep(len_bytes, command.as_ref());
+            let expected = Expected { len_bytes, share, is_solicited, may_be_kept, command };
             return self.incoming.expect(slot, expected);
         }
+        let expected =
+            move |share| Expected { len_bytes, share, is_solicited, may_be_kept: false, command };
         if let Some(share) = self.link.window().try_take(bytes) {
-            return self.solicit(slot, Expected { len_bytes, share, is_solicited, command });
+            return self.solicit(slot, expected(share));
         }
         let connection = self.clone();
         self.core.world().spawn(async move {
@@ -254,7 +311,7 @@ impl<W: World, D: Device> Connection<W, D> {
             if connection.core.is_draining() {
                 connection.incoming.set_late(slot);
             } else if connection.is_open() {
-                connection.solicit(slot, Expected { len_bytes, share, is_solicited, command });
+                connection.solicit(slot, expected(share));
             }
         });
     }
@@ -302,7 +359,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
         if !is_solicited {
             let share = self.link.window().take_anyway(0);
-            let expected = Expected { len_bytes, share, is_solicited, command: None };
+            let expected = second_half(len_bytes, share, is_solicited);
             return self.incoming.expect(slot, expected);
         }
         let connection = self.clone();
@@ -311,10 +368,22 @@ impl<W: World, D: Device> Connection<W, D> {
             if connection.core.is_draining() {
                 connection.incoming.set_late(slot);
             } else if connection.is_open() {
-                let expected = Expected { len_bytes, share, is_solicited, command: None };
-                connection.solicit(slot, expected);
+                connection.solicit(slot, second_half(len_bytes, share, is_solicited));
             }
         });
+    }
+
+    /// Returns whether the data of a command may stay where it is received: it is written at once when its turn comes, or else
+    /// copied then. A data digest is taken on the way to a place of its own.
+    fn may_keep(&self, len_bytes: usize, command: Option<&IoCommand>) -> bool {
+        let role = self.role.borrow();
+        let (Some(IoCommand::Write { range, .. }), Role::Io(queue)) = (command, &*role) else {
+            return false;
+        };
+        queue.sector.per_block() == 1
+            && range.blocks as usize * BLOCK_SIZE == len_bytes
+            && !self.has_data_digests()
+            && queue.export.with_volume(volume::Volume::may_hold_writes)
     }
 
     /// Makes room for data and asks for it.

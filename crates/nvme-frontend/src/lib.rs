@@ -29,6 +29,7 @@ mod incoming;
 mod io;
 mod life;
 mod options;
+mod received;
 mod reservations;
 mod sectors;
 mod status;
