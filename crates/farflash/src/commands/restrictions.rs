@@ -2,7 +2,7 @@
 
 use access::Network;
 use clap::Args;
-use control::{ChangeRestrictions, NbdClients, Restrictions};
+use control::{ChangeRestrictions, NbdClients, Restrictions, Volume};
 use user_messages::Failure;
 use user_messages::output;
 
@@ -10,16 +10,18 @@ use user_messages::output;
 const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// Warns of restrictions that are likely to admit no host, or not the one that was meant.
-pub(super) fn warn_of_doubts(restrictions: &Restrictions) {
-    for doubt in doubts(restrictions) {
+pub(super) fn warn_of_doubts(volume: &Volume) {
+    for doubt in doubts(&volume.restrictions, &volume.nbd) {
         output::note(&format!("warning: {doubt}"));
     }
 }
 
-fn doubts(restrictions: &Restrictions) -> Vec<String> {
-    let networks = restrictions.networks.iter().filter_map(|text| {
+fn doubts(restrictions: &Restrictions, nbd: &NbdClients) -> Vec<String> {
+    let networks = restrictions.networks.iter().map(|text| (text, "host"));
+    let clients = nbd.networks.iter().map(|text| (text, "client of NBD"));
+    let networks = networks.chain(clients).filter_map(|(text, peer)| {
         let why = text.parse::<Network>().ok()?.matches_no_host()?;
-        Some(format!("the network {text} admits no host: {why}"))
+        Some(format!("the network {text} admits no {peer}: {why}"))
     });
     let hosts = restrictions.hosts.iter().filter_map(|host| {
         let has_upper_case = host.strip_prefix(UUID_NQN)?.contains(|c: char| c.is_ascii_uppercase());
@@ -137,9 +139,11 @@ mod tests {
             networks: list(&["10.0.0.0/8", "224.0.0.0/4"]),
             interfaces: Vec::new(),
         };
-        let doubts = doubts(&restrictions);
-        assert_eq!(doubts.len(), 2, "{doubts:?}");
-        assert!(doubts[0].contains("224.0.0.0/4") && doubts[1].contains(upper), "{doubts:?}");
-        assert!(super::doubts(&Restrictions::default()).is_empty());
+        let nbd = NbdClients { networks: list(&["ff02::/16", "::1"]), ..NbdClients::default() };
+        let doubts = doubts(&restrictions, &nbd);
+        let all = ["224.0.0.0/4 admits no host", "ff02::/16 admits no client of NBD", upper];
+        assert_eq!(doubts.len(), all.len(), "{doubts:?}");
+        assert!(doubts.iter().zip(all).all(|(doubt, part)| doubt.contains(part)), "{doubts:?}");
+        assert!(super::doubts(&Restrictions::default(), &NbdClients::default()).is_empty());
     }
 }

@@ -321,7 +321,7 @@ impl VolumeCommand {
                 let volume =
                     output.change(&look(&volume), |api| api.restrict(&volume, &request))?;
                 warn_of_absent_interfaces(&volume);
-                warn_of_doubts(&volume.restrictions);
+                warn_of_doubts(&volume);
                 let text = volume.restrictions.to_string();
                 output.print_done(DONE, &volume, |out| {
                     writeln!(out, "{} is open to {text}", volume.name)?;
@@ -371,7 +371,7 @@ impl Create {
         let made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
         warn_of_absent_interfaces(&made.volume);
-        warn_of_doubts(&made.volume.restrictions);
+        warn_of_doubts(&made.volume);
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
             created(out, &made.volume)?;
             tokens.print(out, &made.tokens)

@@ -1,10 +1,15 @@
 //! A file that changes under a live server: deleted, replaced, cut off, made larger.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::support::host::{connect, filled, on_core};
 use crate::support::{Files, Server, run, succeed, until};
 use units::Lba;
+
+/// A device is looked at each second; the rest is for a machine with ten times as much to do.
+const NOTICED_WITHIN: Duration = Duration::from_secs(20);
 
 fn start(files: &Files) -> (Server, Value) {
     let device = files.device("a");
@@ -25,9 +30,9 @@ fn write(volume: &Value, value: u64) {
     });
 }
 
-/// Waits until the status has this notice; what it says.
+/// Waits until the status has this notice, which comes soon, and is in the log and in a metric, too; what it says.
 fn notice(server: &Server, kind: &str) -> String {
-    let mut text = String::new();
+    let (mut text, begun) = (String::new(), Instant::now());
     until(kind, || {
         let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap();
         let shown = serde_json::to_value(&shown.devices[0]).unwrap();
@@ -36,7 +41,18 @@ fn notice(server: &Server, kind: &str) -> String {
         text = found.map(|notice| notice["text"].as_str().unwrap().to_owned()).unwrap_or_default();
         found.is_some()
     });
+    assert!(begun.elapsed() < NOTICED_WITHIN, "noticed after {:?}", begun.elapsed());
+    server.log_until(|line| line["message"] == text.as_str());
+    let metrics = crate::observing::metrics(server);
+    assert!(metrics.contains(&format!("kind=\"{kind}\"}} 1")), "{metrics}");
     text
+}
+
+/// Waits until the log says that the condition is over; the metric says it, too.
+fn is_over(server: &Server, kind: &str) {
+    server.log_until(|line| line["message"] == "is over" && line["kind"] == kind);
+    let metrics = crate::observing::metrics(server);
+    assert!(metrics.contains(&format!("kind=\"{kind}\"}} 0")), "{metrics}");
 }
 
 /// The words of the command in backquotes.
@@ -57,8 +73,6 @@ fn is_told_and_can_be_saved(kind: &str, change: impl FnOnce(&Files)) {
         status.code == Some(1) && status.stderr.contains("gone when this server ends"),
         "{status:?}"
     );
-    let metrics = crate::observing::metrics(&server);
-    assert!(metrics.contains(&format!("kind=\"{kind}\"}} 1")), "{metrics}");
     write(&volume, 2);
 
     let copy = files.path("copy");
@@ -102,6 +116,7 @@ fn a_file_that_is_moved_away_is_told_until_it_is_back() {
     assert!(notice(&server, "file_gone").contains("move the file back"));
     std::fs::rename(files.path("b"), files.path("a")).unwrap();
     until("it is well", || run(&["status", "--api", &server.api]).code == Some(0));
+    is_over(&server, "file_gone");
     write(&volume, 1);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
@@ -110,13 +125,16 @@ fn a_file_that_is_moved_away_is_told_until_it_is_back() {
 #[test]
 fn a_file_that_is_cut_off_or_made_larger_is_told_before_anything_reads_it() {
     let files = Files::new();
-    let (server, _volume) = start(&files);
+    let (server, volume) = start(&files);
     let file = std::fs::File::options().write(true).open(files.path("a")).unwrap();
     file.set_len(192 << 20).unwrap();
     assert!(notice(&server, "unused_space").contains("64 MiB"));
     let status = run(&["status", "--api", &server.api]);
     assert!(status.code == Some(0) && status.stdout.contains("unused"), "{status:?}");
     file.set_len(64 << 20).unwrap();
-    notice(&server, "shortened");
-    assert_eq!(run(&["status", "--api", &server.api]).code, Some(1));
+    let text = notice(&server, "shortened");
+    assert!(text.contains("was cut off by 64 MiB") && text.contains("farflash fsck"), "{text}");
+    let status = run(&["status", "--api", &server.api]);
+    assert!(status.code == Some(1) && status.stderr.contains(&text), "{status:?}");
+    write(&volume, 1);
 }

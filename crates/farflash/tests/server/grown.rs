@@ -220,6 +220,44 @@ fn the_last_superblock_of_a_device_that_has_grown_is_found() {
     }
 }
 
+/// A drive is no different. Method: the file below a loop device grows; the drive's first superblock is overwritten before and after
+/// all of it is used.
+#[test]
+fn a_drive_that_was_made_larger_is_grown_and_its_last_superblock_is_found() {
+    let files = Files::new();
+    let Some(drive) = LoopDevice::new(&files, "image", (128 << 20) + 12_288) else {
+        return skipped("no loop device can be made");
+    };
+    let path = device(drive.path().as_ref());
+    succeed(&["format", "--device", &path]);
+    let server = Server::start(&path);
+    host(&server.volume_json(&["create", "v", "--size", "64MiB"]), Some(1), 1);
+    drive.grow(300 << 20);
+    let status = || run(&["status", "--api", &server.api]).stdout;
+    until("it is told", || status().contains(&format!("`farflash device grow {path}` uses")));
+    stop(server);
+    let damage = || {
+        let start = std::fs::File::options().write(true).open(drive.path()).unwrap();
+        start.write_all_at(&[0; 4096], 0).unwrap();
+        start.sync_all().unwrap();
+    };
+    damage();
+    refused(&serve(&path), 1, "a damaged farflash format", "farflash fsck");
+    let mended = run(&["fsck", "--device", &path, "--repair"]);
+    assert_eq!(mended.code, Some(0), "{mended:?}");
+    let server = Server::start(&path);
+    let before = capacity(&server);
+    let said = succeed(&["device", "grow", &path, "--api", &server.api]);
+    assert!(said.contains("300 MiB now; before "), "{said}");
+    assert!(capacity(&server) > before + (150 << 20));
+    host(&server.volume_json(&["show", "v"]), Some(2), 2);
+    stop(server);
+    damage();
+    let server = Server::start(&path);
+    host(&server.volume_json(&["show", "v"]), None, 2);
+    stop(server);
+}
+
 /// A file system that is not mounted is no device to begin with, whatever the configuration says of blank ones.
 #[test]
 fn a_file_that_is_missing_or_empty_is_not_made_at_a_start() {
@@ -233,6 +271,13 @@ fn a_file_that_is_missing_or_empty_is_not_made_at_a_start() {
     refused(&start, 1, "holds 0 bytes", "");
     assert_eq!(std::fs::metadata(files.path("a")).unwrap().len(), 0);
     drop(Server::start_with(&sized, &["--format-if-blank", "--create"]));
+    // Nor do the settings that are shipped ask for one, or for what a blank one becomes.
+    let settings = include_str!("../../../../packaging/farflash.toml");
+    let keys = settings.lines().filter_map(|line| line.split_once('='));
+    let keys: Vec<_> = keys.map(|(key, _)| key.trim_start_matches(['#', ' ']).trim()).collect();
+    assert!(keys.contains(&"devices"), "{keys:?}");
+    assert!(!keys.iter().any(|key| ["create", "format_if_blank"].contains(key)), "{keys:?}");
+    assert!(!settings.contains("size="), "{settings}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use io_traits::Spawn;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleCmd, Digests, H2cData, IcReq};
-use nvme_wire::{HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
+use nvme_wire::{AdminOpcode, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
 use reactor::Handle;
 use units::Lba;
 use zerocopy::IntoBytes;
@@ -359,7 +359,18 @@ fn refusals_and_ends_of_one_cause_are_one_line() {
     assert_eq!(server.wait(), Some(0));
 }
 
-/// A client that took the port of iSCSI or NBD for another one is named, once for all that it tries, and so is an NBD client that
+/// The beginning of TLS: a record of 512 bytes with a message of the handshake, which is a ClientHello.
+const CLIENT_HELLO: [u8; 64] = {
+    let mut record = [0xA5; 64];
+    let mut at = 0;
+    while at < 9 {
+        record[at] = [22, 3, 1, 2, 0, 1, 0, 1, 0xFC][at];
+        at += 1;
+    }
+    record
+};
+
+/// A client that took a port for that of another protocol is named, once for all that it tries, and so is an NBD client that
 /// breaks the protocol with an export open.
 #[test]
 fn ends_of_connections_of_every_protocol_are_told_once() {
@@ -371,10 +382,13 @@ fn ends_of_connections_of_every_protocol_are_told_once() {
     let at = |message| foreign::places(&server, message)[0];
     let (iscsi, nbd) = (at("iSCSI portal open"), at("NBD open"));
     for _ in 0..TIMES {
-        for place in [iscsi, nbd] {
+        for place in [server.portals[0], iscsi, nbd] {
             let mut browser = Stranger::new(place);
             browser.say(b"GET /v1/volumes HTTP/1.1\r\nHost: flash-1.example\r\n\r\n");
             browser.hear_out();
+            let mut encrypted = Stranger::new(place);
+            encrypted.say(&CLIENT_HELLO);
+            encrypted.hear_out();
         }
         let mut broken = foreign::nbd_open(nbd, "v");
         broken.write_all(&[0xA5; 64]).unwrap();
@@ -390,10 +404,40 @@ fn ends_of_connections_of_every_protocol_are_told_once() {
         };
         lines.iter().filter(is_one).count()
     };
-    assert_eq!(count("iSCSI connection ended", "speaks HTTP"), 1, "{lines:?}");
-    assert_eq!(count("NBD connection ended", "speaks HTTP"), 1, "{lines:?}");
+    for ended in ["connection ended", "iSCSI connection ended", "NBD connection ended"] {
+        for speaks in ["speaks HTTP", "speaks TLS"] {
+            assert_eq!(count(ended, speaks), 1, "{ended}, {speaks}: {lines:?}");
+        }
+    }
     assert_eq!(count("NBD connection ended", "a header begins with 0xa5a5a5a5"), 1, "{lines:?}");
     assert_eq!(server.wait(), Some(0));
+}
+
+/// Method: the server is stopped for longer than the host's Keep Alive Timeout, and the host is heard from soon after it goes on.
+#[test]
+fn no_host_is_cut_for_time_in_which_the_server_was_stopped() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
+    let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
+    let nqn: Nqn = volume["nqn"].as_str().unwrap().parse().unwrap();
+    let mut admin = Stranger::new(server.portals[0]);
+    let mut connect = connect_capsule(0, 0xFFFF, &nqn);
+    // KATO is in dword 12 of the command, behind the head of the capsule.
+    connect[8 + 48..8 + 52].copy_from_slice(&5000_u32.to_le_bytes());
+    assert!(admin.say(&greeting()) && admin.say(&connect));
+    admin.hear(128 + 24);
+    assert!(admin.say(&session(&nqn)[2]));
+    admin.hear(24);
+    server.pause();
+    std::thread::sleep(Duration::from_secs(8));
+    server.resume();
+    std::thread::sleep(Duration::from_secs(1));
+    for cid in 2..5 {
+        let keep_alive = capsule(cid, Sqe::new(AdminOpcode::KEEP_ALIVE.0, 0), &[]);
+        assert!(admin.say(&keep_alive));
+        let answer = admin.hear(24);
+        assert_eq!((answer[20], answer[22] & !1), (cid as u8, 0), "kept alive");
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// The address to look at a portal by is told beside the one that hosts are told.

@@ -11,7 +11,7 @@ use crate::support::library::{
 };
 use farflash_client::{
     Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, Error, ErrorKind, Landing,
-    NewVolume, OpenOptions, Reply, Request, Swap, VolumeFile,
+    NewVolume, OpenOptions, Reply, Request, ResizeOptions, Swap, VolumeFile,
 };
 
 #[test]
@@ -147,6 +147,35 @@ fn nothing_is_done_of_a_long_call_that_ends_beyond_the_volume() {
     cluster.resize("v", 12 * MIB).unwrap();
     volume.write_at(&long, 0).unwrap();
     assert!(volume.compare(&long, 0).unwrap());
+}
+
+/// What holds data, or is open, is deleted or made smaller only if the call says so, and another size can depend on the one that the
+/// volume has.
+#[test]
+fn a_volume_in_use_is_lost_only_if_that_is_said() {
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    let volume = opened(&cluster, "v", 4 * MIB);
+    let invalid = ErrorKind::InvalidArgument;
+    let if_size = |size| ResizeOptions { if_size_bytes: Some(size), ..ResizeOptions::default() };
+    fails(cluster.delete("v"), invalid, "is open on");
+    fails(cluster.resize("v", 2 * MIB), invalid, "is open on");
+    volume.write_at(&[7; BLOCK], 3 * MIB).unwrap();
+    volume.close().unwrap();
+    fails(cluster.delete("v"), invalid, "holds 4 KiB");
+    fails(cluster.resize("v", 2 * MIB), invalid, "holds 4 KiB");
+    let careless = if_size(4 * MIB);
+    fails(cluster.resize_with("v", 2 * MIB, &careless), invalid, "holds 4 KiB");
+    // Of two that saw the same size, one changes it.
+    assert_eq!(cluster.resize_with("v", 8 * MIB, &careless).unwrap().size_bytes, 8 * MIB);
+    let says = "has 8388608 bytes";
+    fails(cluster.resize_with("v", 6 * MIB, &careless), invalid, says);
+    let careful = ResizeOptions { lose_data: true, ..careless };
+    fails(cluster.resize_with("v", 2 * MIB, &careful), invalid, says);
+    let careful = ResizeOptions { lose_data: true, ..if_size(8 * MIB) };
+    let cut_off = cluster.resize_with("v", 2 * MIB, &careful).unwrap().cut_off.unwrap();
+    assert_eq!((cut_off.bytes, cut_off.at_least), (BLOCK as u64, false));
+    cluster.delete("v").expect("nothing is left that could be lost");
 }
 
 #[test]

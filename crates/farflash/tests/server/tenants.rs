@@ -241,6 +241,8 @@ fn networks_of_either_kind_let_in_their_own() {
         (&["--network", "::/64"], true, false),
         (&["--network", "2001:db8::/32"], false, false),
         (&["--network", "127.0.0.0/8"], false, true),
+        (&["--network", "::ffff:127.0.0.0/104"], false, true),
+        (&["--network", "::ffff:127.0.0.1"], false, true),
         (&["--network", "0.0.0.0/0"], false, true),
         (&["--network", "2001:db8::/32", "--network", "127.0.0.1"], false, true),
         (&["--network", "10.0.0.0/8", "--network", "::/0"], true, false),
@@ -257,6 +259,35 @@ fn networks_of_either_kind_let_in_their_own() {
             let found = crate::support::succeed(&["discover", &portal]);
             assert_eq!(found.contains(nqn), is_let_in, "{networks:?} {ip}: {found}");
         }
+    }
+}
+
+/// Restrictions that admit no host, or not the one that was meant, are made, and a person is told what is odd about them.
+#[test]
+fn a_restriction_that_no_host_can_match_is_warned_of() {
+    let server = Server::start("mem:256MiB");
+    let upper = "nqn.2014-08.org.nvmexpress:uuid:550E8400-E29B-41D4-A716-446655440000";
+    let lower = upper.to_lowercase();
+    let create = ["create", "v", "--size", "64MiB"];
+    let restrict = ["restrict", "v"];
+    for (words, doubts) in [
+        ([&create[..], &["--network", "224.0.0.0/4", "--host", upper]].concat(), 2),
+        ([&restrict[..], &["--network", "::ffff:224.0.0.0/100", "--any-host"]].concat(), 1),
+        ([&restrict[..], &["--any-network", "--host", upper]].concat(), 1),
+        ([&restrict[..], &["--network", "10.0.0.0/8", "--host", &lower]].concat(), 0),
+        ([&restrict[..], &["--nbd-network", "224.0.0.0/4"]].concat(), 1),
+        ([&restrict[..], &["--nbd-network", "10.0.0.0/8"]].concat(), 0),
+    ] {
+        let outcome = server.volume(&words);
+        assert_eq!(outcome.code, Some(0), "{words:?}: {outcome:?}");
+        let warnings = outcome.stderr.lines().filter(|line| line.starts_with("warning: "));
+        let warnings: Vec<_> = warnings.collect();
+        assert_eq!(warnings.len(), doubts, "{words:?}: {outcome:?}");
+        let is_told = |line: &&str| {
+            line.contains("the network 224.0.0.0/4 admits no")
+                || line.contains("upper-case letters")
+        };
+        assert!(warnings.iter().all(is_told), "{words:?}: {outcome:?}");
     }
 }
 

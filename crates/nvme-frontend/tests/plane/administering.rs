@@ -5,13 +5,14 @@ use dataplane::CoreOptions;
 use io_traits::{Clock, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::async_event::AsyncEvent;
-use nvme_wire::feature::{Fid, SetFeatures};
+use nvme_wire::fabrics::{Property, PropertySize};
+use nvme_wire::feature::{Fid, GetFeatures, Select, SetFeatures};
 use nvme_wire::io::{Abort, DatasetManagement, DsmRange};
 use nvme_wire::log::{
     CRITICAL_READ_ONLY, DeviceHealth, ErrorLogEntry, FailureDomain, GetLogPage, Lid,
 };
 use nvme_wire::sqe::NSID_ALL;
-use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status};
+use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status, property};
 use sim::{DeviceFaults, SimWorld};
 use units::{Duration, Lba, LbaRange};
 use zerocopy::{FromBytes, IntoBytes};
@@ -314,5 +315,31 @@ fn a_forgotten_discovery_connection_ends() {
         assert_eq!(core.stats().connections, 1);
         sleep(&world, Duration::from_secs(15)).await;
         assert_eq!(core.stats().connections, 0);
+    });
+}
+
+/// One that asks for no timer and asks something now and then stays, whatever it asks.
+#[test]
+fn a_discovery_connection_without_a_timer_stays_while_its_host_asks() {
+    simulate(7, |world| async move {
+        let (core, _) = serve_new(world.clone(), BLOCKS).await;
+        let mut admin = RawHost::greet(&world).await.expect("greeted");
+        let (sqe, connect_data) = raw_host::connect_command(0, 0xFFFF, &nvme_wire::Nqn::DISCOVERY);
+        assert!(admin.command(sqe, &connect_data).await.expect("answered").status().is_success());
+        admin.command(raw_host::enable_command(), &[]).await.expect("enabled");
+        let property = Property::get(property::offset::CSTS, PropertySize::Four);
+        let feature = GetFeatures {
+            fid: Fid::ASYNC_EVENT_CONFIG,
+            select: Select::Current,
+            parameter: 0,
+            nsid: 0,
+        };
+        for ask in [Sqe::from(property), feature.encode()].into_iter().cycle().take(10) {
+            sleep(&world, Duration::from_secs(100)).await;
+            let answer = admin.command(ask, &[]).await.expect("it is there");
+            assert!(answer.status().is_success(), "{}", answer.status());
+        }
+        sleep(&world, Duration::from_secs(125)).await;
+        assert_eq!(core.stats().connections, 0, "silent");
     });
 }

@@ -8,7 +8,7 @@ use io_traits::{Buffer, Clock, Network, SendBatch, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::Nqn;
 use sim::Simulation;
-use units::{Duration, Lba, LbaRange};
+use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 
 use crate::support::{
     SlowDevice, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
@@ -135,6 +135,25 @@ fn requests_beyond_the_end_and_too_long_ones_are_refused_by_name() {
         assert_eq!(longest, 256, "1 MiB");
         let error = volume.read(Lba(0), longest + 1).await.expect_err("too long");
         assert!(error.to_string().contains("256"), "names the limit: {error}");
+    });
+}
+
+/// A command zeroes as many blocks as it can name, as the controller advertises, and no other ones.
+#[test]
+fn one_command_zeroes_as_much_as_it_can_name() {
+    const MOST: u64 = 1 << 16;
+    simulate(1, |world| async move {
+        let (core, _) = serve_new(world.clone(), 2 * MOST).await;
+        let volume = connect(world, host()).await;
+        for lba in [Lba(100), Lba(MOST), Lba(100 + MOST - 2)] {
+            volume.write(lba, data(7, 4)).await.expect("written");
+        }
+        volume.write_zeroes(LbaRange::new(Lba(100), MOST)).await.expect("zeroed");
+        assert_eq!(core.volumes()[0].mapped_blocks, 2);
+        let read = volume.read(Lba(100 + MOST - 2), 4).await.expect("read");
+        let zeroes = Buffer::zeroed(2);
+        assert!(read.as_bytes()[..2 * BLOCK_SIZE] == *zeroes.as_bytes());
+        assert!(read.as_bytes()[2 * BLOCK_SIZE..] == *data(7, 4).blocks(2, 2).as_bytes());
     });
 }
 

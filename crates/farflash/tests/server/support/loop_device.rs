@@ -46,6 +46,15 @@ impl LoopDevice {
         &self.path
     }
 
+    /// Makes the file larger, and the device with it.
+    #[allow(dead_code, reason = "not all tests need it")]
+    pub fn grow(&self, bytes: u64) {
+        let file = std::fs::File::options().write(true).open(&self.image).unwrap();
+        file.set_len(bytes).unwrap();
+        let grown = Command::new("losetup").args(["--set-capacity", &self.path]).status();
+        assert!(grown.unwrap().success());
+    }
+
     /// Later reads are read from the file.
     #[allow(dead_code, reason = "not all tests need it")]
     pub fn forget_what_was_read(&self) {

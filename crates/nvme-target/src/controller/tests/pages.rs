@@ -41,6 +41,10 @@ fn the_health_page_has_each_figure_in_its_own_field() {
         smart.error_log_entries,
     ];
     assert_eq!(figures.map(|figure| figure.get()), [3, 4, 5, 6, 7, 8, 9, 10, 12, 0]);
+    // Zero stands for what is not reported.
+    let temperatures = [smart.temperature].into_iter().chain(smart.temperature_sensors);
+    assert!(temperatures.into_iter().all(|kelvins| kelvins.get() == 0), "{smart:?}");
+    assert_eq!(smart.percentage_used, 0);
 }
 
 #[test]
