@@ -28,6 +28,7 @@ mod grown;
 mod hostile;
 mod hostile_tenant;
 mod idle;
+mod initiators;
 mod kv_load;
 mod late_device;
 mod later_release;
