@@ -39,6 +39,7 @@ mod library_metadata;
 mod library_provisioning;
 mod library_recovery;
 mod memory_limit;
+mod nbd_crowd;
 mod no_ring;
 mod observing;
 mod own_conditions;
