@@ -29,7 +29,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let token =
         Token { secret: secret(1), controller: Some(secret(2)), until: Some(UnixSeconds(7)) };
     let restrictions = Restrictions {
-        hosts: vec![host()],
+        hosts: vec![host().into(), "iqn.2024-01.io.example:host".parse().expect("a name")],
         networks: ["10.0.0.0/8", "2001:db8::/32"].map(|n| n.parse().expect("a network")).into(),
         interfaces: vec!["eth0".parse().expect("a name")],
     };

@@ -51,7 +51,7 @@ fn uuid(volume: u8) -> Uuid {
 fn record(volume: u8) -> DiscoveryRecord {
     let mut restrictions = Restrictions::default();
     match volume % 4 {
-        1 => restrictions.hosts = vec![Nqn::from_uuid(&[5; 16])],
+        1 => restrictions.hosts = vec![Nqn::from_uuid(&[5; 16]).into()],
         3 => restrictions.networks = vec!["192.0.2.0/24".parse().expect("a network")],
         _ => {}
     }

@@ -14,6 +14,7 @@
 
 extern crate alloc;
 
+mod host;
 mod interface;
 mod nbd;
 mod network;
@@ -25,6 +26,7 @@ use alloc::vec::Vec;
 
 use auth::Secret;
 
+pub use host::{HostName, HostNameError};
 pub use interface::{INTERFACE_BYTES_MAX, InterfaceName, InterfaceNameError};
 pub use nbd::{
     CERTIFICATE_NAME_BYTES_MAX, CertificateName, CertificateNameError, NbdAccess, NbdClient,

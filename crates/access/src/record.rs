@@ -9,7 +9,7 @@
 //! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 the secret by which the server
 //! authenticates itself to hosts that know the preceding token (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes
 //! of address), 5 interface, 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by
-//! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`). A server that does not know a kind lets no
+//! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`), 11 iSCSI initiator (its name in lower case). A server that does not know a kind lets no
 //! host in (A2).
 
 use alloc::vec::Vec;
@@ -17,9 +17,10 @@ use core::net::IpAddr;
 use core::str;
 
 use auth::Secret;
+use iscsi_wire::IscsiName;
 use nvme_wire::Nqn;
 
-use crate::{Access, Network, TOKENS_MAX, Token, UnixSeconds};
+use crate::{Access, HostName, Network, TOKENS_MAX, Token, UnixSeconds};
 
 /// Most bytes of a volume's access: it has to fit into the volume's descriptor.
 pub const ACCESS_BYTES_MAX: usize = 2048;
@@ -34,6 +35,7 @@ const KIND_NBD_NETWORK: u8 = 7;
 const KIND_NBD_CERTIFICATE: u8 = 8;
 const KIND_NBD_UNIX: u8 = 9;
 const KIND_RESERVATIONS: u8 = 10;
+const KIND_INITIATOR: u8 = 11;
 /// Most bytes of an owner's name.
 pub const OWNER_BYTES_MAX: usize = 63;
 
@@ -80,7 +82,11 @@ impl Access {
             }
         }
         for host in &self.restrictions.hosts {
-            put(KIND_HOST, &[host.as_str().as_bytes()]);
+            let kind = match host {
+                HostName::Nvme(_) => KIND_HOST,
+                HostName::Iscsi(_) => KIND_INITIATOR,
+            };
+            put(kind, &[host.as_str().as_bytes()]);
         }
         let networks = |kind| move |network| (kind, network);
         let restricted = self.restrictions.networks.iter().map(networks(KIND_NETWORK));
@@ -149,7 +155,8 @@ impl Access {
                 let token = self.tokens.last_mut().filter(|token| token.controller.is_none())?;
                 token.controller = Some(secret_of(value)?);
             }
-            KIND_HOST => self.restrictions.hosts.push(Nqn::new(text()?).ok()?),
+            KIND_HOST => self.restrictions.hosts.push(Nqn::new(text()?).ok()?.into()),
+            KIND_INITIATOR => self.restrictions.hosts.push(IscsiName::new(text()?).ok()?.into()),
             KIND_NETWORK => self.restrictions.networks.push(network_of(value)?),
             KIND_NBD_NETWORK => self.nbd.networks.push(network_of(value)?),
             KIND_NBD_CERTIFICATE => self.nbd.certificates.push(text()?.parse().ok()?),

@@ -3,16 +3,14 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use nvme_wire::Nqn;
-
-use crate::{InterfaceName, Network};
+use crate::{HostName, InterfaceName, Network};
 
 /// Conditions for a host. Each list that is empty restricts nothing; of one that is not, the host
 /// must match an element.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Restrictions {
     /// Names under which hosts may come.
-    pub hosts: Vec<Nqn>,
+    pub hosts: Vec<HostName>,
     /// Networks that they may come from.
     pub networks: Vec<Network>,
     /// Interfaces of the server that they may come by: a VLAN or VXLAN is one.
@@ -22,7 +20,7 @@ pub struct Restrictions {
 /// A host at the door.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
-    /// The name that it gives.
+    /// The name that it gives: of an iSCSI initiator, in lower case.
     pub host: &'a str,
     /// The address that it comes from.
     pub address: IpAddr,

@@ -10,8 +10,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn nqn(name: &str) -> Nqn {
-    Nqn::new(name).expect("a name")
+fn host(name: &str) -> HostName {
+    name.parse().expect("a name")
+}
+
+fn nqn(name: &str) -> HostName {
+    Nqn::new(name).expect("a name").into()
 }
 
 fn secret(number: u8) -> Secret {
@@ -29,7 +33,14 @@ fn full() -> Access {
             Token { until: Some(UnixSeconds(1_800_000_000)), ..token(2) },
         ],
         restrictions: Restrictions {
-            hosts: vec![nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:b")],
+            hosts: [
+                "nqn.2024-01.io.example:a",
+                "nqn.2024-01.io.example:b",
+                "iqn.2024-01.io.example:A",
+                "naa.52004567BA64678D",
+            ]
+            .map(host)
+            .into(),
             networks: ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
                 .map(|text| text.parse().expect("a network"))
                 .into(),
@@ -108,6 +119,33 @@ fn an_access_survives_encode_then_decode() {
     }
     let default = Access::default().encode();
     assert_eq!(default, Ok(vec![]));
+}
+
+/// A server that knows no names of initiators lets no host in (A2): they are of a kind of their own.
+#[test]
+fn names_of_hosts_are_kept_by_their_protocol() {
+    let hosts = ["nqn.2024-01.a", "iqn.2024-01.A"].map(host).into();
+    let restrictions = Restrictions { hosts, ..Restrictions::default() };
+    let bytes = Access { restrictions, ..Access::default() }.encode().expect("fits");
+    assert_eq!(bytes, b"\x03\x0d\0nqn.2024-01.a\x0b\x0d\0iqn.2024-01.a");
+    for (kind, name) in [(3, "iqn.2024-01.a"), (11, "nqn.2024-01.a")] {
+        let field = [&[kind, 13, 0], name.as_bytes()].concat();
+        assert_eq!(Access::decode(&field), Err(AccessError::Field { kind }));
+    }
+}
+
+#[test]
+fn names_of_hosts_begin_as_those_of_a_protocol() {
+    let error = |text: &str| text.parse::<HostName>().expect_err(text).to_string();
+    assert!(error("nqn.x").contains("year and month"));
+    assert!(error("NQN.2024-01.io.example:a").contains("`nqn.…`"));
+    assert!(error("iqn.2024-01.io.example:a b").contains("no blanks"));
+    for text in ["", "x", "iqn", "example.com", "é"] {
+        assert!(error(text).contains("`nqn.…`") && error(text).contains("`iqn.…`"), "{text}");
+    }
+    let odd = ["iqn.2024.example", "EUI.1"].map(host);
+    assert!(odd.iter().all(|host| host.matches_no_host().is_some()), "{odd:?}");
+    assert!(full().restrictions.hosts.iter().all(|host| host.matches_no_host().is_none()));
 }
 
 /// The order of bytes is part of the format.
@@ -218,11 +256,16 @@ fn a_visitor_must_match_each_list_that_is_not_empty() {
     let restrictions = full().restrictions;
     let (a, other) = (nqn("nqn.2024-01.io.example:a"), nqn("nqn.2024-01.io.example:c"));
     let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-    let at = |host: &Nqn, from: &str, interface| {
+    let at = |host: &HostName, from: &str, interface| {
         let host = host.as_str();
         restrictions.admit(&Visitor { host, address: address(from), interface })
     };
     let vxlan = Some("vxlan42");
+    for (initiator, is_admitted) in
+        [("IQN.2024-01.io.Example:a", true), ("iqn.2024-01.io.example:ab", false)]
+    {
+        assert_eq!(at(&host(initiator), "10.200.3.4", vxlan), is_admitted, "{initiator}");
+    }
     assert!(at(&a, "10.200.3.4", vxlan));
     assert!(at(&a, "::ffff:10.200.3.4", vxlan), "an IPv4 address in another form");
     assert!(at(&a, "2001:db8:1::2", vxlan));

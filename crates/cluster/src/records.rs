@@ -203,6 +203,9 @@ pub struct VolumeRecord {
     /// The clients that may open it by NBD.
     #[serde(default)]
     pub nbd: NbdRecord,
+    /// The address that iSCSI initiators connect to, if it is served to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iscsi: Option<SocketAddr>,
     /// The clients that may find it; with `None`, which stands for what cannot be read, no client may.
     pub restrictions: Option<RestrictionsRecord>,
 }
@@ -243,7 +246,7 @@ pub struct GrantRecord {
 /// The conditions on a client that may find a volume. An empty list restricts nothing.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct RestrictionsRecord {
-    /// NVMe qualified names of hosts.
+    /// NVMe qualified names of hosts, and names of iSCSI initiators.
     #[serde(default)]
     pub hosts: Vec<String>,
     /// Networks that they come from.

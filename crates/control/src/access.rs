@@ -13,7 +13,8 @@ use crate::Volume;
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restrictions {
-    /// NVMe qualified names of hosts.
+    /// NVMe qualified names of hosts, and names of iSCSI initiators (`iqn.…`, `eui.…`, `naa.…`), which are compared in lower
+    /// case.
     #[serde(default)]
     #[schema(example = json!(["nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000"]))]
     pub hosts: Vec<String>,
@@ -94,7 +95,7 @@ impl fmt::Display for NbdClients {
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeRestrictions {
-    /// NVMe qualified names of hosts.
+    /// NVMe qualified names of hosts, and names of iSCSI initiators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
     /// Networks that they may come from, such as `192.0.2.0/24`.
@@ -132,6 +133,13 @@ pub struct Tokens {
     pub token: String,
     /// With this the server does, if the host asks (`--dhchap-ctrl-secret`).
     pub controller_token: String,
+    /// The CHAP secret of iSCSI initiators, which is made of the token; none if initiators do not authenticate, or the server
+    /// does not serve the volume by iSCSI. The user name is the volume's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_secret: Option<String>,
+    /// The same for the target, whose user name is that of the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_target_secret: Option<String>,
 }
 
 impl fmt::Debug for Tokens {

@@ -156,7 +156,9 @@ pub struct Volume {
     /// The commands with which a Linux host connects it by NBD, one for each way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nbd_connect: Vec<String>,
-    /// The commands with which a Linux host connects it by iSCSI; none if the server does not serve iSCSI.
+    /// The commands, a line each, with which a Linux host connects it by iSCSI; none if the server does not serve it by iSCSI.
+    /// Where initiators authenticate, the first lines set the CHAP secrets: as they are in the answer that tells new tokens,
+    /// else by commands that make them of files with the tokens, which `$TOKEN_FILE` and `$CONTROLLER_TOKEN_FILE` name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iscsi_connect: Option<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: no host

@@ -28,6 +28,7 @@ mod doubts;
 pub mod fuzzing;
 mod gate;
 mod hex;
+mod iscsi;
 mod limits;
 mod links;
 mod metadata;
@@ -75,6 +76,7 @@ pub use documents::{
 };
 pub use doubts::doubts_of_nbd;
 pub use gate::Guard;
+pub use iscsi::{ChapSource, iscsi_connect, iscsi_connect_by_files};
 pub use limits::Limits;
 pub use metadata::{MetadataBytes, MetadataBytesError};
 pub use name::{NameError, VolumeName, VolumeSize, VolumeSizeError};

@@ -32,6 +32,8 @@ pub enum ServerNoticeKind {
     MemoryMaps,
     /// The process is ended when it has used the CPU time that it may use.
     CpuTime,
+    /// Connections of hosts were refused a short time ago, as there are as many as there may be.
+    Connections,
     /// Clients refuse the API's certificate, or that of NBD.
     Certificate,
     /// The API's certificate is for none of the names that the server knows of itself.
@@ -42,7 +44,7 @@ pub enum ServerNoticeKind {
 
 impl ServerNoticeKind {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AuditLog,
         Self::Directory,
         Self::Fence,
@@ -51,6 +53,7 @@ impl ServerNoticeKind {
         Self::OpenFiles,
         Self::MemoryMaps,
         Self::CpuTime,
+        Self::Connections,
         Self::Certificate,
         Self::CertificateNames,
         Self::CertificateExpires,
@@ -68,6 +71,7 @@ impl ServerNoticeKind {
             Self::OpenFiles => "open_files",
             Self::MemoryMaps => "memory_maps",
             Self::CpuTime => "cpu_time",
+            Self::Connections => "connections",
             Self::Certificate => "certificate",
             Self::CertificateNames => "certificate_names",
             Self::CertificateExpires => "certificate_expires",
@@ -80,9 +84,10 @@ impl ServerNoticeKind {
         matches!(self, Self::AuditLog | Self::Directory | Self::Fence | Self::Quotas)
     }
 
-    /// Returns true if something is refused, or has failed, while it holds. The others are warnings.
+    /// Returns true if something is refused, or has failed, while it holds. The others are warnings: a client that is of no
+    /// concern to the server can have its connections refused.
     #[must_use]
     pub fn is_wrong(self) -> bool {
-        !matches!(self, Self::CertificateNames | Self::CertificateExpires)
+        !matches!(self, Self::Connections | Self::CertificateNames | Self::CertificateExpires)
     }
 }

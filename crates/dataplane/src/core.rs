@@ -307,7 +307,7 @@ impl<W: World, D: Device> Core<W, D> {
             let refused = self.state.sessions.take_refused();
             if refused > 0 {
                 let max = self.state.options.connections_max;
-                tracing::warn!(refused, max, "too many connections; closed");
+                tracing::warn!(refused, max, "too many connections: some were refused");
             }
             self.all_sessions().iter().for_each(|session| session.on_tick(now));
             self.look_after_shards();

@@ -62,9 +62,13 @@ impl Sessions {
         drop(all);
     }
 
-    /// Connections that were closed as they came.
+    /// Connections that were closed as they came, or found no place at their volume (W4).
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
+    }
+
+    fn count_refused(&self) {
+        self.refused.set(self.refused.get() + 1);
     }
 
     /// Those of them of which this has not told yet.
@@ -104,7 +108,7 @@ impl<W: World, D: Device> Core<W, D> {
             return stream.shutdown();
         }
         if !self.has_room_for(source) {
-            sessions.refused.set(sessions.refused.get() + 1);
+            sessions.count_refused();
             stream.shutdown();
             return;
         }
@@ -118,14 +122,24 @@ impl<W: World, D: Device> Core<W, D> {
         sessions.all.borrow_mut().insert(number, session);
     }
 
-    /// W4: returns whether a host may have another connection to the volume of `export`.
+    /// Connections that were refused since the core began.
+    #[must_use]
+    pub fn connections_refused(&self) -> u64 {
+        self.sessions().refused()
+    }
+
+    /// W4: returns whether a host may have another connection to the volume of `export`. If not, it is counted as refused.
     #[must_use]
     pub fn has_place_for(&self, export: &Export<W, D>) -> bool {
         let (uuid, max) = (export.uuid(), self.options().connections_max);
         let has_place = |owner: Option<&str>| {
             self.sessions().with_crowd(|crowd| crowd.has_place_for(uuid, owner, max))
         };
-        export.with_owner(has_place)
+        let has_place = export.with_owner(has_place);
+        if !has_place {
+            self.sessions().count_refused();
+        }
+        has_place
     }
 
     /// Waits until fewer sessions are left than may be open and may be ending (W3). A session that was cut leaves within a turn

@@ -69,6 +69,7 @@ fn volume(number: u128, name: &str, device: u128) -> VolumeRecord {
         state: VolumeState::Creating,
         promise: serde_json::Value::Null,
         nbd: NbdRecord::default(),
+        iscsi: None,
         restrictions: None,
     }
 }

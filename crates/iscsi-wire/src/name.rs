@@ -20,7 +20,8 @@ pub enum NameError {
     Character,
 }
 
-/// An iSCSI name in the form in which names are compared: ASCII letters are lower case.
+/// An iSCSI name in the form in which names are compared: letters are lower case (RFC 3722, clause 3). Names beyond ASCII are
+/// not normalized otherwise: RFC 3722 has the side that takes one in from a person do that.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct IscsiName(String);
 
@@ -33,7 +34,11 @@ impl IscsiName {
         if !(1..=NAME_LEN_MAX).contains(&name.len()) {
             return Err(NameError::Length);
         }
-        let name = name.to_ascii_lowercase();
+        // Character by character: a letter does not depend on those beside it.
+        let name: String = name.chars().flat_map(char::to_lowercase).collect();
+        if name.len() > NAME_LEN_MAX {
+            return Err(NameError::Length);
+        }
         if !["iqn.", "eui.", "naa."].iter().any(|prefix| name.starts_with(prefix)) {
             return Err(NameError::Type);
         }
@@ -41,6 +46,30 @@ impl IscsiName {
             return Err(NameError::Character);
         }
         Ok(Self(name))
+    }
+
+    /// In what it departs from the form that its type has (RFC 7143, clause 4.2.7), if it does. Initiators send such names, too:
+    /// a departure is a typing mistake more often than the name of one.
+    #[must_use]
+    pub fn departs_from_its_form(&self) -> Option<&'static str> {
+        let (kind, rest) = self.0.split_at(4);
+        let is_hex = |lens: &[usize]| {
+            lens.contains(&rest.len()) && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        let is_odd = |c: char| c.is_ascii() && !c.is_ascii_alphanumeric() && !"-.:".contains(c);
+        match kind {
+            "eui." if !is_hex(&[16]) => Some("`eui.` is followed by 16 hexadecimal digits"),
+            "naa." if !is_hex(&[16, 32]) => {
+                Some("`naa.` is followed by 16 or 32 hexadecimal digits")
+            }
+            "iqn." if !has_date_and_domain(rest) => {
+                Some("`iqn.` is followed by a year and month such as `2024-01`, a dot and a domain")
+            }
+            "iqn." if rest.contains(is_odd) => {
+                Some("its characters are letters, digits, `-`, `.` and `:`")
+            }
+            _ => None,
+        }
     }
 
     /// The name.
@@ -56,6 +85,20 @@ impl fmt::Display for IscsiName {
     }
 }
 
+/// Returns whether `text` begins with `yyyy-mm.` and a domain.
+fn has_date_and_domain(text: &str) -> bool {
+    let Some((date, rest)) = text.split_once('.') else { return false };
+    let domain = rest.split(':').next().unwrap_or_default();
+    let bytes = date.as_bytes();
+    let has_form = bytes.len() == 7
+        && bytes.iter().enumerate().all(|(at, byte)| match at {
+            4 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    let is_month = || ("01"..="12").contains(&&date[5..]);
+    has_form && is_month() && domain.split('.').all(|label| !label.is_empty())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +111,38 @@ mod tests {
         assert_eq!(IscsiName::new(&"i".repeat(224)), Err(NameError::Length));
         assert_eq!(IscsiName::new("nqn.2014-08.org.x"), Err(NameError::Type));
         assert_eq!(IscsiName::new("iqn.2014-08.org x"), Err(NameError::Character));
+    }
+    /// The length counts in the form in which names are compared.
+    #[test]
+    fn letters_beyond_ascii_are_lower_case_too() {
+        let name = IscsiName::new("iqn.1993-08.org.Ärzte:Σ").expect("a name");
+        assert_eq!(name.as_str(), "iqn.1993-08.org.ärzte:σ");
+        let grows = alloc::format!("iqn.{}", "\u{130}".repeat(109));
+        assert_eq!((grows.len(), IscsiName::new(&grows)), (222, Err(NameError::Length)));
+    }
+
+    #[test]
+    fn names_that_are_not_of_their_types_form_are_told() {
+        for (text, part) in [
+            ("iqn.1993-08.org.debian:01:ab-c.d", ""),
+            ("iqn.2001-04.com.example", ""),
+            ("eui.02004567A425678D", ""),
+            ("naa.52004567BA64678D", ""),
+            ("naa.62004567BA64678D0123456789ABCDEF", ""),
+            ("iqn.com.example:a", "year and month"),
+            ("iqn.2001-13.com.example", "year and month"),
+            ("iqn.2001-04.", "a domain"),
+            ("iqn.2001-04.com..example", "a domain"),
+            ("iqn.2001-04.com.example:a_b", "letters, digits"),
+            ("eui.02004567A425678", "16 hexadecimal"),
+            ("eui.02004567A425678X", "16 hexadecimal"),
+            ("naa.52004567BA64678D01", "16 or 32"),
+        ] {
+            let departs = IscsiName::new(text).expect("a name").departs_from_its_form();
+            match part {
+                "" => assert_eq!(departs, None, "{text}"),
+                _ => assert!(departs.is_some_and(|why| why.contains(part)), "{text}: {departs:?}"),
+            }
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! Access to a volume: converts between documents of the API and the record that the volume keeps.
 
-use access::{Access, AccessError, NbdAccess, Restrictions, Token, UnixSeconds};
+use access::{Access, AccessError, HostName, NbdAccess, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Policy, Secret};
 use control::{ChangeRestrictions, NbdClients, ServiceError, Tokens};
-use nvme_wire::Nqn;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// The reason why no host can open a volume whose record of access cannot be decoded.
@@ -89,7 +88,7 @@ pub(super) fn restricted(
     access.forget_expired(now());
     let restrictions = &mut access.restrictions;
     if let Some(hosts) = hosts {
-        let parse = |text: &str| Nqn::new(text).map_err(|error| error.to_string());
+        let parse = |text: &str| text.parse::<HostName>().map_err(|error| error.to_string());
         restrictions.hosts = parsed("hosts", &hosts, parse)?;
     }
     if let Some(networks) = networks {
@@ -180,6 +179,8 @@ fn draw_token(hash: Hash) -> Result<(Token, Tokens), ServiceError> {
     let tokens = Tokens {
         token: secret.reveal().to_string(),
         controller_token: controller.reveal().to_string(),
+        chap_secret: None,
+        chap_target_secret: None,
     };
     Ok((Token { secret, controller: Some(controller), until: None }, tokens))
 }
@@ -239,12 +240,14 @@ mod tests {
     #[test]
     fn what_is_no_restriction_is_refused_with_its_place() {
         let list = |text: &str| Some(vec!["10.0.0.0/8".to_owned(), text.to_owned()]);
+        let hosts =
+            |text: &str| Some(vec!["iqn.2026-01.com.example:a".to_owned(), text.to_owned()]);
         let change = ChangeRestrictions { networks: list("10.0.0.5/8"), ..Default::default() };
         let error = restricted(Access::default(), change).expect_err("host bits").to_string();
         assert!(error.contains("`networks[1]`") && error.contains("10.0.0.0/8"), "{error}");
-        let change = ChangeRestrictions { hosts: list("x"), ..Default::default() };
-        let error = restricted(Access::default(), change).expect_err("no NQN").to_string();
-        assert!(error.contains("`hosts[0]`"), "{error}");
+        let change = ChangeRestrictions { hosts: hosts("x"), ..Default::default() };
+        let error = restricted(Access::default(), change).expect_err("no name").to_string();
+        assert!(error.contains("`hosts[1]`") && error.contains("iqn."), "{error}");
         let change = ChangeRestrictions { interfaces: list("a/b"), ..Default::default() };
         restricted(Access::default(), change).expect_err("no interface");
         let many = (0..400).map(|n| format!("10.{}.{}.0/24", n / 250, n % 250)).collect();

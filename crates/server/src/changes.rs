@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 
 use ::access::Access;
 use control::{
-    Caller, ChangeAuth, ChangeRestrictions, CreateVolume, CreatedVolume, CutOff, MetadataBytes,
-    Resizing, SectorBytes, ServiceError, Tokens, Volume, VolumeKey,
+    Caller, ChangeAuth, ChangeRestrictions, ChapSource, CreateVolume, CreatedVolume, CutOff,
+    MetadataBytes, Resizing, SectorBytes, ServiceError, Tokens, Volume, VolumeKey,
 };
 use dataplane::VolumeStatus;
 use directory::{Admit, VolumeRecord, VolumeState};
 use io_traits::DeviceError;
+use iscsi_frontend::chap_secrets;
 use schedule::{Promise, Slo};
 use tokio::sync::MutexGuard;
 use units::{BLOCK_SIZE, ByteLen, MetadataSize, SectorSize};
@@ -56,7 +57,7 @@ impl State {
         self.names_are_known()?;
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
-        let (access, tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
+        let (access, mut tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
         self.catch_up(caller).await?;
         let devices = self.devices_for(device.as_deref()).await?;
         // From here to the reservation nothing is waited for: no other task comes between.
@@ -80,10 +81,16 @@ impl State {
             self.devices[device].shared(|shared| shared.remove(id));
         })?;
         self.share_out(device);
-        self.announce(place, name.as_str(), &access);
+        self.announce(place, &made, &access);
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = self.cores[core].cpu,
             device = self.devices[device].name, "volume created");
-        Ok(CreatedVolume { volume: self.document(core, &made), tokens })
+        self.add_chap_secrets(&mut tokens, core, &made, &access);
+        let mut volume = self.document(core, &made);
+        if let (Some(initiator), Some(target)) = (&tokens.chap_secret, &tokens.chap_target_secret) {
+            let secrets = ChapSource::Secrets { initiator, target };
+            volume.iscsi_connect = self.iscsi_connect(core, &made, secrets);
+        }
+        Ok(CreatedVolume { volume, tokens })
     }
 
     /// Has a volume made for which there is a place.
@@ -111,6 +118,7 @@ impl State {
             restrictions: Some(restrictions_record(&access.restrictions)),
             promise: serde_json::to_value(slo_document(terms.slo)).unwrap_or_default(),
             nbd: self.nbd_record(core, &spec.name, access),
+            iscsi: self.iscsi_portal(core, terms.metadata),
         };
         let directory = &self.membership.directory;
         let reserved = directory.reserve_if(record.clone(), admit).await;
@@ -151,12 +159,29 @@ impl State {
         let _alone = self.alone_on(place.device).await?;
         self.may_change(place.device).await?;
         let before = self.access(&key, place).await?;
-        let (access, tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
+        let (access, mut tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
         let set = self.set_access(&key, place, access.clone(), change.cut).await?;
-        self.announce(place, &set.name, &access);
+        self.announce(place, &set, &access);
         tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
             grace_seconds = change.grace_seconds, "tokens changed");
+        self.add_chap_secrets(&mut tokens, place.core, &set, &access);
         Ok(tokens)
+    }
+
+    /// Adds the CHAP secrets of the newest token to what is shown of it, if initiators of the volume need them.
+    fn add_chap_secrets(
+        &self,
+        tokens: &mut Tokens,
+        core: usize,
+        volume: &VolumeStatus,
+        access: &Access,
+    ) {
+        let is_needed = self.authenticates && self.iscsi_portal(core, volume.metadata).is_some();
+        if let Some(token) = access.tokens.first().filter(|_| is_needed) {
+            let secrets = chap_secrets(&token.secret, token.controller.as_ref());
+            tokens.chap_secret = Some(secrets.initiator.to_string());
+            tokens.chap_target_secret = Some(secrets.target.to_string());
+        }
     }
 
     pub(super) async fn restrict(
@@ -173,7 +198,7 @@ impl State {
         let document = self.document(place.core, &set);
         let open_to = &document.restrictions;
         tracing::info!(name = set.name, id = %set.uuid, %open_to, "volume restricted");
-        self.announce(place, &set.name, &access);
+        self.announce(place, &set, &access);
         self.publish(place.core, &set).await;
         Ok(document)
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use ::access::{Access, NbdAccess};
 use control::{
-    Caller, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location, OtherHost,
-    Portal, ServerNotice, ServerNoticeKind, ServiceError, Serving, Volume, VolumeKey, VolumeName,
-    VolumeState, connect_line, nqn,
+    Caller, ChapSource, DirectoryStatus, Drive, Host, HostDevice, HostList, HostState, Location,
+    OtherHost, Portal, ServerNotice, ServerNoticeKind, ServiceError, Serving, Volume, VolumeKey,
+    VolumeName, VolumeState, connect_line, nqn,
 };
 use dataplane::VolumeStatus;
 use directory::{
@@ -48,6 +48,7 @@ impl State {
             nbd: access
                 .map(|access| self.nbd_record(core, &volume.name, access))
                 .unwrap_or_default(),
+            iscsi: self.iscsi_portal(core, volume.metadata),
         }
     }
 
@@ -315,7 +316,10 @@ impl State {
             },
             nbd_uris: record.nbd.uris.clone(),
             nbd_connect: Vec::new(),
-            iscsi_connect: None,
+            iscsi_connect: record.iscsi.map(|portal| {
+                let chap = ChapSource::TokenFiles { has_controller: true };
+                self.iscsi_commands(record.id, portal, chap)
+            }),
             absent_interfaces: Vec::new(),
             grace_until: None,
             grace_seconds_left: None,

@@ -448,6 +448,9 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         CoreMessage::Allot { limits, answer } => {
             let _ = answer.send(core.allot(&limits));
         }
+        CoreMessage::Refused { answer } => {
+            let _ = answer.send(core.connections_refused());
+        }
         CoreMessage::Stats { answer } => {
             let _ = answer.send((core.stats(), core.nvme_stats()));
         }

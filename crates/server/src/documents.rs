@@ -1,6 +1,8 @@
 //! Volumes as the API shows them.
 
-use control::{Caller, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn};
+use control::{
+    Caller, ChapSource, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn,
+};
 use dataplane::VolumeStatus;
 use units::BLOCK_SIZE;
 use uuid::Uuid;
@@ -49,6 +51,9 @@ impl State {
         let access = volume.access.as_ref();
         let (restrictions, trouble) = access::shown(access);
         let grace = access.and_then(access::grace);
+        let newest = access.and_then(|access| access.tokens.first());
+        let has_controller = newest.is_some_and(|token| token.controller.is_some());
+        let chap = ChapSource::TokenFiles { has_controller };
         let open_to = access.map(|access| access.nbd.clone()).unwrap_or_default();
         Volume {
             id: volume.uuid,
@@ -66,7 +71,7 @@ impl State {
             restrictions,
             nbd_uris: self.nbd_uris(core, &volume.name, &open_to),
             nbd_connect: self.nbd_connect_lines(core, &volume.name, &open_to),
-            iscsi_connect: self.iscsi_connect_line(core, volume.uuid),
+            iscsi_connect: self.iscsi_connect(core, volume, chap),
             nbd: access::nbd_document(&open_to),
             grace_until: grace.map(|grace| grace.until),
             grace_seconds_left: grace.map(|grace| grace.seconds_left),

@@ -4,7 +4,8 @@
 //!   it begins, and its volumes' connections are cut.
 //! - W2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
 //!   directory is away it stays as it was. A volume that is restricted to interfaces is offered by its own host only: an
-//!   interface of the same name is another network here. Clients of NBD that may open such a volume are told where it is.
+//!   interface of the same name is another network here. Clients of NBD that may open such a volume are told where it is, and so
+//!   are iSCSI initiators where none has to authenticate: the tokens of other hosts' volumes are not known here.
 //! - W3: records of which it is not known whether the directory has them are compared with the device until
 //!   it is, so that what a change left behind when its answer was lost (a name, a part of a quota) comes back.
 
@@ -25,7 +26,7 @@ use super::access as terms;
 use super::allowance;
 use super::granting;
 use super::message::CoreMessage;
-use super::offers::{NbdOffer, NbdPlace, Offer, Source};
+use super::offers::{IscsiOffer, NbdOffer, NbdPlace, Offer, Source};
 use super::state::State;
 
 /// Interval at which this host checks that its description in the directory is up to date.
@@ -130,6 +131,7 @@ struct Elsewhere {
     addresses: Vec<SocketAddr>,
     restrictions: RestrictionsRecord,
     nbd: NbdRecord,
+    iscsi: Vec<SocketAddr>,
 }
 
 impl Elsewhere {
@@ -139,7 +141,8 @@ impl Elsewhere {
         let is_offered = restrictions.interfaces.is_empty();
         let addresses = host.addresses_of(volume.portal);
         let (name, nbd) = (volume.name.clone(), volume.nbd.clone());
-        is_offered.then_some(Self { name, addresses, restrictions, nbd })
+        let iscsi = volume.iscsi.map(|portal| host.addresses_of(portal)).unwrap_or_default();
+        is_offered.then_some(Self { name, addresses, restrictions, nbd, iscsi })
     }
 
     /// The same for the cores; `None` if its restrictions cannot be read.
@@ -155,7 +158,9 @@ impl Elsewhere {
         });
         let access = access.ok()?;
         let (addresses, nbd) = (self.addresses.clone(), self.nbd_offer(id, &access));
-        Some(Offer { addresses, restrictions: access.restrictions, nbd, iscsi: None })
+        let iscsi = (!self.iscsi.is_empty())
+            .then(|| IscsiOffer { addresses: self.iscsi.clone(), access: access.clone() });
+        Some(Offer { addresses, restrictions: access.restrictions, nbd, iscsi })
     }
 
     /// The same for clients of NBD, if any may open it from another host. The socket of its own host is of no use to them.
@@ -298,6 +303,7 @@ mod tests {
             state: VolumeState::Ready,
             promise: serde_json::Value::Null,
             nbd: NbdRecord::default(),
+            iscsi: None,
             restrictions,
         }
     }
@@ -345,6 +351,24 @@ mod tests {
         for nbd in closed {
             assert_eq!(of(nbd.clone()), None, "{nbd:?}");
         }
+    }
+
+    /// W2. Method: a volume that is served by iSCSI, and one that is not.
+    #[test]
+    fn initiators_are_told_of_volumes_of_other_hosts_that_are_served_to_them() {
+        let hosts = vec!["IQN.2026-01.com.example:A".to_owned()];
+        let restrictions = Some(RestrictionsRecord { hosts, ..RestrictionsRecord::default() });
+        let offer_of = |iscsi: Option<SocketAddr>| {
+            let volume = VolumeRecord { iscsi, ..volume(restrictions.clone()) };
+            let there = Elsewhere::of(&volume, &host()).expect("offered");
+            there.offer(volume.id).expect("readable").iscsi
+        };
+        let offer = offer_of(Some(([192, 0, 2, 1], 3260).into())).expect("it is served");
+        let addresses = [[192, 0, 2, 1], [10, 0, 0, 1]].map(|ip| SocketAddr::from((ip, 3260)));
+        assert_eq!(offer.addresses, addresses, "in each network of its host");
+        let may_open = &offer.access.restrictions.hosts;
+        assert!(may_open.len() == 1 && may_open[0].as_str() == "iqn.2026-01.com.example:a");
+        assert_eq!(offer_of(None), None);
     }
 
     /// W2. An interface here that is called like one of the volume's host may be anybody's network.

@@ -158,6 +158,8 @@ pub(crate) enum CoreMessage {
     Admit,
     /// Say how the core is.
     Stats { answer: Answer<(CoreStats, NvmeStats)> },
+    /// Say how many connections were refused.
+    Refused { answer: Answer<u64> },
     /// Finish what is in flight, write a checkpoint, and end.
     Shutdown { answer: Answer<Result<(), VolumeError>> },
 }

@@ -10,9 +10,12 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use access::{Access, NbdAccess, Restrictions};
+use control::ChapSource;
+use dataplane::VolumeStatus;
 use iscsi_frontend::{TargetRecord, target_name_of};
 use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
+use units::MetadataSize;
 use uuid::Uuid;
 
 use super::directory;
@@ -29,16 +32,17 @@ pub(super) struct Offer {
     pub(super) restrictions: Restrictions,
     /// The same for clients of NBD, if any may open it here.
     pub(super) nbd: Option<NbdOffer>,
-    /// The same for iSCSI initiators, if it is served here.
+    /// The same for iSCSI initiators, if it is served to them.
     pub(super) iscsi: Option<IscsiOffer>,
 }
 
-/// An offer of a volume of this host to iSCSI initiators.
+/// An offer of a volume to iSCSI initiators.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct IscsiOffer {
     /// Addresses of its portal.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Initiators that may open it.
+    /// Initiators that may open it. Tokens of volumes of other hosts are not known here, so where initiators authenticate
+    /// discovery shows none of these.
     pub(super) access: Access,
 }
 
@@ -144,11 +148,13 @@ impl Offers {
 
 impl State {
     /// Lets hosts find a volume that is served here, at the discovery service of every core.
-    pub(super) fn announce(&self, place: directory::Place, name: &str, access: &Access) {
+    pub(super) fn announce(&self, place: directory::Place, volume: &VolumeStatus, access: &Access) {
         let addresses = self.membership.addresses_of(self.cores[place.core].portal);
-        let nbd = NbdOffer::of(name.to_owned(), NbdPlace::Core(place.core), access);
-        let iscsi = self.iscsi_addresses(place.core);
-        let iscsi = iscsi.map(|addresses| IscsiOffer { addresses, access: access.clone() });
+        let nbd = NbdOffer::of(volume.name.clone(), NbdPlace::Core(place.core), access);
+        let iscsi = self.iscsi_portal(place.core, volume.metadata).map(|portal| IscsiOffer {
+            addresses: self.membership.addresses_of(portal),
+            access: access.clone(),
+        });
         let offer = Offer { addresses, restrictions: access.restrictions.clone(), nbd, iscsi };
         self.offer(place.id, Source::Here, Some(offer));
     }
@@ -209,25 +215,35 @@ impl State {
         ways
     }
 
-    /// The command with which a Linux host connects the target of a volume, if its core serves iSCSI.
-    pub(super) fn iscsi_connect_line(&self, core: usize, uuid: Uuid) -> Option<String> {
-        let address = *self.iscsi_addresses(core)?.first()?;
-        let node = format!("iscsiadm -m node -T {} -p {address}", target_name_of(uuid));
-        let secrets = match self.authenticates {
-            true => "  # before the second, set CHAP secrets made of the token",
-            false => "",
-        };
-        Some(format!("{node} -o new && {node} --login{secrets}"))
+    /// The commands with which a Linux host connects the target of a volume, if it is served by iSCSI.
+    pub(super) fn iscsi_connect(
+        &self,
+        core: usize,
+        volume: &VolumeStatus,
+        chap: ChapSource<'_>,
+    ) -> Option<String> {
+        let portal = self.iscsi_portal(core, volume.metadata)?;
+        Some(self.iscsi_commands(volume.uuid, portal, chap))
     }
 
-    /// The addresses by which initiators reach the iSCSI portal of a core, if it has one.
-    fn iscsi_addresses(&self, core: usize) -> Option<Vec<SocketAddr>> {
+    /// The same for a volume of a host whose portal is known. CHAP is used where initiators authenticate.
+    pub(super) fn iscsi_commands(
+        &self,
+        uuid: Uuid,
+        portal: SocketAddr,
+        chap: ChapSource<'_>,
+    ) -> String {
+        let chap = self.authenticates.then_some(chap);
+        control::iscsi_connect(&target_name_of(uuid), &uuid.to_string(), portal, chap)
+    }
+
+    /// The address by which initiators reach the iSCSI portal of a core, if it has one. Blocks with metadata have no form in
+    /// SCSI: no initiator can open such a volume.
+    pub(super) fn iscsi_portal(&self, core: usize, metadata: MetadataSize) -> Option<SocketAddr> {
         let link = &self.cores[core];
-        link.places.iter().find_map(|place| match place {
-            Place::Iscsi(at) => {
-                let reached = SocketAddr::new(link.portal.ip(), at.port());
-                Some(self.membership.addresses_of(reached))
-            }
+        let mut places = link.places.iter().filter(|_| metadata.is_none());
+        places.find_map(|place| match place {
+            Place::Iscsi(at) => Some(SocketAddr::new(link.portal.ip(), at.port())),
             Place::Nbd(_) => None,
         })
     }

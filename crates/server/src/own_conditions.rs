@@ -1,4 +1,4 @@
-//! Conditions of the server itself, looked at every second: descriptors, mapped memory, CPU time, certificates.
+//! Conditions of the server itself, looked at every second: descriptors, connections, mapped memory, CPU time, certificates.
 //!
 //! - N3: a condition is told in the log when it begins and when it ends, in the status of the server while it holds, and
 //!   by a metric.
@@ -11,6 +11,7 @@ use control::{ApiTls, ServerNotice, ServerNoticeKind};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use super::message::CoreMessage;
 use super::nbd_tls::Certificates;
 use super::state::State;
 use super::{ServeConfig, guard};
@@ -19,6 +20,8 @@ use super::{ServeConfig, guard};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Mapped memory is looked at in each so many looks, since to list it takes time.
 const MAPS_EVERY: u64 = 8;
+/// Looks for which it is told that connections were refused.
+const REFUSED_FOR: u64 = 60;
 /// The part of a limit on mapped memory that is left when it is told of.
 const LEFT_PART: u64 = 16;
 
@@ -26,15 +29,19 @@ const LEFT_PART: u64 = 16;
 pub(super) fn start(state: &Arc<State>, config: &ServeConfig, tls: Option<ApiTls>) {
     let (state, names) = (state.clone(), guard::names(config));
     let nbd_tls = state.cores.iter().find_map(|core| core.nbd_tls.clone());
-    let mut looks = Looks { tls, nbd_tls, names, maps: None, count: 0 };
-    state.set_own_notices(looks.look());
+    let refused = Refused { connections_max: config.connections_max, seen: 0, told_until: 0 };
+    let mut looks = Looks { tls, nbd_tls, names, refused, maps: None, count: 0 };
+    state.set_own_notices(looks.look(None));
     let (tasks, looks) = (state.tasks.clone(), Arc::new(tokio::sync::Mutex::new(looks)));
     tasks.keep("conditions of the server", move || {
         let (state, looks) = (state.clone(), looks.clone());
         async move {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
-                state.set_own_notices(looks.lock().await.look());
+                // A core that hangs holds up no other look.
+                let refused = tokio::time::timeout(LOOK_EVERY, state.refused_connections()).await;
+                let refused = refused.ok().flatten();
+                state.set_own_notices(looks.lock().await.look(refused));
             }
         }
     });
@@ -45,13 +52,42 @@ struct Looks {
     nbd_tls: Option<Certificates>,
     /// The names of this server that its certificate should have one of.
     names: Vec<String>,
+    refused: Refused,
     /// The condition of mapped memory, when it was last looked at.
     maps: Option<String>,
     count: u64,
 }
 
+/// Connections that were refused.
+struct Refused {
+    /// Connections of a core.
+    connections_max: u32,
+    /// Those that were seen.
+    seen: u64,
+    /// The number of the look at which they are told of no more.
+    told_until: u64,
+}
+
+impl Refused {
+    /// Takes in how many there were at a look, if that is known. Returns the condition.
+    fn look(&mut self, count: u64, refused: Option<u64>) -> Option<String> {
+        let refused = refused.unwrap_or(self.seen);
+        if refused > self.seen {
+            (self.seen, self.told_until) = (refused, count + REFUSED_FOR);
+        }
+        let max = self.connections_max;
+        (count < self.told_until).then(|| {
+            format!(
+                "connections were refused in the last minute, since a core takes {max} and the hosts of a volume get a part \
+                 of them: disconnect hosts, raise --connections-max, or have more cores serve"
+            )
+        })
+    }
+}
+
 impl Looks {
-    fn look(&mut self) -> Vec<ServerNotice> {
+    /// Looks, after so many connections were refused in all.
+    fn look(&mut self, refused: Option<u64>) -> Vec<ServerNotice> {
         if self.count.is_multiple_of(MAPS_EVERY) {
             self.maps = Memory::now().shortage();
         }
@@ -59,10 +95,12 @@ impl Looks {
         let notice = |kind| move |text| ServerNotice { kind, text };
         let limits = open_files().map(notice(ServerNoticeKind::OpenFiles));
         let maps = self.maps.clone().map(notice(ServerNoticeKind::MemoryMaps));
+        let refused = self.refused.look(self.count, refused);
+        let refused = refused.map(notice(ServerNoticeKind::Connections));
         let cpu_time = cpu_time().map(notice(ServerNoticeKind::CpuTime));
         let certificate = self.tls.iter().flat_map(|tls| tls.doubts(&self.names));
         let certificate = certificate.chain(self.nbd_tls.iter().flat_map(Certificates::doubts));
-        limits.into_iter().chain(maps).chain(cpu_time).chain(certificate).collect()
+        limits.into_iter().chain(refused).chain(maps).chain(cpu_time).chain(certificate).collect()
     }
 }
 
@@ -181,6 +219,15 @@ impl State {
         *known = seen;
     }
 
+    /// Connections that all cores refused since they began; `None` if one does not say.
+    async fn refused_connections(&self) -> Option<u64> {
+        let mut refused = 0;
+        for link in &self.cores {
+            refused += link.ask(|answer| CoreMessage::Refused { answer }).await.ok()?;
+        }
+        Some(refused)
+    }
+
     /// The conditions of the server that hold, but for that of the audit log, which the API knows.
     pub(super) fn server_notices(&self) -> Vec<ServerNotice> {
         let own = self.own_notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -191,6 +238,19 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Method: connections are refused at one look and at another, and a core does not say how many.
+    #[test]
+    fn refused_connections_are_told_of_for_a_minute() {
+        let mut refused = Refused { connections_max: 7, seen: 0, told_until: 0 };
+        assert_eq!(refused.look(1, Some(0)), None);
+        let told = refused.look(2, Some(3)).expect("some were");
+        assert!(told.contains("a core takes 7"), "{told}");
+        assert!(refused.look(50, None).is_some() && refused.look(51, Some(4)).is_some());
+        assert!(refused.look(50 + REFUSED_FOR, Some(4)).is_some());
+        assert_eq!(refused.look(51 + REFUSED_FOR, Some(4)), None);
+        assert_eq!(refused.look(52 + REFUSED_FOR, None), None);
+    }
 
     #[test]
     fn mapped_memory_is_told_of_before_it_is_exhausted() {

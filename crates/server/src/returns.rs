@@ -66,8 +66,8 @@ impl State {
             if let Some(other) = self.directory(|directory| directory.insert(known)) {
                 say_of_one_name(&volume.name, place.id, other);
             }
-            match volume.access {
-                Some(access) => self.announce(place, &volume.name, &access),
+            match &volume.access {
+                Some(access) => self.announce(place, &volume, access),
                 None => self.withdraw(place.id),
             }
         }

@@ -64,14 +64,12 @@ impl Volumes {
             for volume in link.volumes().await? {
                 let known = Known::of(core, &volume);
                 let place = known.place;
-                // A volume whose restrictions cannot be read is offered to no host.
-                let name = volume.name.clone();
-                offered.extend(volume.access.map(|access| (place, name, access)));
                 let promise = Promise { core, slo: volume.slo };
                 devices[place.device].shared(|shared| shared.admit_known(place.id, promise));
                 if let Some(other) = directory.insert(known) {
                     say_of_one_name(&volume.name, place.id, other);
                 }
+                offered.push((place, volume));
             }
         }
         let state = State {
@@ -98,8 +96,11 @@ impl Volumes {
             own_notices: Mutex::default(),
         };
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
-        for (place, name, access) in offered {
-            state.announce(place, &name, &access);
+        for (place, volume) in &offered {
+            // A volume whose restrictions cannot be read is offered to no host.
+            if let Some(access) = &volume.access {
+                state.announce(*place, volume, access);
+            }
         }
         (0..state.devices.len()).for_each(|device| state.share_out(device));
         state.bound_tenants(quotas).await?;

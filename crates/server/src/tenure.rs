@@ -144,7 +144,7 @@ impl State {
             let kept = volumes.iter().filter(|volume| !self.is_abandoned(volume.device));
             for volume in kept {
                 if let Some(access) = &volume.access {
-                    self.announce(Known::of(core, volume).place, &volume.name, access);
+                    self.announce(Known::of(core, volume).place, volume, access);
                 }
             }
         }

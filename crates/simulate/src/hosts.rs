@@ -80,7 +80,7 @@ impl Guest {
     /// product are what is tested.
     fn is_admitted(&self, access: &Access, now: UnixSeconds, authenticates: bool) -> bool {
         let Restrictions { hosts, networks, interfaces, .. } = &access.restrictions;
-        let own = host_nqn(self.host);
+        let own = host_nqn(self.host).into();
         let is_host = hosts.is_empty() || hosts.contains(&own);
         let is_near = |network: &Network| lies_in(self.address, &network.to_string());
         let is_from = networks.is_empty() || networks.iter().any(is_near);

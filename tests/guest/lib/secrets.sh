@@ -3,7 +3,7 @@
 
 # An authority, the server's certificate for NBD, and in the directory that the guest sees, that of a client.
 certificates_make() {
-    need openssl:openssl basenc:coreutils
+    need openssl:openssl
     mkdir "$work/tls" "$work/ca" "$work/host/tls"
     openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout "$work/ca/key" -out "$work/ca/cert" 2>/dev/null
     cp "$work/ca/cert" "$work/tls/clients.pem"
@@ -16,9 +16,4 @@ certificate() {
     openssl req -newkey rsa:2048 -nodes -subj "/CN=$1" -keyout "$2" -out "$work/ca/request" 2>/dev/null
     openssl x509 -req -in "$work/ca/request" -CA "$work/ca/cert" -CAkey "$work/ca/key" -CAcreateserial -days 2 \
         -extfile <(echo "subjectAltName=DNS:$1") -out "$3" 2>/dev/null
-}
-
-# chap_secret TOKEN DIRECTION: as docs/operations/iscsi.md has it. The direction is initiator or target.
-chap_secret() {
-    printf 'farflash iSCSI CHAP %s 1' "$2" | openssl dgst -sha256 -hmac "$1" -binary | head -c 12 | basenc --base64url
 }

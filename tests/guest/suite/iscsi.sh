@@ -10,6 +10,7 @@ iscsi_tests() {
     iscsi_volume $VOLUME 512MiB
     ask create hidden 64MiB >/dev/null
     check "iscsi: discovery with CHAP names the one target" iscsi_discovers
+    check "iscsi: the printed commands connect a volume, twice, and leave other records alone" iscsi_connects_as_printed
     check "iscsi: a false secret, or a false target, is refused" iscsi_refuses
     DRIVE=$(iscsi_attach "${MUTUAL[@]}" "${DIGESTS[@]}") || { check "iscsi: login with mutual CHAP" false; return; }
     mark_log iscsi
@@ -46,16 +47,18 @@ iscsi_start() {
     pidof iscsid >/dev/null || iscsid
 }
 
-# iscsi_volume NAME SIZE: makes one, and says by what it is reached: TARGET, CHAP, MUTUAL, DIGESTS.
+# iscsi_volume NAME SIZE: makes one, and says by what it is reached: CONNECT (the printed commands), TARGET, CHAP, MUTUAL, DIGESTS.
 iscsi_volume() {
-    local made id token controller
+    local made id CHAP_SECRET CHAP_TARGET_SECRET
     made=$(ask create "$1" "$2")
-    id=$(jq -re .id <<<"$made") token=$(jq -re .token <<<"$made") controller=$(jq -r '.controller_token // .token' <<<"$made")
+    id=$(jq -re .id <<<"$made")
+    CONNECT=$(jq -re .iscsi_connect <<<"$made")
     NQN=$(jq -re .nqn <<<"$made")
     TARGET=iqn.2026-01.io.farflash:$id
+    eval "$(grep '^CHAP_' <<<"$CONNECT")"
     local auth=node.session.auth conn='node.conn[0].iscsi'
-    CHAP=("$auth.authmethod=CHAP" "$auth.username=$id" "$auth.password=$(ask chap "$token" initiator)")
-    MUTUAL=("${CHAP[@]}" "$auth.username_in=$TARGET" "$auth.password_in=$(ask chap "$controller" target)")
+    CHAP=("$auth.authmethod=CHAP" "$auth.username=$id" "$auth.password=$CHAP_SECRET")
+    MUTUAL=("${CHAP[@]}" "$auth.username_in=$TARGET" "$auth.password_in=$CHAP_TARGET_SECRET")
     DIGESTS=("$conn.HeaderDigest=CRC32C" "$conn.DataDigest=CRC32C")
 }
 
@@ -106,6 +109,20 @@ iscsi_discovers() {
     echo "$found"
     expect "what is found" "$(sed 's/,[0-9]* / /' <<<"$found")" "$portal $TARGET"
     iscsi_node -o delete
+}
+
+# The second time all records are there. A host may have those of other volumes at the same portal.
+iscsi_connects_as_printed() {
+    local other=iqn.2026-01.io.farflash:00000000-0000-4000-8000-000000000000
+    iscsiadm -m node -T $other -p "$ADDRESS:$ISCSI_PORT" -o new
+    for _ in 1 2; do
+        sh -e <<<"$CONNECT"
+        within 20 iscsi_has_drives 1
+        iscsiadm -m session -P 3 | grep -q "username_in: $TARGET"
+        iscsi_node --logout
+    done
+    iscsi_node -o delete
+    iscsiadm -m node -T $other -o delete
 }
 
 iscsi_refuses() {

@@ -67,6 +67,7 @@ fn volume(host: &HostRecord, device: Uuid, name: &str) -> VolumeRecord {
         state: VolumeState::Ready,
         promise: serde_json::Value::Null,
         nbd: NbdRecord::default(),
+        iscsi: None,
         restrictions: None,
     }
 }

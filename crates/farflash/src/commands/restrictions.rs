@@ -1,6 +1,6 @@
 //! Restrictions of a volume to certain hosts, on the command line.
 
-use access::Network;
+use access::{HostName, Network};
 use clap::Args;
 use control::{ChangeRestrictions, NbdClients, Restrictions, Volume};
 use user_messages::Failure;
@@ -9,14 +9,16 @@ use user_messages::output;
 /// Begins the names that hosts have for their UUID.
 const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// Warns of restrictions that are likely to admit no host, or not the one that was meant.
+/// Warns of restrictions of a volume that are likely to admit no host, or not the one that was meant.
 pub(super) fn warn_of_doubts(volume: &Volume) {
-    for doubt in doubts(&volume.restrictions, &volume.nbd) {
+    let is_iscsi = volume.iscsi_connect.is_some();
+    for doubt in doubts(&volume.restrictions, &volume.nbd, is_iscsi) {
         output::note(&format!("warning: {doubt}"));
     }
 }
 
-fn doubts(restrictions: &Restrictions, nbd: &NbdClients) -> Vec<String> {
+/// Doubts about restrictions of a volume, which `is_iscsi` says is served by iSCSI.
+fn doubts(restrictions: &Restrictions, nbd: &NbdClients, is_iscsi: bool) -> Vec<String> {
     let networks = restrictions.networks.iter().map(|text| (text, "host"));
     let clients = nbd.networks.iter().map(|text| (text, "client of NBD"));
     let networks = networks.chain(clients).filter_map(|(text, peer)| {
@@ -32,14 +34,26 @@ fn doubts(restrictions: &Restrictions, nbd: &NbdClients) -> Vec<String> {
             )
         })
     });
-    networks.chain(hosts).collect()
+    let initiators = restrictions.hosts.iter().filter_map(|text| {
+        let name = text.parse::<HostName>().ok()?;
+        let is_initiator = matches!(name, HostName::Iscsi(_));
+        match name.matches_no_host() {
+            Some(why) => Some(format!("{text} is the name of no initiator: {why}")),
+            None if is_initiator && !is_iscsi => Some(format!(
+                "{text} admits no initiator: the volume is not served by iSCSI (`farflash serve --iscsi`)"
+            )),
+            None => None,
+        }
+    });
+    networks.chain(hosts).chain(initiators).collect()
 }
 
 /// Conditions that hosts must meet.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RestrictionArgs {
-    /// Only the host with this NVMe qualified name (/etc/nvme/hostnqn); give it again for more
-    #[arg(long = "host", value_name = "NQN")]
+    /// Only the host with this NVMe qualified name (/etc/nvme/hostnqn), or the iSCSI initiator with this name
+    /// (/etc/iscsi/initiatorname.iscsi); give it again for more
+    #[arg(long = "host", value_name = "NQN|IQN")]
     hosts: Vec<String>,
     /// Only hosts of this network, such as 192.0.2.0/24 or 2001:db8::/32; give it again for more
     #[arg(long = "network", value_name = "CIDR")]
@@ -140,10 +154,23 @@ mod tests {
             interfaces: Vec::new(),
         };
         let nbd = NbdClients { networks: list(&["ff02::/16", "::1"]), ..NbdClients::default() };
-        let doubts = doubts(&restrictions, &nbd);
+        let doubts = doubts(&restrictions, &nbd, true);
         let all = ["224.0.0.0/4 admits no host", "ff02::/16 admits no client of NBD", upper];
         assert_eq!(doubts.len(), all.len(), "{doubts:?}");
         assert!(doubts.iter().zip(all).all(|(doubt, part)| doubt.contains(part)), "{doubts:?}");
-        assert!(super::doubts(&Restrictions::default(), &NbdClients::default()).is_empty());
+        let none = super::doubts(&Restrictions::default(), &NbdClients::default(), false);
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn names_that_no_initiator_comes_with_are_doubted() {
+        let names = ["iqn.1993-08.org.debian:01:4711", "iqn.debian:a", "eui.0123"];
+        let hosts = names.map(str::to_owned).into();
+        let restrictions = Restrictions { hosts, ..Restrictions::default() };
+        let served = doubts(&restrictions, &NbdClients::default(), true);
+        assert_eq!(served.len(), 2, "{served:?}");
+        assert!(served[0].contains("year and month") && served[1].contains("16 hex"), "{served:?}");
+        let not = doubts(&restrictions, &NbdClients::default(), false);
+        assert!(not.len() == 3 && not[0].contains("--iscsi"), "{not:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use auth::Secret;
 use clap::Args;
 use client::Credentials;
-use control::Tokens;
+use control::{CreatedVolume, Tokens, iscsi_connect_by_files};
 use serde::Serialize;
 use serde_json::Value;
 use user_messages::Failure;
@@ -127,6 +127,16 @@ impl NewTokens {
         Ok(())
     }
 
+    /// Has the commands that connect a new volume by iSCSI make their secrets of the tokens in files, where there are such.
+    pub(super) fn keep_from(&self, made: &mut CreatedVolume) {
+        let path = |file: &Option<TokenFile>| Some(file.as_ref()?.path.display().to_string());
+        let (token, controller) = (path(&self.token), path(&self.controller));
+        let commands = &mut made.volume.iscsi_connect;
+        *commands = commands.take().map(|commands| {
+            iscsi_connect_by_files(&commands, token.as_deref(), controller.as_deref())
+        });
+    }
+
     /// The message about tokens if they could not be printed.
     pub(super) fn unseen(&self) -> &'static str {
         match (&self.token, &self.controller) {
@@ -147,7 +157,17 @@ impl NewTokens {
         writeln!(out, "what opens it, shown this once:")?;
         writeln!(out, "  token             {}", shown(&self.token, &tokens.token))?;
         let controller = shown(&self.controller, &tokens.controller_token);
-        writeln!(out, "  controller token  {controller}")
+        writeln!(out, "  controller token  {controller}")?;
+        let made = [
+            ("CHAP secret", &self.token, &tokens.chap_secret),
+            ("of the target", &self.controller, &tokens.chap_target_secret),
+        ];
+        for (name, file, secret) in made {
+            if let (None, Some(secret)) = (file, secret) {
+                writeln!(out, "  {name:<18}{secret}")?;
+            }
+        }
+        Ok(())
     }
 
     /// `document` without the tokens that are in files.
@@ -155,8 +175,8 @@ impl NewTokens {
         let mut shown = serde_json::to_value(document).unwrap_or_default();
         if let Some(fields) = shown.as_object_mut() {
             fields.retain(|name, _| match name.as_str() {
-                "token" => self.token.is_none(),
-                "controller_token" => self.controller.is_none(),
+                "token" | "chap_secret" => self.token.is_none(),
+                "controller_token" | "chap_target_secret" => self.controller.is_none(),
                 _ => true,
             });
         }

@@ -34,7 +34,11 @@ Examples:
 
   For one host of one network only, its tokens to files:
     farflash volume create db-5 --size 1TiB --network 192.0.2.0/24 --token-file db-5.token \\
-        --host nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000";
+        --host nqn.2014-08.org.nvmexpress:uuid:550e8400-e29b-41d4-a716-446655440000
+
+  For one iSCSI initiator; with iSCSI, the JSON has the commands that connect it:
+    farflash volume create db-8 --size 1TiB --host iqn.1993-08.org.debian:01:4711 --json |
+        jq -r .iscsi_connect";
 
 const CHANGE_AUTH_EXAMPLES: &str = "\
 Hosts that have the volume open stay so, unless --cut ends that.
@@ -368,8 +372,9 @@ impl Create {
              others",
             shell::word(request.name.as_str())
         );
-        let made = output.change(&look, |api| api.create(&request))?;
+        let mut made = output.change(&look, |api| api.create(&request))?;
         tokens.keep(&made.tokens)?;
+        tokens.keep_from(&mut made);
         warn_of_absent_interfaces(&made.volume);
         warn_of_doubts(&made.volume);
         output.print_done(tokens.unseen(), &tokens.shown(&made), |out| {
@@ -456,8 +461,15 @@ fn created(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
         volume.address
     )?;
     writeln!(out, "connect it on a Linux host with:\n  {}", volume.connect)?;
-    let others = volume.iscsi_connect.iter().chain(&volume.nbd_connect);
-    others.into_iter().try_for_each(|line| writeln!(out, "or with:\n  {line}"))
+    iscsi_lines(out, volume)?;
+    volume.nbd_connect.iter().try_for_each(|line| writeln!(out, "or with:\n  {line}"))
+}
+
+/// The commands that connect it by iSCSI, if it is served so.
+fn iscsi_lines(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
+    let Some(commands) = &volume.iscsi_connect else { return Ok(()) };
+    writeln!(out, "or by iSCSI with:")?;
+    commands.lines().try_for_each(|line| writeln!(out, "  {line}"))
 }
 
 fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
@@ -499,10 +511,8 @@ fn details(out: &mut dyn Write, volume: &Volume) -> std::io::Result<()> {
     }
     nbd_lines(out, volume)?;
     writeln!(out, "owner      {}", volume.owner.as_deref().unwrap_or("-"))?;
-    if let Some(line) = &volume.iscsi_connect {
-        writeln!(out, "iscsi      {line}")?;
-    }
-    writeln!(out, "connect    {}", volume.connect)
+    writeln!(out, "connect    {}", volume.connect)?;
+    iscsi_lines(out, volume)
 }
 
 /// The clients of NBD, if any may open it, and the URIs that they use.

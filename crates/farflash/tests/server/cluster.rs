@@ -13,6 +13,7 @@ use crate::support::cluster::{
 };
 use crate::support::foreign::{nbd_go, places};
 use crate::support::host::{connect, filled, on_core};
+use crate::support::initiator::{Initiator, Names};
 use crate::support::listener::Listener;
 use crate::support::users::{self, User};
 use crate::support::{Files, Server, farflash, run, tokens, until};
@@ -221,6 +222,37 @@ fn a_host_tells_of_anothers_volume_by_which_sectors_and_nbd_clients_it_is_opened
     assert_eq!((&shown["nbd"], &shown["nbd_uris"]), (&open["nbd"], &open["nbd_uris"]));
     assert_eq!(shown["nbd"]["networks"], serde_json::json!(["127.0.0.0/8"]));
     until("it is found there no more", || nbd_go(door, "on-b") == UNKNOWN);
+}
+
+/// Discovery at any host lists the volumes of all that an initiator may open, at the portals of their hosts.
+///
+/// Method: asked of the other host, a volume is open to one initiator, then to another one, and then lost.
+#[test]
+fn initiators_find_the_volumes_of_other_hosts() {
+    let (etcd, files) = (EtcdProcesses::start(1), Files::new());
+    let directory = url(etcd.address(0), "test-iscsi");
+    let iscsi = ["--iscsi", "127.0.0.1:0", "--auth", "off"];
+    let a = host_with(&directory, "a", &format(&files, "a"), &iscsi);
+    let b = host_with(&directory, "b", &format(&files, "b"), &iscsi);
+    let [at_a, at_b] = [&a, &b].map(|host| places(host, "iSCSI portal open")[0]);
+    let names = ["iqn.2026-01.com.example:one", "iqn.2026-01.com.example:two"];
+    let found = |initiator| {
+        let names = Names { initiator, target: None };
+        Initiator::log_in(at_a, names, None).unwrap().targets()
+    };
+    let made = b.volume_json(&["create", "on-b", "--size", "64MiB", "--host", names[0]]);
+    let target = format!("iqn.2026-01.io.farflash:{}", text(&made, "id"));
+    let at_its_host = [(target, format!("{at_b},1"))];
+    until("it is found elsewhere", || found(names[0]) == at_its_host);
+    assert_eq!(found(names[1]), []);
+    b.volume_json(&["restrict", "on-b", "--host", names[1]]);
+    until("it is another one's", || found(names[1]) == at_its_host && found(names[0]).is_empty());
+    let here = b.volume_json(&["show", "on-b"]);
+    b.signal("KILL");
+    b.wait();
+    until("it is lost", || a.volume_json(&["show", "on-b"])["state"] == "unreachable");
+    assert_eq!(a.volume_json(&["show", "on-b"])["iscsi_connect"], here["iscsi_connect"]);
+    until("it is found no more", || found(names[1]).is_empty());
 }
 
 fn lost_names(server: &Server) -> Vec<(String, String, String)> {

@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::support::host::{connect, filled, on_core};
-use crate::support::{Server, foreign, until};
+use crate::support::initiator::{self, BLOCK, Initiator, Names};
+use crate::support::{Server, foreign, nbd, until};
 use io_traits::Spawn;
+use iscsi_wire::Cdb;
+use iscsi_wire::cdb::opcode as scsi;
+use iscsi_wire::pdu::{self, opcode};
+use nbd_wire::Command;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, ConnectData, Property, PropertySize};
 use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleCmd, Digests, H2cData, IcReq};
@@ -17,12 +22,18 @@ use reactor::Handle;
 use units::Lba;
 use zerocopy::IntoBytes;
 
+const TARGET_PREFIX: &str = "iqn.2026-01.io.farflash:";
 const C2H_TERM_REQ: u8 = 3;
 /// Blocks that the good host works on; no other host writes them and stays connected.
 const BLOCKS: u64 = 512;
 const WORKERS: u64 = 8;
+/// Strangers that say everything a byte at a time.
+const DAWDLERS: usize = 20;
 /// A server that says nothing for so long has nothing to say.
 const SILENCE: Duration = Duration::from_secs(2);
+/// The part of its pace that the good host keeps while thousands of strangers come: it shares the CPUs with them, and a core that
+/// stops for each of those that break a rule leaves it far less.
+const PACE_PART_MIN: f64 = 0.05;
 /// Duration of the strangers' attack.
 const SIEGE: Duration = Duration::from_secs(4);
 /// Requests of the good host before the strangers come: by then it has what memory it needs.
@@ -86,8 +97,8 @@ impl Dice {
     }
 }
 
-/// Flips a bit, cuts, repeats, swaps, drops or inflates.
-fn damage(pdus: &mut Vec<Vec<u8>>, dice: &mut Dice) {
+/// Flips a bit, cuts, repeats, swaps, drops or inflates; `announce` has a PDU say that far more bytes follow than it may have.
+fn damage(pdus: &mut Vec<Vec<u8>>, dice: &mut Dice, announce: fn(&mut [u8])) {
     for _ in 0..=dice.below(3) {
         if pdus.is_empty() {
             return;
@@ -108,9 +119,9 @@ fn damage(pdus: &mut Vec<Vec<u8>>, dice: &mut Dice) {
                 pdus.swap(at, other);
             }
             4 => drop(pdus.remove(at)),
-            // PLEN beyond every limit, and bytes to go with it.
+            // And bytes to go with it.
             _ if pdus[at].len() >= 8 => {
-                pdus[at][4..8].copy_from_slice(&(1u32 << 30).to_le_bytes());
+                announce(&mut pdus[at]);
                 pdus[at].resize(100_000, 0xA5);
             }
             _ => {}
@@ -167,12 +178,22 @@ impl Stranger {
     }
 }
 
-fn damaged_sessions(address: SocketAddr, nqn: &Nqn, end: Instant) -> usize {
+/// PLEN beyond every limit.
+fn announce_by_nvme(pdu: &mut [u8]) {
+    pdu[4..8].copy_from_slice(&(1u32 << 30).to_le_bytes());
+}
+
+fn damaged_sessions(
+    address: SocketAddr,
+    session: &[Vec<u8>],
+    announce: fn(&mut [u8]),
+    end: Instant,
+) -> usize {
     let mut dice = Dice(0x5EED);
     let mut count = 0;
     while Instant::now() < end || count <= 20 {
-        let mut pdus = session(nqn);
-        damage(&mut pdus, &mut dice);
+        let mut pdus = session.to_vec();
+        damage(&mut pdus, &mut dice, announce);
         let mut stranger = Stranger::new(address);
         let _ = stranger.say(&pdus.concat());
         let _ = stranger.0.shutdown(Shutdown::Write);
@@ -195,12 +216,13 @@ fn rude_talkers(address: SocketAddr, end: Instant) {
 }
 
 /// Says everything a byte at a time, and some of it never.
-fn dawdlers(address: SocketAddr, nqn: &Nqn, end: Instant) {
-    let mut dawdlers: Vec<Stranger> = (0..20).map(|_| Stranger::new(address)).collect();
-    let bytes = session(nqn).concat();
-    for byte in &bytes {
-        for dawdler in &mut dawdlers {
-            let _ = dawdler.say(&[*byte]);
+fn dawdlers(address: SocketAddr, sessions: &[Vec<Vec<u8>>], end: Instant) {
+    let sessions: Vec<Vec<u8>> = sessions.iter().map(|pdus| pdus.concat()).collect();
+    let mut dawdlers: Vec<Stranger> = sessions.iter().map(|_| Stranger::new(address)).collect();
+    let longest = sessions.iter().map(Vec::len).max().unwrap();
+    for at in 0..longest {
+        for (dawdler, bytes) in dawdlers.iter_mut().zip(&sessions) {
+            let _ = dawdler.say(&bytes[at.min(bytes.len())..(at + 1).min(bytes.len())]);
         }
         if Instant::now() > end {
             return;
@@ -268,46 +290,325 @@ async fn work(
     assert_eq!(volume.client().counters().reconnects, 0);
 }
 
+/// A server of one core with volume `v`, which hosts of all protocols may open, and `other` for what may hit any block.
+fn besieged_server() -> Server {
+    let more = ["--auth", "off", "--core-memory", CORE_MEMORY, "--iscsi", "127.0.0.1:0"];
+    let server = Server::start_with("mem:512MiB", &[&more[..], &["--nbd", "127.0.0.1:0"]].concat());
+    for name in ["v", "other"] {
+        server.volume_json(&["create", name, "--size", "64MiB"]);
+        server.volume_json(&["restrict", name, "--nbd-network", "127.0.0.0/8"]);
+    }
+    server
+}
+
+fn text_of(server: &Server, volume: &str, field: &str) -> String {
+    server.volume_json(&["show", volume])[field].as_str().unwrap().to_owned()
+}
+
+/// Holds `server` against strangers for some seconds, while `host` works on: it counts its requests until it is told to stop.
+/// `attack` ends at the time that it is given, and tells how many sessions it had.
+///
+/// When the strangers are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
+fn hold_out(
+    server: Server,
+    host: impl FnOnce((Arc<AtomicBool>, Arc<AtomicU64>)) + Send + 'static,
+    attack: impl FnOnce(Instant) -> usize,
+) {
+    let started = Instant::now();
+    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let shared = (stop.clone(), done.clone());
+    let worker = std::thread::spawn(move || host(shared));
+    let requests = || done.load(Ordering::Relaxed);
+    until("the host works", || requests() > REQUESTS_BEFORE / 2 || worker.is_finished());
+    let (half, since) = (requests(), Instant::now());
+    until("the host works on", || requests() > REQUESTS_BEFORE || worker.is_finished());
+    let pace = (requests() - half) as f64 / since.elapsed().as_secs_f64();
+    let api = control::ApiClient::new(&server.api).unwrap();
+    let connections = || api.server().unwrap().cores[0].connections;
+    let (before, connections_before, bytes_before) =
+        (requests(), connections(), server.resident_bytes());
+    let since = Instant::now();
+    let sessions = attack(since + SIEGE);
+    let meanwhile = requests() - before;
+    let part = meanwhile as f64 / since.elapsed().as_secs_f64() / pace;
+    until("the strangers are forgotten", || connections() == connections_before);
+    let grown = server.resident_bytes().saturating_sub(bytes_before);
+    stop.store(true, Ordering::Relaxed);
+    worker.join().expect("the host works on");
+    eprintln!(
+        "{sessions} sessions, {meanwhile} requests, {part:.2} of the pace, {grown} bytes more"
+    );
+    assert!(part > PACE_PART_MIN, "{sessions} sessions, {meanwhile} requests, {part} of the pace");
+    assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes more after {sessions} sessions");
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    let took = started.elapsed();
+    assert!(took < crate::support::PATIENCE, "it took {took:?}");
+}
+
 /// Method: for some seconds strangers send damaged, cut, swapped, oversized and slow PDUs, owe data
-/// and read nothing, while a host writes and verifies. The host sees no error, and when the strangers
-/// are gone nothing of them is left: no connection, and no memory but what the allocator keeps.
+/// and read nothing, while a host writes and verifies, which sees no error.
 #[test]
 fn strangers_at_a_live_server_harm_no_other_host() {
     let server = Server::start_with("mem:512MiB", &["--auth", "off", "--core-memory", CORE_MEMORY]);
     let made = server.volume_json(&["create", "a", "--size", "64MiB"]);
     let nqn: Nqn = made["nqn"].as_str().unwrap().parse().unwrap();
     let address = server.portals[0];
-    let started = Instant::now();
-    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let shared = (stop.clone(), done.clone());
-    let worker =
-        std::thread::spawn(move || on_core(move |handle| work(handle, (address, nqn), shared)));
-    let requests = || done.load(Ordering::Relaxed);
-    until("the host works", || requests() > REQUESTS_BEFORE || worker.is_finished());
-    let api = control::ApiClient::new(&server.api).unwrap();
-    let connections = || api.server().unwrap().cores[0].connections;
-    let (before, connections_before, bytes_before) =
-        (requests(), connections(), server.resident_bytes());
-    let end = Instant::now() + SIEGE;
-    let sessions = std::thread::scope(|scope| {
-        let sessions = scope.spawn(|| damaged_sessions(address, &nqn, end));
-        scope.spawn(|| rude_talkers(address, end));
-        scope.spawn(|| dawdlers(address, &nqn, end));
-        scope.spawn(|| debtors(address, &nqn, end));
-        sessions.join().unwrap()
+    let host = move |shared| on_core(move |handle| work(handle, (address, nqn), shared));
+    hold_out(server, host, |end| {
+        let session = session(&nqn);
+        std::thread::scope(|scope| {
+            let sessions =
+                scope.spawn(|| damaged_sessions(address, &session, announce_by_nvme, end));
+            scope.spawn(|| rude_talkers(address, end));
+            scope.spawn(|| dawdlers(address, &vec![session.clone(); DAWDLERS], end));
+            scope.spawn(|| debtors(address, &nqn, end));
+            sessions.join().unwrap()
+        })
     });
-    until("the strangers are forgotten", || connections() == connections_before);
-    let grown = server.resident_bytes().saturating_sub(bytes_before);
-    stop.store(true, Ordering::Relaxed);
-    worker.join().expect("the host works on");
-    let meanwhile = requests() - before;
-    eprintln!("{sessions} sessions, {meanwhile} requests, {grown} bytes more");
-    assert!(meanwhile > 100, "{sessions} sessions, {meanwhile} requests");
-    assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes more after {sessions} sessions");
-    server.signal("TERM");
-    assert_eq!(server.wait(), Some(0));
-    let took = started.elapsed();
-    assert!(took < crate::support::PATIENCE, "it took {took:?}");
+}
+
+/// A host that has a volume open, and waits for each answer.
+trait Host {
+    fn write(&mut self, lba: u64, block: &[u8]);
+    fn read(&mut self, lba: u64) -> Vec<u8>;
+}
+
+impl Host for Initiator {
+    fn write(&mut self, lba: u64, block: &[u8]) {
+        Self::write(self, lba, block);
+    }
+
+    fn read(&mut self, lba: u64) -> Vec<u8> {
+        Self::read(self, lba, 1)
+    }
+}
+
+impl Host for nbd::Client {
+    fn write(&mut self, lba: u64, block: &[u8]) {
+        Self::write(self, lba * BLOCK as u64, block);
+    }
+
+    fn read(&mut self, lba: u64) -> Vec<u8> {
+        Self::read(self, lba * BLOCK as u64, BLOCK)
+    }
+}
+
+/// Hosts with blocks of their own write them and read them back until told to stop; counts how often.
+fn work_by<H: Host>(
+    open: impl Fn(u64) -> H + Sync,
+    (stop, done): (Arc<AtomicBool>, Arc<AtomicU64>),
+) {
+    std::thread::scope(|scope| {
+        for worker in 0..WORKERS {
+            let (open, stop, done) = (&open, &stop, &done);
+            scope.spawn(move || {
+                let (mut host, mut count) = (open(worker), 0);
+                while !stop.load(Ordering::Relaxed) {
+                    let lba = worker + WORKERS * (count % (BLOCKS / WORKERS));
+                    let block = filled(count << 8 | worker);
+                    host.write(lba, block.as_bytes());
+                    assert!(host.read(lba) == block.as_bytes(), "block {lba} is another's");
+                    count += 1;
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+}
+
+/// Waits until the server ends a connection, whatever it says before.
+fn is_ended(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(crate::support::PATIENCE)).unwrap();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return nbd::is_gone(&error),
+        }
+    }
+}
+
+/// DataSegmentLength beyond every limit.
+fn announce_by_iscsi(pdu: &mut [u8]) {
+    pdu[5..8].copy_from_slice(&[0xFF; 3]);
+}
+
+fn initiator_of(portal: SocketAddr, name: &str, target: &str) -> Initiator {
+    let names = Names { initiator: name, target: Some(target) };
+    Initiator::log_in(portal, names, None).expect("it may open it")
+}
+
+/// A session of an initiator of this number from login to logout, one PDU each.
+fn iscsi_session(target: &str, number: usize) -> Vec<Vec<u8>> {
+    let name = format!("iqn.2026-01.com.example:odd-{number}");
+    let names = [("InitiatorName", name.as_str()), ("TargetName", target)];
+    let write = Cdb::with_blocks(scsi::WRITE_10, BLOCKS + 9, 1);
+    let (flags, edtl) = (pdu::WRITE, BLOCK as u32);
+    let mut text: pdu::TextRequest = pdu::blank(opcode::TEXT_REQUEST | pdu::IMMEDIATE);
+    (text.itt, text.ttt, text.cmd_sn) = (9.into(), pdu::NO_TAG.into(), 4.into());
+    let mut logout: pdu::Bhs = pdu::blank(opcode::LOGOUT_REQUEST | pdu::IMMEDIATE);
+    logout.itt = 10.into();
+    let read = Cdb::with_blocks(scsi::READ_10, 0, 8);
+    vec![
+        initiator::login(0x87, 0, &[&names[..], &[("AuthMethod", "None")]].concat()),
+        initiator::command(1, Cdb([0; 16]), 0, 0, &[]),
+        initiator::command(2, read, pdu::READ, 8 * edtl, &[]),
+        initiator::command(3, write, flags, edtl, &[7; BLOCK]),
+        initiator::pdu(text.encode(), b"SendTargets=All\0"),
+        logout.encode().to_vec(),
+    ]
+}
+
+/// Initiators that send nonsense once they are logged in, and before.
+fn rude_initiators(portal: SocketAddr, target: &str, end: Instant) {
+    while Instant::now() < end {
+        let mut known = initiator_of(portal, "iqn.2026-01.com.example:rude", target);
+        let _ = known.stream().write_all(&[0xEE; 30_000]);
+        assert!(is_ended(known.stream()));
+        let mut stranger = Stranger::new(portal);
+        let _ = stranger.say(&[0xEE; 30_000]);
+        assert!(is_ended(&mut stranger.0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asks for data and does not read; owes data and sends it in drops, at a wrong place in the end.
+fn initiators_in_debt(portal: SocketAddr, target: &str, end: Instant) {
+    const LEN: u32 = 64 * BLOCK as u32;
+    while Instant::now() < end {
+        let mut deaf = initiator_of(portal, "iqn.2026-01.com.example:deaf", target);
+        for _ in 0..100 {
+            let read = Cdb::with_blocks(scsi::READ_10, 0, 256);
+            if deaf.begin(read, pdu::READ, 256 * BLOCK as u32, &[]).is_err() {
+                break;
+            }
+        }
+        let mut debtor = initiator_of(portal, "iqn.2026-01.com.example:debtor", target);
+        debtor.become_ready();
+        let write = Cdb::with_blocks(scsi::WRITE_10, BLOCKS, 64);
+        debtor.begin(write, pdu::WRITE, LEN, &[]).unwrap();
+        let (bhs, _) = debtor.hear().unwrap();
+        let r2t = pdu::R2t::decode(&bhs.encode());
+        assert_eq!(r2t.opcode, opcode::R2T);
+        let crumb = |number: u32, offset: u32| {
+            let mut out: pdu::DataOut = pdu::blank(opcode::DATA_OUT);
+            (out.flags, out.itt, out.ttt) = (0, r2t.itt, r2t.ttt);
+            (out.data_sn, out.buffer_offset) = (number.into(), offset.into());
+            initiator::pdu(out.encode(), &[7; 4])
+        };
+        for number in 0..20 {
+            debtor.stream().write_all(&crumb(number, 4 * number)).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        debtor.stream().write_all(&crumb(20, 4096)).unwrap();
+        assert!(is_ended(debtor.stream()));
+    }
+}
+
+/// The same by iSCSI: other initiators write and verify meanwhile.
+#[test]
+fn strangers_at_the_iscsi_portal_of_a_live_server_harm_no_other_initiator() {
+    let server = besieged_server();
+    let portal = foreign::places(&server, "iSCSI portal open")[0];
+    let target_of = |volume| format!("{TARGET_PREFIX}{}", text_of(&server, volume, "id"));
+    let (target, other) = (target_of("v"), target_of("other"));
+    let of_host = target.clone();
+    let host = move |shared| {
+        let open = |worker: u64| {
+            let name = format!("iqn.2026-01.com.example:worker-{worker}");
+            let mut initiator = initiator_of(portal, &name, &of_host);
+            initiator.become_ready();
+            initiator
+        };
+        work_by(open, shared);
+    };
+    hold_out(server, host, |end| {
+        let damaged = &iscsi_session(&other, 0);
+        let slow: Vec<_> = (0..DAWDLERS).map(|number| iscsi_session(&target, number)).collect();
+        std::thread::scope(|scope| {
+            let sessions =
+                scope.spawn(|| damaged_sessions(portal, damaged, announce_by_iscsi, end));
+            scope.spawn(|| rude_initiators(portal, &target, end));
+            scope.spawn(|| dawdlers(portal, &slow, end));
+            scope.spawn(|| initiators_in_debt(portal, &target, end));
+            sessions.join().unwrap()
+        })
+    });
+}
+
+/// A length beyond every limit, of an option or of a request.
+fn announce_by_nbd(words: &mut [u8]) {
+    let is_option = words.get(4..12) == Some(b"IHAVEOPT");
+    if let Some(len) = words.get_mut(if is_option { 16..20 } else { 24..28 }) {
+        len.copy_from_slice(&[0xFF; 4]);
+    }
+}
+
+/// A session from the greeting to its end, in the parts of which it consists.
+fn nbd_session(export: &str) -> Vec<Vec<u8>> {
+    let at = (BLOCKS + 9) * BLOCK as u64;
+    let write = nbd::request(Command::WRITE, 2, at, 100);
+    vec![
+        nbd::go(export),
+        nbd::request(Command::READ, 1, 0, 5 * BLOCK as u64),
+        [&write[..], &[7; 100]].concat(),
+        nbd::request(Command::FLUSH, 3, 0, 0),
+        nbd::request(Command::TRIM, 4, at, BLOCK as u64),
+        nbd::request(Command::DISCONNECT, 5, 0, 0),
+    ]
+}
+
+/// Clients that send nonsense with an export open, and before.
+fn rude_clients(place: SocketAddr, end: Instant) {
+    while Instant::now() < end {
+        let mut known = nbd::Client::open(place, "v").unwrap();
+        let _ = known.stream().write_all(&[0xEE; 30_000]);
+        assert!(is_ended(known.stream()));
+        let mut stranger = Stranger::new(place);
+        let _ = stranger.say(&[0xEE; 30_000]);
+        assert!(is_ended(&mut stranger.0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Asks for data and does not read; owes data, sends it in drops, and goes.
+fn clients_in_debt(place: SocketAddr, end: Instant) {
+    while Instant::now() < end {
+        let mut deaf = nbd::Client::open(place, "v").unwrap();
+        for cookie in 0..100 {
+            let read = nbd::request(Command::READ, cookie, 0, 1 << 20);
+            if deaf.stream().write_all(&read).is_err() {
+                break;
+            }
+        }
+        let mut debtor = nbd::Client::open(place, "v").unwrap();
+        let at = BLOCKS * BLOCK as u64;
+        debtor.stream().write_all(&nbd::request(Command::WRITE, 1, at, 1 << 18)).unwrap();
+        for _ in 0..20 {
+            debtor.stream().write_all(&[7; 4]).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// The same by NBD: other clients write and verify meanwhile.
+#[test]
+fn strangers_at_the_nbd_port_of_a_live_server_harm_no_other_client() {
+    let server = besieged_server();
+    let place = foreign::places(&server, "NBD open")[0];
+    let host = move |shared| work_by(|_| nbd::Client::open(place, "v").unwrap(), shared);
+    hold_out(server, host, |end| {
+        let (damaged, slow) = (&nbd_session("other"), vec![nbd_session("v"); DAWDLERS]);
+        std::thread::scope(|scope| {
+            let sessions = scope.spawn(|| damaged_sessions(place, damaged, announce_by_nbd, end));
+            scope.spawn(|| rude_clients(place, end));
+            scope.spawn(|| dawdlers(place, &slow, end));
+            scope.spawn(|| clients_in_debt(place, end));
+            sessions.join().unwrap()
+        })
+    });
 }
 
 /// An operator whose host is refused, and tries again and again, is told the cause: once for each. The ends of a host's queues

@@ -8,7 +8,9 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use units::Lba;
 
 use crate::support::cgroup::ControlGroup;
+use crate::support::foreign::places;
 use crate::support::host::{connect, filled, on_core};
+use crate::support::nbd::Client;
 use crate::support::skipped::skipped;
 use crate::support::{Files, Server, farflash, run, succeed, until};
 
@@ -20,22 +22,29 @@ fn limit(server: &Server, resource: Resource, value: Option<u64>) {
     prlimit(pid, resource, Rlimit { current: value.or(maximum), maximum }).unwrap();
 }
 
-/// A server without descriptors says so when it is asked. Method: connections to a portal take them all.
+/// A server without descriptors says so when it is asked, and serves those that are connected. Method: connections to the portals
+/// of all protocols take them all.
 #[test]
 fn a_server_without_descriptors_says_so() {
-    let server = Server::start("mem:256MiB");
+    let more = ["--nbd", "127.0.0.1:0", "--iscsi", "127.0.0.1:0"];
+    let server = Server::start_with("mem:256MiB", &more);
     let volume = server.volume_json(&["create", "v", "--size", "16MiB"]);
+    server.volume_json(&["restrict", "v", "--nbd-network", "127.0.0.0/8"]);
     let portal: SocketAddr = volume["address"].as_str().unwrap().parse().unwrap();
+    let [nbd, iscsi] = ["NBD open", "iSCSI portal open"].map(|message| places(&server, message)[0]);
+    let mut client = Client::open(nbd, "v").unwrap();
     limit(&server, Resource::Nofile, Some(server.open_files() as u64 + 8));
     let mut taken = Vec::new();
     until("the status says so", || {
-        taken.extend((0..32).map(|_| TcpStream::connect(portal).unwrap()));
+        let places = [portal, nbd, iscsi].into_iter().cycle().take(33);
+        taken.extend(places.map(|place| TcpStream::connect(place).unwrap()));
         let status = run(&["status", "--api", &server.api]);
         status.code == Some(1) && status.stderr.contains("descriptors that this process may have")
     });
     server.log_until(|line| line["kind"] == "open_files");
     let metrics = crate::observing::metrics(&server);
     assert!(metrics.contains("farflash_notice{kind=\"open_files\"} 1\n"), "{metrics}");
+    assert_eq!(client.read(0, 8), [0; 8]);
     drop(taken);
     until("it is over", || run(&["status", "--api", &server.api]).code == Some(0));
     succeed(&["volume", "create", "w", "--size", "16MiB", "--api", &server.api]);

@@ -2,11 +2,11 @@
 
 use io_traits::Clock;
 use iscsi_frontend::target_name_of;
-use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::{
     self, BHS_LEN, CONTINUE, FINAL, IMMEDIATE, Lengths, NO_TAG, WRITE, opcode, reject,
 };
+use iscsi_wire::{Cdb, text};
 use sim::SimWorld;
 use units::Duration;
 
@@ -15,6 +15,11 @@ use crate::{
     BLOCK, BLOCKS, SimCore, VOLUME, good, pattern, portal, read, serve, session, session_of_port,
     simulate,
 };
+
+/// The end of a connection comes sooner than any time limit brings it.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// MaxRecvDataSegmentLength of the target.
+const RECEIVE_MAX: usize = 256 << 10;
 
 /// The header of a command that brings `edtl` bytes, of which `len` come with it.
 fn command(initiator: &Initiator, cdb: Cdb, edtl: u32, len: usize) -> [u8; BHS_LEN] {
@@ -42,8 +47,10 @@ fn what_is_no_iscsi_ends_the_connection() {
         let core = serve(&world, false).await;
         for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xFF; 2000], &[0; 64], &[0x43; 4000]] {
             let mut stranger = Initiator::connect(&world, portal()).await;
+            let begun = world.now();
             stranger.send_bytes(bytes).await;
             assert!(stranger.is_closed().await, "{:?}", &bytes[..4]);
+            assert!(world.now().since(begun) < AT_ONCE, "{:?}: by a time limit", &bytes[..4]);
             let mut known = session(&world, VOLUME).await;
             known.send_bytes(bytes).await;
             assert!(known.is_closed().await, "{:?}", &bytes[..4]);
@@ -62,6 +69,14 @@ fn headers_that_announce_too_much_end_the_session() {
             let mut initiator = session(&world, VOLUME).await;
             initiator.send_header(command(&initiator, write, 1 << 20, len)).await;
             assert!(initiator.is_closed().await, "{len} bytes at once");
+        }
+        // What would be kept whole: more than the target has declared to take in a PDU.
+        for opcode in [opcode::NOP_OUT, opcode::TEXT_REQUEST, opcode::TASK_REQUEST] {
+            let mut initiator = session(&world, VOLUME).await;
+            let mut header: pdu::Bhs = pdu::blank(opcode | IMMEDIATE);
+            (header.itt, header.lengths) = (7.into(), Lengths::of_data(RECEIVE_MAX + 4));
+            initiator.send_header(header.encode()).await;
+            assert!(initiator.is_closed().await, "{opcode:#x}");
         }
         // Data for a command that brings none.
         let mut initiator = session(&world, VOLUME).await;
@@ -98,13 +113,17 @@ fn additional_headers_are_passed_over() {
         assert_eq!(initiator.finish_raw(1).await, good(0));
         assert!(read(&mut initiator, 0, 1).await == [0; BLOCK], "the bytes behind it are in step");
         initiator.log_out().await;
-        // Not in a login.
+        // Not in a login, even one that would succeed.
         let mut stranger = Initiator::connect(&world, portal()).await;
+        let mut text = Vec::new();
+        text::put(&mut text, "InitiatorName", "iqn.2026-01.com.example:host");
+        text::put(&mut text, "TargetName", &target_name_of(VOLUME));
         let mut login: pdu::LoginRequest = pdu::blank(opcode::LOGIN_REQUEST | IMMEDIATE);
+        (login.flags, login.lengths) = (0x87, Lengths::of_data(text.len()));
         login.lengths.ahs_words = 255;
-        stranger.send_bytes(&login.encode()).await;
-        stranger.send_bytes(&[0; 255 * 4]).await;
-        assert!(stranger.is_closed().await);
+        text.resize(text.len().next_multiple_of(4), 0);
+        stranger.send_bytes(&[&login.encode()[..], &[0; 255 * 4], &text].concat()).await;
+        assert!(stranger.is_closed_unanswered().await);
         assert_unharmed(&world, &core).await;
     });
 }
@@ -182,8 +201,10 @@ fn a_login_has_an_end() {
         let mut stranger = Initiator::connect(&world, portal()).await;
         let mut login: pdu::LoginRequest = pdu::blank(opcode::LOGIN_REQUEST | IMMEDIATE);
         login.lengths = Lengths::of_data(8193);
+        let begun = world.now();
         stranger.send_bytes(&login.encode()).await;
-        assert!(stranger.is_closed().await, "so much is not even taken in");
+        assert!(stranger.is_closed().await);
+        assert!(world.now().since(begun) < AT_ONCE, "so much is not even taken in");
         assert_unharmed(&world, &core).await;
     });
 }
@@ -194,13 +215,22 @@ fn text_that_is_too_long_is_refused() {
     simulate(async |world| {
         let core = serve(&world, false).await;
         let mut discovery = Initiator::discover(&world, portal(), None).await.expect("open");
-        for (flags, len) in [(CONTINUE, 8000), (CONTINUE, 16_400), (FINAL, 16_400)] {
+        for (flags, len, pair) in [
+            (CONTINUE, 8000, 8000),
+            (CONTINUE, 16_400, 16_400),
+            (FINAL, 16_400, 16_400),
+            // Of pairs that are each short enough.
+            (FINAL, 16_400, 4100),
+        ] {
             let mut request: pdu::TextRequest = pdu::blank(opcode::TEXT_REQUEST | IMMEDIATE);
             (request.flags, request.itt, request.ttt) = (flags, 9.into(), NO_TAG.into());
             request.cmd_sn = discovery.cmd_sn().into();
-            let mut text = b"SendTargets=".to_vec();
-            text.resize(len - 1, b'A');
-            text.push(0);
+            let mut text = Vec::new();
+            for number in 0..len / pair {
+                let key = if number == 0 { "SendTargets" } else { "X-com.example.more" };
+                text::put(&mut text, key, &"A".repeat(pair - key.len() - 2));
+            }
+            assert_eq!(text.len(), len);
             discovery.send(request.encode(), &text).await;
             assert_eq!(discovery.refused().await, reject::PROTOCOL_ERROR, "{flags:#x} {len}");
         }

@@ -128,6 +128,40 @@ fn an_initiator_port_excludes_others_until_it_releases() {
     });
 }
 
+/// A registration for other ports, which REPORT CAPABILITIES says there is not (SIP_C), is refused by its flag, not by the length
+/// of the TransportIDs that come with it; and it registers nothing.
+#[test]
+fn a_registration_of_other_ports_is_refused() {
+    const SPEC_I_PT: u8 = 0x08;
+    simulate(async |world| {
+        let _core = serve(&world, false).await;
+        let mut first = session(&world, 1).await;
+        let capabilities = told(&mut first, reserve_in::REPORT_CAPABILITIES).await;
+        assert_eq!(capabilities[2] & SPEC_I_PT, 0, "SIP_C");
+        // With the TransportID of another port: a list of 48 bytes.
+        let mut transport_id = vec![0x45, 0, 0, 44];
+        transport_id.extend(b"iqn.2026-01.com.example:b,i,0x800000020000");
+        transport_id.resize(48, 0);
+        for action in [reserve_out::REGISTER, reserve_out::REGISTER_AND_IGNORE] {
+            for ports in [&[][..], &transport_id] {
+                let mut cdb = [0; 16];
+                (cdb[0], cdb[1]) = (scsi::PERSISTENT_RESERVE_OUT, action);
+                let mut parameters = [0_u64, 10].map(u64::to_be_bytes).concat();
+                parameters.extend([0, 0, 0, 0, SPEC_I_PT, 0, 0, 0]);
+                if !ports.is_empty() {
+                    parameters.extend((ports.len() as u32).to_be_bytes());
+                    parameters.extend(ports);
+                }
+                cdb[8] = parameters.len() as u8;
+                let refused = first.command(Cdb(cdb), &parameters, 0).await;
+                assert_eq!((refused.status, refused.sense), (2, Some((5, 0x26, 0))));
+            }
+        }
+        assert_eq!(keys(&mut first).await, (0, vec![]));
+        assert_eq!(register(&mut first, [0, 10], 0).await, good(0));
+    });
+}
+
 #[test]
 fn hosts_hear_by_unit_attentions_what_others_did_to_them() {
     simulate(async |world| {

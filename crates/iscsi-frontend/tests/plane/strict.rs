@@ -291,6 +291,11 @@ impl Initiator {
         true
     }
 
+    /// Returns whether the target closes the connection without a word.
+    pub(crate) async fn is_closed_unanswered(&mut self) -> bool {
+        self.stream.recv().await.is_err()
+    }
+
     /// The number of the next command.
     pub(crate) fn cmd_sn(&self) -> u32 {
         self.cmd_sn

@@ -11,10 +11,14 @@ use reservation::{Access, Command, Host, Kind, NoticeKind, Refused, Reservations
 
 use super::Operation;
 
-/// Bytes of the parameters of PERSISTENT RESERVE OUT, but for those of REGISTER AND MOVE, where a TransportID follows.
+/// Bytes of the parameters of PERSISTENT RESERVE OUT, but for those of REGISTER AND MOVE, where a TransportID follows, and of
+/// registrations with SPEC_I_PT.
 const PARAMETERS_LEN: u32 = 24;
 /// Bytes of the parameters of REGISTER AND MOVE: more than with the longest name.
 const MOVE_PARAMETERS_MAX: u32 = PARAMETERS_LEN + 256;
+/// Bytes of the parameters of a registration that are looked at: with a dozen of the longest TransportIDs. That SPEC_I_PT, which
+/// announces them, is not supported is told by the flag and not by their length (SPC-4, clause 6.16.3).
+const REGISTER_PARAMETERS_MAX: u32 = 4096;
 /// UNREG, of REGISTER AND MOVE.
 const UNREGISTERS: u8 = 2;
 /// SPEC_I_PT, which is not supported. ALL_TG_PT is: there is one target port, so it changes nothing.
@@ -107,6 +111,9 @@ fn decode_out(cdb: &Cdb) -> Result<Operation, Sense> {
     }
     let (len, len_max) = match action {
         reserve_out::REGISTER_AND_MOVE => (cdb.u32_at(5), MOVE_PARAMETERS_MAX),
+        reserve_out::REGISTER | reserve_out::REGISTER_AND_IGNORE => {
+            (cdb.u32_at(5), REGISTER_PARAMETERS_MAX)
+        }
         _ => (cdb.u32_at(5), PARAMETERS_LEN),
     };
     if !(PARAMETERS_LEN..=len_max).contains(&len) {
@@ -138,6 +145,9 @@ impl ReserveOut {
             matches!(self.action, reserve_out::REGISTER | reserve_out::REGISTER_AND_IGNORE);
         if is_register && flags & SPEC_I_PT != 0 {
             return Err(Sense::invalid_parameter(20));
+        }
+        if self.len != PARAMETERS_LEN {
+            return Err(Sense::PARAMETER_LIST_LENGTH);
         }
         let persistence = flags & APTPL != 0;
         let kind = self.kind.ok_or(Sense::invalid_cdb(2));

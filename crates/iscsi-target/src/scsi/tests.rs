@@ -307,15 +307,18 @@ fn forms_of_reservations_that_there_are_not_are_refused() {
             assert_eq!(decoded(&[unlock, flag]), Err(Sense::invalid_cdb(1)), "{flag:#x}");
         }
     }
-    let out = |action, scope_and_type, flags| {
+    let out_with = |action, scope_and_type, flags, more: usize| {
         let mut parameters = [7_u64, 9].map(u64::to_be_bytes).concat();
         parameters.extend([0, 0, 0, 0, flags, 0, 0, 0]);
-        let bytes = [opcode::PERSISTENT_RESERVE_OUT, action, scope_and_type, 0, 0, 0, 0, 0, 24];
+        parameters.resize(24 + more, 0);
+        let [high, low] = ((24 + more) as u16).to_be_bytes();
+        let bytes = [opcode::PERSISTENT_RESERVE_OUT, action, scope_and_type, 0, 0, 0, 0, high, low];
         match decoded(&bytes)? {
             Operation::ReserveOut(out) => out.with_parameters(&parameters),
             other => panic!("{other:?}"),
         }
     };
+    let out = |action, scope_and_type, flags| out_with(action, scope_and_type, flags, 0);
     let acquired = Command::Acquire { current: 7, kind: Kind::WriteExclusive };
     assert_eq!(out(1, 0x01, 0), Ok(acquired));
     assert_eq!(out(1, 0x11, 0), Err(Sense::invalid_cdb(2)), "a scope that is no unit");
@@ -326,7 +329,17 @@ fn forms_of_reservations_that_there_are_not_are_refused() {
     for action in [0, 6] {
         let refused = out(action, 0, 0x08);
         assert_eq!(refused, Err(Sense::invalid_parameter(20)), "other initiator ports");
+        // Whose TransportIDs follow.
+        for more in [4, 28, 12 * 240] {
+            let refused = out_with(action, 0, 0x09, more);
+            assert_eq!(refused, Err(Sense::invalid_parameter(20)), "{more} bytes of ports");
+            let refused = out_with(action, 0, 0x01, more);
+            assert_eq!(refused, Err(Sense::PARAMETER_LIST_LENGTH), "{more} bytes of nothing");
+        }
+        assert_eq!(out_with(action, 0, 0x08, 4096), Err(Sense::PARAMETER_LIST_LENGTH));
     }
+    let refused = out_with(1, 0x01, 0x08, 28);
+    assert_eq!(refused, Err(Sense::PARAMETER_LIST_LENGTH), "it registers no one");
 }
 
 /// A command that tells of data counts as reading it, and one that tells of the unit does not.

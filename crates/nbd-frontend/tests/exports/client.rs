@@ -39,13 +39,19 @@ pub(crate) struct Client {
 impl Client {
     /// Connects and says hello.
     pub(crate) async fn connect(world: &SimWorld, place: SocketAddr) -> Self {
+        let client = Self::connect_silently(world, place).await;
+        client.send(&3_u32.to_be_bytes()).await;
+        client
+    }
+
+    /// Connects and says nothing.
+    pub(crate) async fn connect_silently(world: &SimWorld, place: SocketAddr) -> Self {
         let stream = world.connect(place).await.expect("a core listens");
         let style = HeaderStyle::Compact;
         let mut client =
             Self { stream, received: Vec::new(), style, is_structured: false, cookie: 1 };
         let greeting = client.take(GREETING_LEN).await.expect("a greeting");
         Greeting::decode(greeting[..].try_into().expect("its length")).expect("of NBD");
-        client.send(&3_u32.to_be_bytes()).await;
         client
     }
 

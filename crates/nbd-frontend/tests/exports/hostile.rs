@@ -2,12 +2,16 @@
 
 use io_traits::Clock;
 use nbd_wire::{
-    Command, CommandFlags, HeaderStyle, OptionCode, OptionHeader, OptionReplyKind, Request,
+    Command, CommandFlags, HeaderStyle, OptionCode, OptionHeader, OptionReplyKind, REQUEST_LEN,
+    Request,
 };
 use units::Duration;
 
 use crate::client::{Client, place};
 use crate::{NONE, open_to, serve, simulate};
+
+/// The end of a connection comes sooner than any time limit brings it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// The bytes of a request without payload.
 fn request(command: Command, len_bytes: u64) -> Vec<u8> {
@@ -20,17 +24,26 @@ fn what_is_no_nbd_ends_the_connection() {
     simulate(async |world| {
         let (core, _) = serve(&world, &open_to(&["0.0.0.0/0"])).await;
         for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xFF; 40], &[0; 64]] {
-            let mut client = Client::connect(&world, place()).await;
+            let mut client = Client::connect_silently(&world, place()).await;
+            let begun = world.now();
             client.send(bytes).await;
             assert!(client.is_closed().await);
+            assert!(world.now().since(begun) < AT_ONCE, "{:?}: by a time limit", &bytes[..4]);
             let mut client = Client::open(&world, "db").await;
+            let begun = world.now();
             client.send(bytes).await;
             assert!(client.is_closed().await);
+            // Less than a header is waited for.
+            let is_whole = bytes.len() >= REQUEST_LEN;
+            let is_soon = world.now().since(begun) < AT_ONCE;
+            assert!(is_soon || !is_whole, "{:?}: by a time limit", &bytes[..4]);
         }
         // Longer than any payload.
         let mut client = Client::open(&world, "db").await;
+        let begun = world.now();
         client.send(&request(Command::WRITE, (32 << 20) + 1)).await;
         assert!(client.is_closed().await);
+        assert!(world.now().since(begun) < AT_ONCE, "by a time limit");
         assert_eq!(core.stats().memory_used_bytes, 0);
     });
 }
@@ -58,8 +71,10 @@ fn options_are_refused_and_the_haggling_goes_on() {
         assert!(client.go("db").await.is_ok());
         let mut client = Client::connect(&world, place()).await;
         let header = OptionHeader { option: OptionCode::LIST, len_bytes: u32::MAX };
+        let begun = world.now();
         client.send(&header.encode()).await;
-        assert!(client.is_closed().await, "so much is not even passed over");
+        assert!(client.is_closed().await);
+        assert!(world.now().since(begun) < AT_ONCE, "so much is not even passed over");
     });
 }
 

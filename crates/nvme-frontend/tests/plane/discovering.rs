@@ -53,8 +53,8 @@ fn draw_record(world: &SimWorld) -> DiscoveryRecord {
     };
     let mut restrictions = Restrictions::default();
     match who {
-        0 => restrictions.hosts.push(name(1)),
-        1 => restrictions.hosts.extend([name(1), name(2)]),
+        0 => restrictions.hosts.push(name(1).into()),
+        1 => restrictions.hosts.extend([name(1).into(), name(2).into()]),
         2 => restrictions.networks.push("192.0.2.0/24".parse().expect("a network")),
         3 => restrictions.networks.push("192.168.0.0/16".parse().expect("a network")),
         _ => {}
@@ -190,7 +190,7 @@ impl Watcher {
     /// of the portal.
     fn sees(&self, volumes: &BTreeMap<Uuid, DiscoveryRecord>) -> List {
         let is_admitted = |allowed: &Restrictions| {
-            (allowed.hosts.is_empty() || allowed.hosts.contains(&self.name))
+            (allowed.hosts.is_empty() || allowed.hosts.contains(&self.name.into()))
                 && (allowed.networks.is_empty()
                     || allowed.networks.iter().any(|network| network.contains(self.asks_at.ip())))
         };
@@ -368,6 +368,7 @@ fn a_host_that_comes_again_can_tell_whether_its_log_is_the_same() {
     simulate(50, |world| async move {
         let mut scene = Scene::new(world.clone()).await;
         let record = |uuid: u128, hosts: Vec<Nqn>| {
+            let hosts = hosts.into_iter().map(Into::into).collect();
             let restrictions = Restrictions { hosts, ..Restrictions::default() };
             DiscoveryRecord { uuid: Uuid::from_u128(uuid), addresses: vec![portal()], restrictions }
         };

@@ -26,7 +26,7 @@ fn secret() -> Secret {
 
 /// The host of [`host`] is admitted; the raw one is another.
 fn named() -> Restrictions {
-    Restrictions { hosts: vec![host().host_nqn], ..Restrictions::default() }
+    Restrictions { hosts: vec![host().host_nqn.into()], ..Restrictions::default() }
 }
 
 fn elsewhere() -> Restrictions {
@@ -74,7 +74,7 @@ fn a_forbidden_volume_fails_as_a_missing_one_does() {
         ..Restrictions::default()
     };
     let other_host =
-        || Restrictions { hosts: vec![Nqn::from_uuid(&[3; 16])], ..Restrictions::default() };
+        || Restrictions { hosts: vec![Nqn::from_uuid(&[3; 16]).into()], ..Restrictions::default() };
     for authenticates in [false, true] {
         for (seed, restrictions) in (0..).zip([other_host(), elsewhere(), by_interface("eth7")]) {
             simulate(seed, move |world| async move {

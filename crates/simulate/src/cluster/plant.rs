@@ -104,6 +104,7 @@ impl Plant {
             state: VolumeState::Ready,
             promise: serde_json::Value::Null,
             nbd: NbdRecord::default(),
+            iscsi: None,
             restrictions: None,
         }
     }

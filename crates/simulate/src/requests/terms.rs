@@ -1,6 +1,6 @@
 //! Requests of operators: service levels, access and restrictions, allotments; and checks of their effect.
 
-use access::{Access, InterfaceName, Network, Restrictions, Token, UnixSeconds};
+use access::{Access, HostName, InterfaceName, Network, Restrictions, Token, UnixSeconds};
 use auth::{Hash, KEY_LEN_MAX, Secret};
 use sim::Rng;
 
@@ -45,12 +45,12 @@ fn restrictions(rng: &mut Rng) -> Restrictions {
     let networks = NETWORKS.map(|text| text.parse::<Network>().expect("a network"));
     let interfaces = ["eth9", INTERFACE].map(|name| name.parse::<InterfaceName>().expect("a name"));
     let mut all = Restrictions {
-        hosts: some_of((0..=HOSTS).map(host_nqn), rng),
+        hosts: some_of((0..=HOSTS).map(host_nqn).map(HostName::from), rng),
         networks: some_of(networks, rng),
         interfaces: some_of(interfaces.clone(), rng),
     };
     if !rng.one_in(4) {
-        let host = host_nqn(rng.below(HOSTS as u64) as usize);
+        let host = HostName::from(host_nqn(rng.below(HOSTS as u64) as usize));
         if !all.hosts.is_empty() && !all.hosts.contains(&host) {
             all.hosts.push(host);
         }

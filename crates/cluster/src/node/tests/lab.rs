@@ -421,6 +421,7 @@ pub(super) fn volume(n: u128, name: &str) -> VolumeRecord {
         state: VolumeState::Ready,
         promise: serde_json::Value::Null,
         nbd: crate::NbdRecord::default(),
+        iscsi: None,
         restrictions: None,
     }
 }

@@ -25,7 +25,12 @@ pub const DEVICE: Uuid = Uuid::from_u128(0xd);
 const CORES: [u32; 2] = [0, 3];
 
 fn tokens(number: u32) -> Tokens {
-    Tokens { token: format!("token {number}"), controller_token: "other".to_owned() }
+    Tokens {
+        token: format!("token {number}"),
+        controller_token: "other".to_owned(),
+        chap_secret: None,
+        chap_target_secret: None,
+    }
 }
 
 /// Why the API refused.

@@ -7,9 +7,11 @@ pub mod file_system;
 pub mod foreign;
 pub mod gate;
 pub mod host;
+pub mod initiator;
 pub mod library;
 pub mod listener;
 pub mod loop_device;
+pub mod nbd;
 pub mod networks;
 pub mod proxy;
 #[path = "../../../../reactor/src/tests/skipped.rs"]
