@@ -64,9 +64,9 @@ pub fn iscsi_connect(
         [
             set("authmethod", "CHAP"),
             set("username", &shell_word(user)),
-            set("password", &format!("\"${{{SECRET}:?}}\"")),
+            set("password", &format!("\"${{{SECRET}:?not set}}\"")),
             set("username_in", &shell_word(name)),
-            set("password_in", &format!("\"${{{TARGET_SECRET}:?}}\"")),
+            set("password_in", &format!("\"${{{TARGET_SECRET}:?not set}}\"")),
         ]
     };
     let mut lines = vec![format!("{SECRET}={secret}"), format!("{TARGET_SECRET}={target_secret}")];

@@ -22,7 +22,7 @@ fn run_printed(commands: &str, variables: &[(&str, &Path)]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// What iscsiadm was told of a session: the value of each key.
+/// The value of each key that iscsiadm was told of a session.
 fn told(lines: &[String], record: &str, key: &str) -> String {
     let set = format!("[-n][{record}.auth.{key}][-v][");
     let found = lines.iter().find_map(|line| Some(line.split_once(&set)?.1));
@@ -64,7 +64,7 @@ fn commands_of(document: &Value) -> String {
     document["iscsi_connect"].as_str().unwrap().to_owned()
 }
 
-/// What `volume create` and `volume show` print logs an initiator in, as it is.
+/// An initiator is logged in by the lines that `volume create` and `volume show` print, as they are.
 ///
 /// Method: a shell runs the commands with an iscsiadm that prints its words, and an initiator takes the secrets from these. The
 /// tokens are shown, in files, and in files that `show` cannot know.

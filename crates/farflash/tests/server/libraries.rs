@@ -149,8 +149,8 @@ fn nothing_is_done_of_a_long_call_that_ends_beyond_the_volume() {
     assert!(volume.compare(&long, 0).unwrap());
 }
 
-/// What holds data, or is open, is deleted or made smaller only if the call says so, and another size can depend on the one that the
-/// volume has.
+/// A volume that holds data, or is open, is deleted or made smaller only if the call says so, and another size can depend on
+/// the one that it has.
 #[test]
 fn a_volume_in_use_is_lost_only_if_that_is_said() {
     let server = Server::start("mem:256MiB");

@@ -18,7 +18,7 @@ const FIRST_CMD_SN: u32 = 1;
 /// The challenge to the target.
 const CHALLENGE: &[u8] = &[0x5A; 16];
 
-/// What is shown of both sides by CHAP.
+/// Proofs of both sides by CHAP.
 #[derive(Clone, Copy, Debug)]
 pub struct Chap<'a> {
     pub user: &'a str,
