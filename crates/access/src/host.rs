@@ -16,7 +16,7 @@ pub enum HostName {
     Iscsi(IscsiName),
 }
 
-/// Why a text is no name of a host.
+/// The reason for which a text is no name of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HostNameError {
     /// It begins like the name of an NVMe host.
@@ -42,7 +42,7 @@ impl HostName {
         }
     }
 
-    /// Why no host has this name, if none can.
+    /// Returns what makes it likely that no host has this name.
     #[must_use]
     pub fn matches_no_host(&self) -> Option<&'static str> {
         match self {

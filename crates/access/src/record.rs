@@ -9,8 +9,8 @@
 //! `len` is little-endian. Kinds: 1 token (u64: until, 0 for never; then its text), 2 the secret by which the server
 //! authenticates itself to hosts that know the preceding token (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes
 //! of address), 5 interface, 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by
-//! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`), 11 iSCSI initiator (its name in lower case). A server that does not know a kind lets no
-//! host in (A2).
+//! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`), 11 iSCSI initiator (its name in lower case).
+//! A server that does not know a kind lets no host in (A2).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;

@@ -15,7 +15,7 @@ pub fn copy_to_memory(source: &[u8], target: &mut [u8]) {
     target.copy_from_slice(source);
 }
 
-/// As [`copy_to_memory`], and returns the CRC-32C of `source`: cheaper than one after the other.
+/// As [`copy_to_memory`], and returns the CRC-32C of `source`: in lanes cheaper than one after the other.
 ///
 /// Panics if they differ in length.
 #[must_use]

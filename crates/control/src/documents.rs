@@ -1,6 +1,7 @@
 //! The documents that clients send and get.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -112,7 +113,7 @@ pub struct Resizing {
 }
 
 /// A volume.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
+#[derive(Clone, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
 pub struct Volume {
     /// Its id for life, on every host and path.
     pub id: Uuid,
@@ -157,8 +158,8 @@ pub struct Volume {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nbd_connect: Vec<String>,
     /// The commands, a line each, with which a Linux host connects it by iSCSI; none if the server does not serve it by iSCSI.
-    /// Where initiators authenticate, the first lines set the CHAP secrets: as they are in the answer that tells new tokens,
-    /// else by commands that make them of files with the tokens, which `$TOKEN_FILE` and `$CONTROLLER_TOKEN_FILE` name.
+    /// Where initiators authenticate, the first lines set the CHAP secrets. An answer that tells new tokens has the secrets
+    /// themselves; any other has commands that make them of the files `$TOKEN_FILE` and `$CONTROLLER_TOKEN_FILE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iscsi_connect: Option<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: no host
@@ -192,6 +193,14 @@ pub struct Volume {
     /// Data that a smaller size cut off, only in the answer to the change that made the volume smaller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_off: Option<CutOff>,
+}
+
+/// Says which volume it is: the commands that connect it may have secrets in them.
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = f.debug_struct("Volume");
+        said.field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Data that was written behind the new end of a volume, and is gone.

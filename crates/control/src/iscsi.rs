@@ -6,7 +6,7 @@
 //! iscsiadm -m discoverydb …          discovery, which needs the same secrets
 //! iscsiadm -m node …                 the node record that this made, and the login
 //! ```
-//! A shell takes the lines as they are, one by one or all together.
+//! A shell takes them as a script, which ends at a variable that is not set.
 
 use std::net::SocketAddr;
 

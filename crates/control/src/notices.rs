@@ -84,8 +84,8 @@ impl ServerNoticeKind {
         matches!(self, Self::AuditLog | Self::Directory | Self::Fence | Self::Quotas)
     }
 
-    /// Returns true if something is refused, or has failed, while it holds. The others are warnings: a client that is of no
-    /// concern to the server can have its connections refused.
+    /// Returns true if something is wrong with the server while it holds. The others are warnings: any client can make a server
+    /// refuse connections.
     #[must_use]
     pub fn is_wrong(self) -> bool {
         !matches!(self, Self::Connections | Self::CertificateNames | Self::CertificateExpires)

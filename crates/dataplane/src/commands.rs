@@ -129,8 +129,8 @@ impl<W: World, D: Device> Command<W, D> {
         }
     }
 
-    /// Returns whether it is a write, which reads that came before it may follow: all of them are under way together, so their
-    /// order is free, and the reads stay one group.
+    /// Returns whether it is a write. It may be carried out before reads that came earlier, which stay one group: all of them are
+    /// under way together, so their order is free.
     fn is_write(&self) -> bool {
         matches!(self, Self::Request(_, Request::Write { .. }))
     }

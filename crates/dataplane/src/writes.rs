@@ -10,7 +10,7 @@ use std::rc::Rc;
 use io_traits::{Device, World};
 use reservation::Access;
 use schedule::Direction;
-use units::LbaRange;
+use units::{BLOCK_SIZE, LbaRange};
 use volume::{Unattended, VolumeError};
 
 use crate::execute::Job;
@@ -58,9 +58,13 @@ impl<W: World, D: Device> Job<W, D> {
         range: LbaRange,
         data: Box<Payload>,
     ) -> Result<(), (Self, Box<Payload>)> {
+        let blocks = data.data.len_bytes() / BLOCK_SIZE;
+        let is_whole = data.data.len_bytes().is_multiple_of(BLOCK_SIZE)
+            && blocks as u64 == range.blocks
+            && data.crcs.as_ref().is_none_or(|crcs| crcs.len() == blocks);
         let held = match self.check(Access::Write) {
-            Ok(()) => self.export.with_volume(|volume| volume.hold_write(range)),
-            Err(_) => None,
+            Ok(()) if is_whole => self.export.with_volume(|volume| volume.hold_write(range)),
+            _ => None,
         };
         let Some(held) = held else { return Err((self, data)) };
         let Some(places) = Places::take(&self.export, range.blocks) else {

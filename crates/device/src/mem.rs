@@ -220,6 +220,29 @@ mod tests {
         now(device.flush()).expect("flushes");
     }
 
+    /// From an odd address, across stripes, with checksums and without.
+    #[test]
+    fn blocks_are_written_at_once_and_summed_on_the_way() {
+        let device = MemDevice::new(2 * STRIPE_BLOCKS).expect("memory");
+        let at = Pba(STRIPE_BLOCKS - 2);
+        let bytes: Vec<u8> = (0..5 * BLOCK_SIZE + 7).map(|n| (n / 11) as u8).collect();
+        let data = BufferSlice::pinned(Rc::new(bytes)).slice(7..5 * BLOCK_SIZE + 7);
+        let expected: Vec<u32> = checksum::crc32c_of_blocks(data.as_bytes()).collect();
+        for wants in [true, false] {
+            now(device.write(at, filled(5, 0))).expect("writes");
+            let mut crcs = Vec::new();
+            let mut take = |crc| crcs.push(crc);
+            let take: Option<&mut dyn FnMut(u32)> = if wants { Some(&mut take) } else { None };
+            assert_eq!(device.write_at_once(at, &data, take), Some(Ok(())));
+            assert_eq!(crcs, if wants { &expected[..] } else { &[] });
+            let read = now(device.read(at, Buffer::new(5))).expect("reads");
+            assert!(read.as_bytes() == data.as_bytes());
+        }
+        let _pinned = device.pin(PbaRange::new(at.plus(1), 1)).expect("pins");
+        let refused = device.write_at_once(at, &data, None);
+        assert!(matches!(refused, Some(Err(DeviceError::Pinned { .. }))), "{refused:?}");
+    }
+
     #[test]
     fn discarded_blocks_read_as_zeroes_and_their_neighbours_stay() {
         let device = MemDevice::new(2 * STRIPE_BLOCKS).expect("memory");

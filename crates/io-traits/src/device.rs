@@ -135,7 +135,8 @@ pub trait Device: Clone + 'static {
 
     /// Writes as [`Device::write`] does, if that takes no waiting, as on a device in memory: it is complete on return. The data
     /// need not be aligned. If the CRC-32C of each block is wanted, a device that can take it on the way tells `crc`, for all
-    /// blocks in order. `None`: nothing was done, and the write is to be asked for. A device may always return that.
+    /// blocks in order. `None`: nothing was done, and the write is to be asked for. A device may always return that; one in a
+    /// simulation whose power goes meanwhile does, too, and completes nothing any more.
     fn write_at_once(
         &self,
         pba: Pba,

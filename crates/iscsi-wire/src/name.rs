@@ -48,7 +48,7 @@ impl IscsiName {
         Ok(Self(name))
     }
 
-    /// In what it departs from the form that its type has (RFC 7143, clause 4.2.7), if it does. Initiators send such names, too:
+    /// Returns how it deviates from the form of its type (RFC 7143, clause 4.2.7). Initiators send such names, too:
     /// a departure is a typing mistake more often than the name of one.
     #[must_use]
     pub fn departs_from_its_form(&self) -> Option<&'static str> {

@@ -214,7 +214,7 @@ impl IncomingTable {
     /// Lends the memory for data that comes next, if it is blocks. It is to come back by [`IncomingTable::landed`].
     pub(crate) fn lend(&self, slot: SlotId) -> Option<Buffer> {
         self.with(slot, |incoming| {
-            // More than what is left of a chunk: it goes where it belongs.
+            // Large data is received right into its room.
             if std::mem::take(&mut incoming.may_be_kept) {
                 incoming.room = Some(Room::new(incoming.len_bytes));
             }
@@ -374,7 +374,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// Returns whether the data of a command may stay where it is received: it is written at once when its turn comes, or else
-    /// copied then. A data digest is taken on the way to a place of its own.
+    /// copied then. Data with a digest never does: that is taken on the way into a room.
     fn may_keep(&self, len_bytes: usize, command: Option<&IoCommand>) -> bool {
         let role = self.role.borrow();
         let (Some(IoCommand::Write { range, .. }), Role::Io(queue)) = (command, &*role) else {

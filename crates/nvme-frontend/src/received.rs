@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use io_traits::BufferSlice;
 
-/// Chunks with data that waits to be written, and the one that is being looked at: an eighth of those that a core has.
+/// Chunks with data that waits to be written, and the one that is being looked at: few of those that a core has.
 const KEPT_MAX: usize = 8;
 
 /// The number of chunks of a core that are kept.

@@ -4,6 +4,7 @@ use io_traits::{BufferSlice, Device};
 use situations::{Situation, situation};
 use units::{BLOCK_SIZE, LbaRange};
 
+use crate::allowance::Taken;
 use crate::holds::Holds;
 use crate::locks::try_lock;
 use crate::ops::{Change, Op, Told};
@@ -11,8 +12,7 @@ use crate::{Crcs, Tell, Volume, WRITE_BLOCKS_MAX};
 
 /// A write whose outcome is told by a call.
 pub struct Unattended {
-    /// Whole blocks, as many as the range has; pinned or not: it is let go before [`HeldWrite::write`] returns, unless the
-    /// device turns out to take its time.
+    /// Whole blocks, as many as the range has; pinned or not: it is let go before [`HeldWrite::write`] returns.
     pub data: BufferSlice,
     /// CRC-32C of each block, if the caller has verified them.
     pub crcs: Option<Crcs>,
@@ -28,7 +28,8 @@ pub struct HeldWrite<D: Device> {
 }
 
 impl<D: Device> HeldWrite<D> {
-    /// Writes, as [`Volume::write`] does.
+    /// Writes, as [`Volume::write`] does. The shard's committer runs. Panics if the data is not as long as the range, or has
+    /// checksums for another number of blocks.
     pub fn write(mut self, write: Unattended) {
         situation(Situation::WriteWithoutTask);
         let (inner, state, range) = (self.volume.inner(), self.volume.state(), self.range);
@@ -49,6 +50,7 @@ impl<D: Device> Drop for HeldWrite<D> {
     fn drop(&mut self) {
         let inner = self.volume.inner();
         let node_blocks = self.holds.take_node_blocks();
+        self.holds.take_allowance().into_iter().for_each(Taken::give_back);
         drop(std::mem::take(&mut self.holds));
         if node_blocks > 0 {
             inner.give_back(node_blocks);
@@ -82,8 +84,10 @@ impl<D: Device> Volume<D> {
         let holds = holds.and_node_memory(inner.try_claim(state, range).ok()?);
         state.map.borrow().touch_if_may_miss(range.start.0, range.end().0).ok()?;
         let holds = holds.and_allowance(self.take_allowance(range).ok()?);
+        // From here on it gives all of that back if there is no room.
+        let mut held = HeldWrite { volume: self.clone(), range, holds };
         let node_blocks = inner.try_admit(self.space_of_write(range))?;
-        let holds = holds.and_node_blocks(node_blocks);
-        Some(HeldWrite { volume: self.clone(), range, holds })
+        held.holds = std::mem::take(&mut held.holds).and_node_blocks(node_blocks);
+        Some(held)
     }
 }

@@ -71,6 +71,11 @@ impl Holds {
         std::mem::take(&mut self.node_blocks)
     }
 
+    /// Takes what was taken of the allowance out.
+    pub(crate) fn take_allowance(&mut self) -> Option<Taken> {
+        self.allowance.take()
+    }
+
     /// Takes the place out: the pending unmap keeps it from here on.
     pub(crate) fn take_unmap_place(&mut self) -> Option<Permit> {
         self.unmap_place.take()

@@ -77,7 +77,7 @@ pub(crate) struct Op {
     pub(crate) told: Option<Told>,
 }
 
-/// Takes the outcome of a write.
+/// Takes the outcome of a write. It is called in the midst of the engine's work, and asks nothing of the engine itself.
 pub type Tell = Box<dyn FnOnce(Result<(), VolumeError>)>;
 
 /// A write that no task waits for.

@@ -292,13 +292,18 @@ mod tests {
         let tenure = Tenure::limited(Term::new(Duration::from_millis(1)));
         let device = Fenced::new(memory.attach(), Fence::during(tenure.clone(), || NOW.get()));
         let start = BootTime::default();
+        let block = Buffer::zeroed(1).into_slice();
+        let written = || device.write_at_once(Pba(1), &block, None);
         assert!(device.open().is_none(), "it has not begun");
+        assert_eq!(written(), Some(Err(DeviceError::Gone)));
         for asked in [start + Duration::from_secs(1), start + Duration::from_secs(3600)] {
             assert!(tenure.renew(asked, asked));
             NOW.set(asked + Duration::from_micros(999));
             assert!(device.clone().open().is_some() && !device.fence.is_shut());
+            assert_eq!(written(), Some(Ok(())));
             NOW.set(asked + Duration::from_millis(1));
             assert!(device.open().is_none(), "it has ended");
+            assert_eq!(written(), Some(Err(DeviceError::Gone)));
         }
     }
 

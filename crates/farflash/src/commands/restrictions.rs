@@ -17,7 +17,7 @@ pub(super) fn warn_of_doubts(volume: &Volume) {
     }
 }
 
-/// Doubts about restrictions of a volume, which `is_iscsi` says is served by iSCSI.
+/// Doubts about restrictions of a volume. `is_iscsi`: it is served by iSCSI.
 fn doubts(restrictions: &Restrictions, nbd: &NbdClients, is_iscsi: bool) -> Vec<String> {
     let networks = restrictions.networks.iter().map(|text| (text, "host"));
     let clients = nbd.networks.iter().map(|text| (text, "client of NBD"));
@@ -38,7 +38,8 @@ fn doubts(restrictions: &Restrictions, nbd: &NbdClients, is_iscsi: bool) -> Vec<
         let name = text.parse::<HostName>().ok()?;
         let is_initiator = matches!(name, HostName::Iscsi(_));
         match name.matches_no_host() {
-            Some(why) => Some(format!("{text} is the name of no initiator: {why}")),
+            Some(why) => Some(format!("{text} is not of the usual form of an initiator's name: {why}; compare it with \
+                 /etc/iscsi/initiatorname.iscsi there")),
             None if is_initiator && !is_iscsi => Some(format!(
                 "{text} admits no initiator: the volume is not served by iSCSI (`farflash serve --iscsi`)"
             )),

@@ -329,7 +329,7 @@ fn forms_of_reservations_that_there_are_not_are_refused() {
     for action in [0, 6] {
         let refused = out(action, 0, 0x08);
         assert_eq!(refused, Err(Sense::invalid_parameter(20)), "other initiator ports");
-        // Whose TransportIDs follow.
+        // Their TransportIDs follow.
         for more in [4, 28, 12 * 240] {
             let refused = out_with(action, 0, 0x09, more);
             assert_eq!(refused, Err(Sense::invalid_parameter(20)), "{more} bytes of ports");

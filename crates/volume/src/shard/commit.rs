@@ -76,7 +76,7 @@ impl<D: Device> Drop for Unheard<'_, D> {
             let mut ops = self.0.ops.borrow_mut();
             ops.iter_mut().filter_map(|(_, op)| op.told.take()).collect()
         };
-        // Behind the borrow: it is others' code.
+        // Behind the borrow, as it may drop what the engine knows nothing of.
         drop(told);
     }
 }
@@ -497,7 +497,12 @@ impl<D: Device> Inner<D> {
             ops.iter().filter(|(_, op)| op.outcome.is_none()).map(|(id, _)| id).collect()
         };
         // Whatever the reason: a record that is on its way may be found when the shard is read back.
-        waiting.into_iter().for_each(|id| self.finish(id, Err(VolumeError::JournalLost)));
+        for id in waiting {
+            let is_open = self.ops.borrow().get(id).is_some_and(|op| op.outcome.is_none());
+            if is_open {
+                self.finish(id, Err(VolumeError::JournalLost));
+            }
+        }
         self.checkpoints.notify();
         self.background.notify_all();
         self.paging.notify();

@@ -107,9 +107,16 @@ fn data_that_takes_time_is_waited_for() {
 fn a_held_write_that_is_dropped_leaves_nothing_behind() {
     let (mut sim, volume) = on_memory(false);
     let free = volume.shard().capacity().free;
+    let allowance = Rc::new(Allowance::default());
+    allowance.set(2, 0);
+    volume.set_allowance(allowance.clone());
     let held = volume.hold_write(range(7, 2)).expect("nothing is in its way");
+    assert_eq!(allowance.used(0), 2);
+    assert!(volume.hold_write(range(1, 1)).is_none(), "no allowance is left");
     assert!(volume.hold_write(range(8, 1)).is_none(), "its range is held");
     drop(held);
+    assert_eq!(allowance.used(0), 0);
+    drop(volume.hold_write(range(7, 2)).expect("all of the allowance is left"));
     assert!(begin(&volume, 8, 3).is_some());
     sim.settle();
     assert_eq!(sim.run_ok(tags(&volume, 7, 2)), [0, 3]);
