@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::support::file_system::FileSystem;
 use crate::support::host::{connect, on_core};
 use crate::support::skipped::skipped;
-use crate::support::{Files, Server, run, succeed, until};
+use crate::support::{Files, Server, library, run, succeed, tokens, until};
+use farflash_client::ErrorKind;
 use io_traits::Buffer;
 use serde_json::Value;
 use units::{BLOCK_SIZE, Lba};
@@ -124,10 +125,20 @@ fn a_full_file_system_is_an_error_until_it_has_room_and_costs_nothing() {
     expect(&server.volume_json(&["show", "good"]), &(0..10).collect::<Vec<_>>());
 }
 
-/// A server that is started when the file system is full serves what is there, whether it has another device or not, says what
-/// is wrong and what to do, and takes writes without a restart when there is room.
+/// A server that is started when the file system is full serves what is there, says what is wrong and what to do, and takes writes
+/// without a restart when there is room.
 #[test]
 fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
+    starts_without_room(true);
+}
+
+/// The same where nothing was left of what is held back for deallocating.
+#[test]
+fn a_server_that_starts_without_its_reserve_serves_reads_until_it_has_room() {
+    starts_without_room(false);
+}
+
+fn starts_without_room(has_reserve: bool) {
     let files = Files::new();
     let Some(_file_system) = FileSystem::new(&files.path("")) else {
         return skipped("no file system can be mounted here");
@@ -140,10 +151,20 @@ fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
     assert_eq!(acknowledged.len(), 20);
     server.signal("KILL");
     server.wait();
+    let image = files.path("mount/sparse");
+    if !has_reserve {
+        // It lies behind the end of the file.
+        File::options().write(true).open(&image).unwrap().set_len(8 << 30).unwrap();
+    }
     let ballast = fill_up(&files);
     fill_up_wholly(&ballast);
 
     let server = Server::start(&sparse);
+    let told = "no space left in the file system that it lies in";
+    let is_told = |line: &Value| {
+        line["fields"]["message"].as_str().is_some_and(|text| text.starts_with(told))
+    };
+    assert_eq!(server.starting.iter().any(is_told), !has_reserve, "{:?}", server.starting);
     let volume = server.volume_json(&["show", "full"]);
     expect(&volume, &acknowledged);
     assert!(write(&volume, 100, 1, ANSWER_MAX).is_empty(), "there is no room");
@@ -151,7 +172,7 @@ fn a_server_that_starts_on_a_full_file_system_serves_reads_until_it_has_room() {
     let mount = files.path("mount").canonicalize().unwrap();
     until("it says which file system is full", || {
         let said = status();
-        let what = format!("no space in the file system at {}", mount.display());
+        let what = format!("no space in the file system at {}: writes are", mount.display());
         said.code == Some(1) && said.stderr.contains(&what) && said.stderr.contains("make room")
     });
 
@@ -208,13 +229,23 @@ fn what_is_deallocated_or_deleted_on_a_full_file_system_gives_space_back() {
     let metrics = crate::observing::metrics(&server);
     assert!(metrics.contains("kind=\"no_space_below\"} 1"), "{metrics}");
 
+    // Programs are told what a person is told.
+    let cluster = library::cluster(&server);
+    let token = tokens::of(kept["nqn"].as_str().unwrap()).unwrap();
+    let opened = cluster.open("kept", &library::with_token(&token)).unwrap();
+    let elsewhere = 450 * (BLOCKS * BLOCK_SIZE) as u64;
+    library::fails(opened.write_at(&[7; BLOCK_SIZE], elsewhere), ErrorKind::NoSpace, "apacity");
+    opened.close().unwrap();
+
     expect(&kept, &(0..120).collect::<Vec<_>>());
     let before = taken(&files.path("mount/sparse"));
     let (address, nqn) = place(&kept);
     on_core(|handle| async move {
         let volume = connect(&handle, address, &nqn).await;
-        let half = units::LbaRange::new(Lba(0), 60 * BLOCKS as u64);
-        volume.deallocate(&[half]).await.expect("it gives space back");
+        for number in 0..60 {
+            let piece = units::LbaRange::new(Lba(number * BLOCKS as u64), BLOCKS as u64);
+            volume.deallocate(&[piece]).await.expect("it gives space back");
+        }
     });
     until("deallocated space is free", || taken(&files.path("mount/sparse")) + (10 << 20) < before);
     until("it takes writes again", || write(&kept, 500, 1, ANSWER_MAX).len() == 1);

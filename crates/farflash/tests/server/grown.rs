@@ -370,6 +370,12 @@ fn a_drive_that_becomes_read_only_is_called_so_and_written_again() {
     };
     assert!(!write(2), "it takes no writes");
     host(&volume, None, 1);
+    until("what failed says why", || {
+        let shown = control::ApiClient::new(&server.api).unwrap().server().unwrap();
+        let failure = shown.devices[0].failure.clone().unwrap_or_default();
+        assert!(!failure.contains("I/O error"), "{failure}");
+        failure.contains("the device is read-only")
+    });
     until("the status says so", || {
         let status = run(&["status", "--api", &server.api]);
         status.code == Some(1)

@@ -1,7 +1,7 @@
 //! Strangers that break the rules of the wire, at a live server, while a host works on.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleCmd, Digests, H2cData, IcReq};
 use nvme_wire::{AdminOpcode, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
 use reactor::Handle;
+use rustix::net::{AddressFamily, SocketType, bind, connect as connect_socket, socket};
 use units::Lba;
 use zerocopy::IntoBytes;
 
@@ -133,7 +134,18 @@ struct Stranger(TcpStream);
 
 impl Stranger {
     fn new(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// One that comes from this address.
+    fn from(source: Ipv4Addr, address: SocketAddr) -> Self {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        connect_socket(&socket, &address).unwrap();
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(SILENCE)).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
         Self(stream)
@@ -611,11 +623,12 @@ fn strangers_at_the_nbd_port_of_a_live_server_harm_no_other_client() {
     });
 }
 
-/// An operator whose host is refused, and tries again and again, is told the cause: once for each. The ends of a host's queues
-/// for one reason are one line, too.
+/// An operator whose host is refused, and tries again and again, is told the cause: once for each, and for each place that hosts come
+/// from. The ends of a host's queues for one reason are one line, too.
 #[test]
 fn refusals_and_ends_of_one_cause_are_one_line() {
     const TIMES: usize = 12;
+    const SOURCES: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 1, 2, 3), Ipv4Addr::new(127, 1, 2, 4)];
     let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
     let volume = server.volume_json(&["create", "v", "--size", "64MiB"]);
     let nqn: Nqn = volume["nqn"].as_str().unwrap().parse().unwrap();
@@ -630,8 +643,8 @@ fn refusals_and_ends_of_one_cause_are_one_line() {
     for (_, at, bytes) in causes {
         let mut connect = connect_capsule(0, 0xFFFF, &nqn);
         connect[at..at + bytes.len()].copy_from_slice(bytes);
-        for _ in 0..TIMES {
-            let mut stranger = Stranger::new(server.portals[0]);
+        for source in SOURCES.into_iter().cycle().take(SOURCES.len() * TIMES) {
+            let mut stranger = Stranger::from(source, server.portals[0]);
             assert!(stranger.say(&greeting()) && stranger.say(&connect));
             let refused = stranger.hear(128 + 24);
             assert_ne!(refused[128 + 22] & !1, 0, "it has a status");
@@ -653,7 +666,12 @@ fn refusals_and_ends_of_one_cause_are_one_line() {
         lines.iter().filter(is_one).count()
     };
     for (cause, ..) in causes {
-        assert_eq!(count("Connect refused", "cause", cause), 1, "{cause}: {lines:?}");
+        let lines = lines.iter().filter(|line| line["message"] == "Connect refused");
+        let lines =
+            lines.filter(|line| line["cause"].as_str().is_some_and(|it| it.contains(cause)));
+        let peers = lines.map(|line| line["peer"].as_str().unwrap().parse().unwrap());
+        let told: Vec<_> = peers.map(|peer: SocketAddr| peer.ip()).collect();
+        assert_eq!(told, SOURCES, "{cause}");
     }
     let reason = "PDU type 0xa5 does not exist";
     assert_eq!(count("connection ended", "reason", reason), 1, "{lines:?}");

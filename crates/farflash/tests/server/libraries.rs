@@ -178,6 +178,33 @@ fn a_volume_in_use_is_lost_only_if_that_is_said() {
     cluster.delete("v").expect("nothing is left that could be lost");
 }
 
+/// Of programs that change a volume's size at once, having seen the same one, one does, and each other is told.
+#[test]
+fn resizes_at_once_undo_no_other() {
+    const PROGRAMS: u64 = 8;
+    let server = Server::start("mem:256MiB");
+    let cluster = cluster(&server);
+    cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let mut seen = MIB;
+    for round in 0..10 {
+        let size = move |program: u64| (2 + round * PROGRAMS + program) * MIB;
+        let options = ResizeOptions { if_size_bytes: Some(seen), ..ResizeOptions::default() };
+        let all: Vec<_> = (0..PROGRAMS)
+            .map(|program| {
+                let cluster = cluster.clone();
+                thread::spawn(move || cluster.resize_with("v", size(program), &options))
+            })
+            .collect();
+        let all: Vec<_> = all.into_iter().map(|one| one.join().unwrap()).collect();
+        let (done, told): (Vec<_>, Vec<_>) = all.into_iter().partition(Result::is_ok);
+        assert_eq!(done.len(), 1, "{done:?}");
+        let is_told = |told: &Error| told.to_string().contains("bytes, not ");
+        assert!(told.into_iter().all(|told| is_told(&told.unwrap_err())));
+        seen = cluster.show("v").unwrap().size_bytes;
+        assert_eq!(done.into_iter().next().unwrap().unwrap().size_bytes, seen);
+    }
+}
+
 #[test]
 fn each_mistake_has_its_error() {
     let server = Server::start("mem:256MiB");

@@ -372,6 +372,24 @@ fn advice_is_that_of_the_command_that_gives_it() {
     assert!(!files.path("missing").exists());
 }
 
+/// A command that a message tells is run by a shell as it is, whatever the path.
+#[test]
+fn a_command_that_is_told_can_be_run_as_it_is() {
+    let files = Files::new();
+    let device = files.device("my image's $(copy); *");
+    std::fs::File::create(files.path("my image's $(copy); *")).unwrap().set_len(64 << 20).unwrap();
+    let outcome = run(&serve(&device, &[]));
+    let told = outcome.stderr.split('`').nth(1).unwrap_or_else(|| panic!("{outcome:?}"));
+    assert!(told.starts_with("farflash format --device "), "{outcome:?}");
+    let program = std::path::PathBuf::from(farflash(&[]).get_program());
+    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+    let mut shell = std::process::Command::new("sh");
+    let ran = shell.args(["-c", told]).env("PATH", path).current_dir(files.path("")).output();
+    let ran = crate::support::Outcome::from(ran.unwrap());
+    assert_eq!(ran.code, Some(0), "{told}: {ran:?}");
+    drop(Server::start(&device));
+}
+
 /// Nothing is measured for minutes only to find that its results have no place.
 #[test]
 fn a_place_for_results_is_looked_for_first() {
