@@ -149,8 +149,8 @@ fn nothing_is_done_of_a_long_call_that_ends_beyond_the_volume() {
     assert!(volume.compare(&long, 0).unwrap());
 }
 
-/// What holds data, or is open, is deleted or made smaller only if the call says so, and another size can depend on the one that the
-/// volume has.
+/// A volume that holds data, or is open, is deleted or made smaller only if the call says so, and another size can depend on the
+/// one that the volume has.
 #[test]
 fn a_volume_in_use_is_lost_only_if_that_is_said() {
     let server = Server::start("mem:256MiB");
@@ -178,7 +178,7 @@ fn a_volume_in_use_is_lost_only_if_that_is_said() {
     cluster.delete("v").expect("nothing is left that could be lost");
 }
 
-/// Of programs that change a volume's size at once, having seen the same one, one does, and each other is told.
+/// One of the programs that change a volume's size at once, having seen the same one, does so, and each other is told.
 #[test]
 fn resizes_at_once_undo_no_other() {
     const PROGRAMS: u64 = 8;
