@@ -178,7 +178,7 @@ fn a_volume_in_use_is_lost_only_if_that_is_said() {
     cluster.delete("v").expect("nothing is left that could be lost");
 }
 
-/// Of programs that change a volume's size at once, having seen the same one, one does, and each other is told.
+/// One of the programs that change a volume's size at once, having seen the same one, does so, and each other is told.
 #[test]
 fn resizes_at_once_undo_no_other() {
     const PROGRAMS: u64 = 8;
