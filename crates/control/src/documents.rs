@@ -158,8 +158,8 @@ pub struct Volume {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nbd_connect: Vec<String>,
     /// The commands, a line each, with which a Linux host connects it by iSCSI; none if the server does not serve it by iSCSI.
-    /// Where initiators authenticate, the first lines set the CHAP secrets. An answer that tells new tokens has the secrets
-    /// themselves; any other has commands that make them of the files `$TOKEN_FILE` and `$CONTROLLER_TOKEN_FILE`.
+    /// If initiators authenticate, the first lines set the CHAP secrets. In an answer with new tokens they contain the secrets;
+    /// in all others they compute them from the files `$TOKEN_FILE` and `$CONTROLLER_TOKEN_FILE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iscsi_connect: Option<String>,
     /// Those of the interfaces in `restrictions` that its host does not have now, if there are any: no host

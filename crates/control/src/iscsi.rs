@@ -17,8 +17,8 @@ const SECRET: &str = "CHAP_SECRET";
 /// The variable with the secret by which the target does.
 const TARGET_SECRET: &str = "CHAP_TARGET_SECRET";
 
-/// The origin of the CHAP secrets in the commands of [`iscsi_connect`].
-#[derive(Clone, Copy, Debug)]
+/// The origin of the CHAP secrets in the commands of [`iscsi_connect`]. Without a form for debugging, which would show them.
+#[derive(Clone, Copy)]
 pub enum ChapSource<'a> {
     /// The secrets themselves.
     Secrets {

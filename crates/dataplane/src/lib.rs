@@ -74,7 +74,7 @@ pub use nearest::nearest;
 pub use options::CoreOptions;
 pub use outbox::{Filling, Outbox};
 pub use pace::Pace;
-pub use request::{BlockPart, Crcs, IoError, Outcome, PartPayload, Payload, Request};
+pub use request::{BlockPart, IoError, Outcome, PartPayload, Payload, Request};
 pub use reservations::NotReserved;
 #[cfg(feature = "sabotage")]
 pub use sabotage::{Sabotage, sabotage};
@@ -82,3 +82,4 @@ pub use session::{ConnectionId, ExportId, Frontend, Link, Session, Tag, VolumeEv
 pub use spare::{SPARE_THRESHOLD_PERCENT, spare_percent};
 #[cfg(feature = "uncounted")]
 pub use uncounted::count_requests;
+pub use volume::Crcs;

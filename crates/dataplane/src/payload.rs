@@ -3,9 +3,7 @@
 use checksum::crc32c_copy;
 use io_traits::Buffer;
 use units::{BLOCK_SIZE, MetadataSize};
-use volume::Blocks;
-
-use crate::request::Crcs;
+use volume::{Blocks, Crcs};
 
 /// Takes whole blocks apart, and their checksums. Panics if `bytes` are not whole blocks.
 pub(crate) fn split(bytes: &[u8], size: MetadataSize) -> (Blocks, Crcs) {

@@ -6,9 +6,8 @@ use io_traits::{Buffer, BufferSlice};
 use reservation::Access;
 use schedule::Direction;
 use situations::{Situation, situation};
-use smallvec::SmallVec;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
-use volume::{Blocks, CompareError, ReadData, VolumeError, VolumeExtent};
+use volume::{Blocks, CompareError, Crcs, ReadData, VolumeError, VolumeExtent};
 
 use crate::memory::Share;
 use crate::payload::split;
@@ -18,9 +17,6 @@ const BLOCKS_PER_UNIT: u64 = 4;
 
 /// The cost on the processor of looking up extents, in units: some leaves of the map.
 const EXTENTS_UNITS: u64 = 8;
-
-/// CRC-32C of blocks.
-pub type Crcs = SmallVec<[u32; 4]>;
 
 /// Data that came with a request.
 pub struct Payload {

@@ -112,6 +112,7 @@ mod tests {
         assert_eq!(IscsiName::new("nqn.2014-08.org.x"), Err(NameError::Type));
         assert_eq!(IscsiName::new("iqn.2014-08.org x"), Err(NameError::Character));
     }
+
     /// The length counts in the form in which names are compared.
     #[test]
     fn letters_beyond_ascii_are_lower_case_too() {

@@ -195,6 +195,14 @@ impl VolumeState {
         self.stats.set(stats);
     }
 
+    /// Counts a write of so many blocks that succeeded.
+    pub(crate) fn count_write(&self, blocks: u64) {
+        self.count(|stats| {
+            stats.writes += 1;
+            stats.blocks_written += blocks;
+        });
+    }
+
     /// Returns whether the map still has entries of deallocated blocks.
     pub(crate) fn has_pending_unmaps(&self) -> bool {
         !self.pending_unmaps.borrow().is_empty()

@@ -291,10 +291,7 @@ impl<D: Device> Volume<D> {
         };
         let outcome = submitted.await;
         if outcome.is_ok() {
-            self.state.count(|stats| {
-                stats.writes += 1;
-                stats.blocks_written += range.blocks;
-            });
+            self.state.count_write(range.blocks);
         }
         outcome
     }

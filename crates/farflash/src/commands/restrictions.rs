@@ -38,8 +38,10 @@ fn doubts(restrictions: &Restrictions, nbd: &NbdClients, is_iscsi: bool) -> Vec<
         let name = text.parse::<HostName>().ok()?;
         let is_initiator = matches!(name, HostName::Iscsi(_));
         match name.matches_no_host() {
-            Some(why) => Some(format!("{text} is not of the usual form of an initiator's name: {why}; compare it with \
-                 /etc/iscsi/initiatorname.iscsi there")),
+            Some(why) => Some(format!(
+                "{text} is not of the usual form of an initiator's name: {why}; compare it with \
+                 /etc/iscsi/initiatorname.iscsi there"
+            )),
             None if is_initiator && !is_iscsi => Some(format!(
                 "{text} admits no initiator: the volume is not served by iSCSI (`farflash serve --iscsi`)"
             )),

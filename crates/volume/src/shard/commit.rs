@@ -31,7 +31,6 @@ use crate::io::IoSlot;
 use crate::journal::{Place, RECORDS_UNSETTLED_MAX};
 use crate::ops::{Change, Crcs, Op, OpId, Told};
 use crate::sabotage::{Sabotage, broken};
-use crate::state::VolumeState;
 use crate::volume::aligned;
 use crate::{JournalLoss, VolumeError};
 
@@ -446,25 +445,12 @@ impl<D: Device> Inner<D> {
         self.forget_if_detached(id);
         if let Some((Told { blocks, tell }, volume, outcome)) = told {
             let volume = volume.expect("a write is one of a volume");
-            self.note_written(&volume, blocks, &outcome);
+            if outcome.is_ok() {
+                volume.count_write(blocks);
+            }
+            self.note_outcome(&volume, outcome.as_ref().err());
             tell(outcome);
         }
-    }
-
-    /// Counts a write that is over.
-    pub(crate) fn note_written(
-        &self,
-        state: &VolumeState,
-        blocks: u64,
-        outcome: &Result<(), VolumeError>,
-    ) {
-        if outcome.is_ok() {
-            state.count(|stats| {
-                stats.writes += 1;
-                stats.blocks_written += blocks;
-            });
-        }
-        self.note_outcome(state, outcome.as_ref().err());
     }
 
     fn forget_if_detached(&self, id: OpId) {
