@@ -27,6 +27,16 @@ image_dir() {
     echo "$CACHE_DIR/$1-${digest:0:12}"
 }
 
+# Closes all but the first three descriptors of the shell that calls it. For mmdebstrap: apt hands dpkg's hooks the next free
+# descriptor by number, and `sh` takes numbers of one digit only, so what make and others have left open must not be passed on.
+close_descriptors() {
+    local open
+    for open in /proc/self/fd/*; do
+        open=${open##*/}
+        [ "$open" -le 2 ] || eval "exec $open>&-"
+    done
+}
+
 # The mirrors that this machine uses for its own packages, as $mirror and $security.
 apt_uris() {
     cat /etc/apt/sources.list.d/*.sources /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
