@@ -102,5 +102,17 @@ class Busy(Error):
     _errno = errno.EBUSY
 
 
+class InUse(Error):
+    """The volume holds data, or hosts have it open. Say that it may be lost (lose_data)."""
+
+    _errno = errno.EBUSY
+
+
+class Changed(Error):
+    """The volume has not the size that the change was made for (if_size). Look at it, and decide again."""
+
+    _errno = errno.ESTALE
+
+
 class Failed(Error):
     """The server failed the request for another reason."""

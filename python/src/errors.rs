@@ -23,6 +23,8 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
             ErrorKind::OutcomeUnknown => "OutcomeUnknown",
             ErrorKind::Closed => "Closed",
             ErrorKind::Busy => "Busy",
+            ErrorKind::InUse => "InUse",
+            ErrorKind::Changed => "Changed",
             ErrorKind::Failed => "Failed",
         },
     };

@@ -151,6 +151,20 @@ class Basics(unittest.TestCase):
             volume.read(0, BLOCK)
         self.assertTrue(issubclass(farflash.NotFound, farflash.Error) and issubclass(farflash.Error, OSError))
 
+    def test_a_device_without_room_is_called_so(self) -> None:
+        """A volume may be larger than the device; what does not fit is refused, and what is there is not damaged."""
+        with Server("mem:64MiB") as server:
+            cluster = farflash.Cluster(server.api)
+            cluster.create_volume("thin", 256 * MIB)
+            with cluster.open_volume("thin") as volume:
+                volume.write(0, b"a" * MIB)
+                with self.assertRaises(farflash.NoSpace) as caught:
+                    volume.write(MIB, b"b" * (128 * MIB))
+                self.assertEqual(caught.exception.errno, errno.ENOSPC)
+                self.assertEqual(volume.read(0, MIB), b"a" * MIB)
+                volume.deallocate(MIB, 255 * MIB)
+                self.assertEqual(volume.write(200 * MIB, b"c" * MIB), MIB)
+
     def test_an_offset_or_a_length_that_cannot_be_is_called_so(self) -> None:
         volume, block = self.volume(), bytes(BLOCK)
         with_offset: list[tuple[str, tuple[Any, ...]]] = [
@@ -646,6 +660,12 @@ class Authentication(unittest.TestCase):
                 resized = cluster.resize_volume("db", 2 * MIB)
                 self.assertEqual((resized.size, resized.cut_off), (2 * MIB, None))
                 volume.write(MIB, b"a" * BLOCK)
+                for call in (lambda: cluster.resize_volume("db", MIB), lambda: cluster.delete_volume("db")):
+                    with self.assertRaisesRegex(farflash.InUse, "holds 8 KiB and is open on"):
+                        call()
+                for size in (MIB, 3 * MIB):
+                    with self.assertRaisesRegex(farflash.Changed, "has 2097152 bytes"):
+                        cluster.resize_volume("db", size, lose_data=True, if_size=MIB)
                 resized = cluster.resize_volume("db", MIB, lose_data=True, if_size=2 * MIB)
                 self.assertEqual(resized.cut_off, farflash.CutOff(BLOCK, False))
                 self.assertIsNone(cluster.show_volume("db").cut_off)

@@ -9,7 +9,7 @@ use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
 use units::{Duration, Instant, MetadataSize, SectorSize, Slo};
 use uuid::Uuid;
-use volume::{CutOff, Terms, VolumeError, VolumeSpec};
+use volume::{CutOff, Terms, Volume, VolumeError, VolumeSpec};
 
 use crate::admission::Awaiting;
 use crate::allotment::Allowances;
@@ -33,6 +33,31 @@ const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Why sessions end at [`Core::shutdown`].
 const STOPPING: &str = "the server stops";
+
+/// Consent of the caller that takes a volume away, or a part of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Loss {
+    /// Data may be lost, and hosts may have it open.
+    Accepted,
+    /// Nothing may be lost.
+    Refused,
+}
+
+/// Reason why a volume was neither resized nor deleted.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum ChangeError {
+    /// It is in use, and this was not to be lost.
+    #[error("it holds {mapped_blocks} blocks and is open on {connections} connections")]
+    InUse {
+        /// Blocks that hold data.
+        mapped_blocks: u64,
+        /// Connections of hosts that have it open.
+        connections: usize,
+    },
+    /// The engine refused.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
 
 /// A volume as its core knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -227,21 +252,30 @@ impl<W: World, D: Device> Core<W, D> {
     /// Returns how often hosts have a volume open.
     #[must_use]
     pub fn hosts_of(&self, uuid: Uuid) -> usize {
-        let Some(export) = self.export(uuid) else { return 0 };
+        self.export(uuid).map_or(0, |export| self.connections_of(&export))
+    }
+
+    fn connections_of(&self, export: &Export<W, D>) -> usize {
         self.all_sessions().iter().filter(|session| session.has_open(export.id())).count()
     }
 
     /// Changes a volume's size and tells connected hosts. Also returned is what a smaller size cut off.
     ///
     /// # Errors
-    /// There is no such volume, or as [`volume::Volume::resize`].
+    /// There is no such volume, or as [`volume::Volume::resize`]; it is in use, and a smaller size would lose what `loss` does
+    /// not accept.
     pub async fn resize_volume(
         &self,
         uuid: Uuid,
         blocks: u64,
-    ) -> Result<(VolumeStatus, Option<CutOff>), VolumeError> {
+        loss: Loss,
+    ) -> Result<(VolumeStatus, Option<CutOff>), ChangeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
-        let cut_off = export.volume().resize(blocks).await?;
+        let check = |volume: &Volume<D>| match blocks < volume.blocks() {
+            true => self.check_use(&export, loss),
+            false => Ok(()),
+        };
+        let cut_off = export.volume().resize_if(blocks, check).await?;
         self.tell(&export, VolumeEvent::Resized);
         Ok((status_of(&export), cut_off))
     }
@@ -251,15 +285,27 @@ impl<W: World, D: Device> Core<W, D> {
     /// stays.
     ///
     /// # Errors
-    /// There is no such volume, or as [`volume::Shard::delete_volume`].
-    pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
+    /// There is no such volume, or as [`volume::Shard::delete_volume`]; it is in use, and `loss` does not accept that it is lost.
+    pub async fn delete_volume(&self, uuid: Uuid, loss: Loss) -> Result<(), ChangeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
-        self.shard(export.shard).delete_volume(uuid).await?;
+        self.shard(export.shard).delete_volume_if(uuid, |_| self.check_use(&export, loss)).await?;
         // Unless the shard came back meanwhile, without the volume.
         if self.state.exports.borrow_mut().remove(&uuid).is_some() {
             self.retire(&export);
         }
         Ok(())
+    }
+
+    /// Refuses the loss of a volume that holds data or that hosts have open.
+    fn check_use(&self, export: &Export<W, D>, loss: Loss) -> Result<(), ChangeError> {
+        let mapped_blocks = export.volume().mapped_blocks();
+        let connections = self.connections_of(export);
+        match loss {
+            Loss::Refused if mapped_blocks > 0 || connections > 0 => {
+                Err(ChangeError::InUse { mapped_blocks, connections })
+            }
+            Loss::Accepted | Loss::Refused => Ok(()),
+        }
     }
 
     /// Takes no more connections and commands, lets those under way finish (also those whose data is

@@ -56,7 +56,7 @@ mod turns;
 mod uncounted;
 mod writes;
 
-pub use crate::core::{Core, VolumeStatus};
+pub use crate::core::{ChangeError, Core, Loss, VolumeStatus};
 pub use admission::{Peer, Refused, Since};
 pub use allotment::Allotment;
 pub use computing::Computing;

@@ -58,6 +58,8 @@ extern "C" {
 #define FARFLASH_MISCOMPARE (-13)       /* what is there is not what was expected */
 #define FARFLASH_UNTRUSTED (-14)        /* who answers cannot show by its certificate that it is the server */
 #define FARFLASH_UNPROVEN (-15)         /* the volume's server does not know the controller token; it may be somebody else */
+#define FARFLASH_IN_USE (-16)           /* the volume holds data or is open: say that this may be lost */
+#define FARFLASH_CHANGED (-17)          /* the volume has not the size that the change was made for: look again */
 
 /* What was wrong in this thread's last call that failed. Never NULL. */
 const char *farflash_error(void);
@@ -137,7 +139,7 @@ int farflash_create_with(const farflash_cluster *cluster, const farflash_new_vol
 
 /* The rest takes a volume's name or UUID. */
 
-/* Deletes a volume that holds nothing and that no host has open; any other is FARFLASH_INVALID_ARGUMENT. */
+/* Deletes a volume that holds nothing and that no host has open; any other is FARFLASH_IN_USE. */
 int farflash_delete(const farflash_cluster *cluster, const char *volume);
 
 /* Deletes a volume with all that is on it. Hosts that have it open lose it at once. */
@@ -150,7 +152,7 @@ typedef struct farflash_cut_off {
 } farflash_cut_off;
 
 /*
- * Makes a volume larger, or smaller if it holds nothing and no host has it open; any other is FARFLASH_INVALID_ARGUMENT.
+ * Makes a volume larger, or smaller if it holds nothing and no host has it open; any other is FARFLASH_IN_USE.
  * `cut_off` says how much a smaller size cut off, and can be NULL.
  */
 int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
@@ -158,8 +160,8 @@ int farflash_resize(const farflash_cluster *cluster, const char *volume, uint64_
 
 /*
  * Changes a volume's size. With `lose_data` other than 0 it is made smaller whatever it holds: what lies beyond is lost at
- * once. With `if_size_bytes` other than 0 it is changed only if it has that size now, so that of two changes at once none
- * undoes the other.
+ * once. With `if_size_bytes` other than 0 it is changed only if it has that size now, and any other is FARFLASH_CHANGED: of two
+ * changes at once none undoes the other.
  */
 int farflash_resize_with(const farflash_cluster *cluster, const char *volume, uint64_t size_bytes,
                          uint64_t if_size_bytes, int lose_data, farflash_cut_off *cut_off);

@@ -57,6 +57,8 @@ fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Failed => FAILED,
         ErrorKind::Untrusted => -14,
         ErrorKind::Unproven => -15,
+        ErrorKind::InUse => -16,
+        ErrorKind::Changed => -17,
     }
 }
 
@@ -265,6 +267,8 @@ mod tests {
             ErrorKind::Failed,
             ErrorKind::Untrusted,
             ErrorKind::Unproven,
+            ErrorKind::InUse,
+            ErrorKind::Changed,
         ] {
             let mut name = String::new();
             for letter in format!("{kind:?}").chars() {

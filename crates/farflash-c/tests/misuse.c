@@ -182,10 +182,10 @@ int main(void)
     DEMAND(strcmp(tokens.token, changed.token) != 0);
     DEMAND(farflash_restrict(cluster, "v", NULL, "127.0.0.0/8,::1/128", NULL) == FARFLASH_OK);
     DEMAND(farflash_resize(cluster, "v", 4 << 20, NULL) == FARFLASH_OK);
-    FAILS(farflash_delete(cluster, "v"), invalid, "is open on");
-    FAILS(farflash_resize(cluster, "v", 2 << 20, NULL), invalid, "is open on");
-    FAILS(farflash_resize_with(cluster, "v", 2 << 20, 4 << 20, 0, NULL), invalid, "is open on");
-    FAILS(farflash_resize_with(cluster, "v", 2 << 20, 3 << 20, 1, NULL), invalid, "has 4194304 bytes");
+    FAILS(farflash_delete(cluster, "v"), FARFLASH_IN_USE, "is open on");
+    FAILS(farflash_resize(cluster, "v", 2 << 20, NULL), FARFLASH_IN_USE, "is open on");
+    FAILS(farflash_resize_with(cluster, "v", 2 << 20, 4 << 20, 0, NULL), FARFLASH_IN_USE, "is open on");
+    FAILS(farflash_resize_with(cluster, "v", 2 << 20, 3 << 20, 1, NULL), FARFLASH_CHANGED, "has 4194304 bytes");
     DEMAND(farflash_resize_with(cluster, "v", 2 << 20, 4 << 20, 1, &cut_off) == FARFLASH_OK);
     DEMAND(cut_off.bytes == 0 && cut_off.at_least == 0);
 

@@ -207,6 +207,10 @@ pub enum ErrorKind {
     Closed,
     /// Too much is under way; later it works.
     Busy,
+    /// The volume holds data, or hosts have it open: say that this may be lost.
+    InUse,
+    /// The volume has not the size that the change was made for: look at it, and decide again.
+    Changed,
     /// The target or the API failed the request for another reason.
     Failed,
 }
@@ -271,6 +275,8 @@ fn api_kind(error: &ApiError) -> ErrorKind {
         ApiError::Refused(problem) => match problem.code {
             ProblemCode::NameTaken => ErrorKind::AlreadyExists,
             ProblemCode::VolumeNotFound => ErrorKind::NotFound,
+            ProblemCode::VolumeInUse => ErrorKind::InUse,
+            ProblemCode::SizeChanged => ErrorKind::Changed,
             ProblemCode::Unauthenticated | ProblemCode::Forbidden => ErrorKind::PermissionDenied,
             ProblemCode::OutOfSpace | ProblemCode::QuotaExceeded => ErrorKind::NoSpace,
             ProblemCode::Unavailable | ProblemCode::DeviceAway | ProblemCode::Timeout => {

@@ -184,10 +184,11 @@ impl From<Error> for io::Error {
             ErrorKind::NoSpace => io::ErrorKind::StorageFull,
             ErrorKind::Damaged => io::ErrorKind::InvalidData,
             ErrorKind::Unsupported => io::ErrorKind::Unsupported,
-            ErrorKind::Busy => io::ErrorKind::ResourceBusy,
-            ErrorKind::OutcomeUnknown | ErrorKind::Closed | ErrorKind::Failed => {
-                io::ErrorKind::Other
-            }
+            ErrorKind::Busy | ErrorKind::InUse => io::ErrorKind::ResourceBusy,
+            ErrorKind::OutcomeUnknown
+            | ErrorKind::Changed
+            | ErrorKind::Closed
+            | ErrorKind::Failed => io::ErrorKind::Other,
         };
         Self::new(kind, error)
     }

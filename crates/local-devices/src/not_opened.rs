@@ -204,6 +204,18 @@ mod tests {
         assert!(!said.contains("make room") && !said.contains(NO_ANSWER), "{said}");
     }
 
+    /// A drive or a mount that takes no writes is not the kernel's to explain alone.
+    #[test]
+    fn a_device_that_is_read_only_is_called_so() {
+        let range = units::PbaRange::new(units::Pba(1), 1);
+        for errno in ERRNOS_READ_ONLY {
+            let error = DeviceError::Io { range, errno };
+            assert!(error.to_string().contains("the device is read-only"), "{error}");
+            assert_eq!(remedy_of(&error), MAKE_WRITABLE);
+            assert_eq!(remedy_of_errno(Errno::from_raw_os_error(errno)), MAKE_WRITABLE);
+        }
+    }
+
     /// A loop device without a file, a reader without a card: the user is not told to remove that.
     #[test]
     fn a_drive_without_room_is_not_to_be_removed() {

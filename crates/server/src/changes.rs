@@ -7,7 +7,7 @@ use control::{
     Caller, ChangeAuth, ChangeRestrictions, ChapSource, CreateVolume, CreatedVolume, CutOff,
     MetadataBytes, Resizing, SectorBytes, ServiceError, Tokens, Volume, VolumeKey,
 };
-use dataplane::VolumeStatus;
+use dataplane::{ChangeError, Loss, VolumeStatus};
 use directory::{Admit, VolumeRecord, VolumeState};
 use io_traits::DeviceError;
 use iscsi_frontend::chap_secrets;
@@ -224,12 +224,12 @@ impl State {
     ) -> Result<Volume, ServiceError> {
         let place = self.place(caller, &key)?;
         let Place { id, core, device } = place;
-        let size = resizing.size;
-        let blocks = size.blocks();
+        let Resizing { size, lose_data, if_size_bytes } = resizing;
+        let (blocks, loss) = (size.blocks(), loss_of(lose_data));
         self.catch_up(caller).await?;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
-        self.check_resizing(&key, place, resizing).await?;
+        self.check_size(&key, place, if_size_bytes).await?;
         let before = self.directory(|directory| {
             directory.change(caller, id, |extent| extent.size_bytes = size.bytes())
         })?;
@@ -238,9 +238,9 @@ impl State {
         let undo = || self.directory(|directory| directory.set_extent(id, before));
         let was_admitted = admitted.inspect_err(|_| undo())?;
         let resized = self.cores[core]
-            .ask(|answer| CoreMessage::ResizeVolume { id, blocks, answer })
+            .ask(|answer| CoreMessage::ResizeVolume { id, blocks, loss, answer })
             .await
-            .and_then(|resized| resized.map_err(|error| refusal(&key, &error)));
+            .and_then(|resized| resized.map_err(|error| refused_change(&key, error)));
         let (resized, cut_off) = match resized {
             Ok(resized) => resized,
             Err(refused) => {
@@ -259,45 +259,22 @@ impl State {
         Ok(Volume { cut_off, ..self.document(core, &resized) })
     }
 
-    /// Refuses another size if the volume has not the one that it is to have, and a smaller one that would take what is in use.
-    async fn check_resizing(
+    /// Refuses another size if the volume has not the one that it is to have. No other change comes between: see
+    /// [`State::alone_on`].
+    async fn check_size(
         &self,
         key: &VolumeKey,
         place: Place,
-        resizing: Resizing,
+        wanted: Option<u64>,
     ) -> Result<(), ServiceError> {
+        let Some(wanted) = wanted else { return Ok(()) };
         let Place { id, core, .. } = place;
         let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         let found = volume.ok_or_else(|| not_found(key))?.blocks * BLOCK_SIZE as u64;
-        if let Some(wanted) = resizing.if_size_bytes.filter(|wanted| *wanted != found) {
-            return Err(ServiceError::SizeChanged { found, wanted });
+        match found == wanted {
+            true => Ok(()),
+            false => Err(ServiceError::SizeChanged { found, wanted }),
         }
-        match resizing.size.bytes() < found && !resizing.lose_data {
-            true => self.check_unused(key, place).await,
-            false => Ok(()),
-        }
-    }
-
-    /// Refuses a volume that holds data, or that hosts have open.
-    async fn check_unused(&self, key: &VolumeKey, place: Place) -> Result<(), ServiceError> {
-        let Place { id, core, .. } = place;
-        let link = &self.cores[core];
-        let volume = link.ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
-        let holds = volume.map_or(0, |volume| volume.mapped_blocks) * BLOCK_SIZE as u64;
-        let hosts = link.ask(|answer| CoreMessage::HostsOf { id, answer }).await?;
-        let detail = match (holds, hosts) {
-            (0, 0) => return Ok(()),
-            (0, _) => {
-                format!("the volume `{key}` is open on {}", counted(hosts as u64, "connection"))
-            }
-            (_, 0) => format!("the volume `{key}` holds {}", ByteLen(holds)),
-            _ => format!(
-                "the volume `{key}` holds {} and is open on {}",
-                ByteLen(holds),
-                counted(hosts as u64, "connection")
-            ),
-        };
-        Err(ServiceError::VolumeInUse { detail })
     }
 
     pub(super) async fn set_slo(
@@ -362,19 +339,17 @@ impl State {
         let Place { id, core, device } = place;
         let _alone = self.alone_on(device).await?;
         self.may_change(device).await?;
-        if !lose_data {
-            self.check_unused(&key, place).await?;
-        }
         // As it is here: what was changed a moment ago the view may not show yet.
         let volume = self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await?;
         let record = volume.map(|volume| self.record(core, &volume));
+        let loss = loss_of(lose_data);
         let deleted =
-            self.cores[core].ask(|answer| CoreMessage::DeleteVolume { id, answer }).await?;
+            self.cores[core].ask(|answer| CoreMessage::DeleteVolume { id, loss, answer }).await?;
         // One that was said to have failed may have come true when the device came back.
         if let Err(error) = deleted
-            && error != VolumeError::Deleted
+            && error != ChangeError::Volume(VolumeError::Deleted)
         {
-            return Err(refusal(&key, &error));
+            return Err(refused_change(&key, error));
         }
         self.forget(id, device);
         self.share_out(device);
@@ -394,6 +369,26 @@ impl State {
         self.devices[device].shared(|shared| shared.remove(id));
         self.withdraw(id);
     }
+}
+
+fn loss_of(lose_data: bool) -> Loss {
+    if lose_data { Loss::Accepted } else { Loss::Refused }
+}
+
+/// Maps the refusal of a change that may lose data to an error of the API.
+fn refused_change(key: &VolumeKey, error: ChangeError) -> ServiceError {
+    let (mapped_blocks, connections) = match error {
+        ChangeError::Volume(error) => return refusal(key, &error),
+        ChangeError::InUse { mapped_blocks, connections } => (mapped_blocks, connections as u64),
+    };
+    let holds = format!("holds {}", ByteLen(mapped_blocks * BLOCK_SIZE as u64));
+    let is_open = format!("is open on {}", counted(connections, "connection"));
+    let used = match (mapped_blocks, connections) {
+        (0, _) => is_open,
+        (_, 0) => holds,
+        _ => format!("{holds} and {is_open}"),
+    };
+    ServiceError::VolumeInUse { detail: format!("the volume `{key}` {used}") }
 }
 
 /// Maps the engine's refusal to an error of the API.

@@ -413,11 +413,8 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
         CoreMessage::ShowVolume { id, answer } => {
             let _ = answer.send(core.volume(id));
         }
-        CoreMessage::HostsOf { id, answer } => {
-            let _ = answer.send(core.hosts_of(id));
-        }
-        CoreMessage::ResizeVolume { id, blocks, answer } => {
-            let _ = answer.send(core.resize_volume(id, blocks).await);
+        CoreMessage::ResizeVolume { id, blocks, loss, answer } => {
+            let _ = answer.send(core.resize_volume(id, blocks, loss).await);
         }
         CoreMessage::SetSlo { id, slo, answer } => {
             let _ = answer.send(core.set_slo(id, slo).await);
@@ -433,8 +430,8 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
             let flows = core.flows_from(first, VOLUMES_AT_ONCE);
             let _ = answer.send(volumes.into_iter().zip(flows).collect());
         }
-        CoreMessage::DeleteVolume { id, answer } => {
-            let _ = answer.send(core.delete_volume(id).await);
+        CoreMessage::DeleteVolume { id, loss, answer } => {
+            let _ = answer.send(core.delete_volume(id, loss).await);
         }
         CoreMessage::CloseDevice { device, answer } => {
             let _ = answer.send(core.close_device(device).await);

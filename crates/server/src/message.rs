@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use access::Access;
-use dataplane::{Allotment, CoreStats, VolumeFlow, VolumeStatus};
+use dataplane::{Allotment, ChangeError, CoreStats, Loss, VolumeFlow, VolumeStatus};
 use device::kind::DeviceSource;
 use device::layer::Fence;
 use nvme_frontend::NvmeStats;
@@ -100,13 +100,12 @@ pub(crate) enum CoreMessage {
     ShowVolumes { ids: Vec<Uuid>, answer: Answer<Vec<VolumeStatus>> },
     /// Say how one volume is.
     ShowVolume { id: Uuid, answer: Answer<Option<VolumeStatus>> },
-    /// Say how many hosts have a volume open.
-    HostsOf { id: Uuid, answer: Answer<usize> },
     /// Change a volume's size, and tell connected hosts.
     ResizeVolume {
         id: Uuid,
         blocks: u64,
-        answer: Answer<Result<(VolumeStatus, Option<CutOff>), VolumeError>>,
+        loss: Loss,
+        answer: Answer<Result<(VolumeStatus, Option<CutOff>), ChangeError>>,
     },
     /// Change what a volume is promised.
     SetSlo { id: Uuid, slo: Slo, answer: Answer<Result<VolumeStatus, VolumeError>> },
@@ -123,7 +122,7 @@ pub(crate) enum CoreMessage {
     /// Say how the volumes are and what they do, [`VOLUMES_AT_ONCE`] by identity from `first` on.
     Flows { first: Uuid, answer: Answer<Vec<(VolumeStatus, VolumeFlow)>> },
     /// Delete a volume, and cut off connected hosts.
-    DeleteVolume { id: Uuid, answer: Answer<Result<(), VolumeError>> },
+    DeleteVolume { id: Uuid, loss: Loss, answer: Answer<Result<(), ChangeError>> },
     /// Serve a device no more: it is another's.
     Abandon { device: usize },
     /// Serve no volume until [`CoreMessage::Resume`]: whose the devices are is not known.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use access::Access;
 use auth::{Group, Hash, Policy};
+use dataplane::Loss;
 use io_traits::{Clock, Network, Spawn};
 use local_sync::{Permit, Semaphore};
 use nvme_frontend::{NvmeCore, NvmeOptions};
@@ -235,7 +236,7 @@ impl Rig {
     /// Why not.
     pub(crate) async fn delete(&self, model: &VolumeModel) -> Result<(), Failure> {
         match &self.core {
-            Some(core) => core.delete_volume(model.uuid()).await?,
+            Some(core) => core.delete_volume(model.uuid(), Loss::Accepted).await?,
             None => self.shards()[model.shard].delete_volume(model.uuid()).await?,
         }
         self.hosts.borrow_mut().retain(|(uuid, _), _| *uuid != model.uuid());
@@ -248,7 +249,7 @@ impl Rig {
     /// Why not.
     pub(crate) async fn resize(&self, model: &VolumeModel, blocks: u64) -> Result<(), Failure> {
         if let Some(core) = &self.core {
-            core.resize_volume(model.uuid(), blocks).await?;
+            core.resize_volume(model.uuid(), blocks, Loss::Accepted).await?;
             return Ok(());
         }
         let volume = self.shards()[model.shard].volume(model.uuid()).ok_or(Failure::Deleted)?;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use client::Swap;
+use dataplane::ChangeError;
 use io_traits::BufferSlice;
 use nvme_wire::Status;
 use sim::SimWorld;
@@ -85,6 +86,16 @@ impl From<&VolumeError> for Failure {
 impl From<VolumeError> for Failure {
     fn from(error: VolumeError) -> Self {
         Self::from(&error)
+    }
+}
+
+impl From<ChangeError> for Failure {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Volume(error) => Self::from(error),
+            // All loss is accepted.
+            ChangeError::InUse { .. } => Self::Unexpected,
+        }
     }
 }
 

@@ -449,8 +449,21 @@ impl<D: Device> Volume<D> {
     /// # Errors
     /// The size is out of bounds, or the journal is lost.
     pub async fn resize(&self, blocks: u64) -> Result<Option<CutOff>, VolumeError> {
+        self.resize_if(blocks, |_| Ok(())).await
+    }
+
+    /// As [`Volume::resize`], unless `check` refuses. It is asked when the change is next: no request to what is cut off is under way then, and none
+    /// begins before the change is made, or has failed.
+    ///
+    /// # Errors
+    /// As `check` refuses, or as [`Volume::resize`].
+    pub async fn resize_if<E: From<VolumeError>>(
+        &self,
+        blocks: u64,
+        check: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Option<CutOff>, E> {
         if blocks > VOLUME_BLOCKS_MAX {
-            return Err(VolumeError::Spec);
+            return Err(VolumeError::Spec.into());
         }
         let inner = self.inner();
         // Everything behind the smaller size, so that resizes exclude each other and what they cut.
@@ -468,8 +481,9 @@ impl<D: Device> Volume<D> {
         let permit = inner.pending_unmap_permit(&self.state).await?;
         inner.check_open()?;
         if self.state.deleted.get() {
-            return Err(VolumeError::Deleted);
+            return Err(VolumeError::Deleted.into());
         }
+        check(self)?;
         let cut_off = match blocks < self.blocks() {
             true => Some(inner.count_beyond(&self.state, Lba(blocks)).await),
             false => None,

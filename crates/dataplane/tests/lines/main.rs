@@ -7,7 +7,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use access::{Access, Restrictions};
-use dataplane::{Core, CoreOptions};
+use dataplane::{ChangeError, Core, CoreOptions, Loss};
 use io_traits::{Clock, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
 use test_support::start_only_shard;
@@ -124,17 +124,46 @@ fn a_host_that_may_not_open_a_volume_is_refused() {
 }
 
 #[test]
+fn what_is_in_use_is_not_lost_unless_it_may_be() {
+    simulate(async |world| {
+        let core = serve(&world).await;
+        let in_use = |mapped_blocks| ChangeError::InUse { mapped_blocks, connections: 1 };
+        let mut host = Host::with_volume(&world, VOLUME).await;
+        let open = core.delete_volume(VOLUME, Loss::Refused).await;
+        assert_eq!(open, Err(in_use(0)));
+        let smaller = core.resize_volume(VOLUME, BLOCKS / 2, Loss::Refused).await;
+        assert_eq!(smaller.err(), Some(in_use(0)));
+        core.resize_volume(VOLUME, 2 * BLOCKS, Loss::Refused).await.expect("nothing is lost");
+        let expected = format!("* 0 has {}", 2 * BLOCKS);
+        assert_eq!(host.line().await.as_deref(), Some(expected.as_str()));
+
+        assert_eq!(host.ask("2 write 0 3 7").await, "2 done");
+        assert_eq!(core.delete_volume(VOLUME, Loss::Refused).await, Err(in_use(1)));
+        let smaller = core.resize_volume(VOLUME, BLOCKS, Loss::Refused).await;
+        assert_eq!(smaller.err(), Some(in_use(1)));
+
+        assert_eq!(host.ask("no command").await, "* closed: a line is no command");
+        assert_eq!(host.line().await, None, "the connection has ended");
+        world.sleep_until(world.now() + Duration::from_secs(1)).await;
+        let holds = ChangeError::InUse { mapped_blocks: 1, connections: 0 };
+        assert_eq!(core.delete_volume(VOLUME, Loss::Refused).await, Err(holds));
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("a volume");
+        core.delete_volume(OTHER, Loss::Refused).await.expect("no host uses it");
+    });
+}
+
+#[test]
 fn a_session_is_told_of_its_volumes_and_of_no_others() {
     simulate(async |world| {
         let core = serve(&world).await;
         let mut host = Host::with_volume(&world, VOLUME).await;
-        core.resize_volume(OTHER, 2 * BLOCKS).await.expect("room");
-        core.resize_volume(VOLUME, BLOCKS / 2).await.expect("room");
+        core.resize_volume(OTHER, 2 * BLOCKS, Loss::Accepted).await.expect("room");
+        core.resize_volume(VOLUME, BLOCKS / 2, Loss::Accepted).await.expect("room");
         let expected = format!("* 0 has {}", BLOCKS / 2);
         assert_eq!(host.line().await.as_deref(), Some(expected.as_str()));
-        core.delete_volume(OTHER).await.expect("a volume");
+        core.delete_volume(OTHER, Loss::Accepted).await.expect("a volume");
         assert_eq!(host.ask("2 write 0 3 7").await, "2 done");
-        core.delete_volume(VOLUME).await.expect("a volume");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("a volume");
         assert_eq!(host.line().await.as_deref(), Some("* closed: the volume is gone"));
         assert_eq!(host.line().await, None, "the connection has ended");
         world.sleep_until(world.now() + Duration::from_secs(1)).await;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use access::{Access, Restrictions, Token};
 use auth::{Hash, Secret};
-use dataplane::{Core, CoreOptions};
+use dataplane::{Core, CoreOptions, Loss};
 use io_traits::{Clock, Network, Spawn};
 use iscsi_frontend::{IscsiCore, IscsiOptions, TargetRecord, chap_secrets, target_name_of};
 use iscsi_wire::Cdb;
@@ -388,8 +388,8 @@ fn a_session_is_told_of_its_volume() {
     simulate(async |world| {
         let core = serve(&world, false).await;
         let mut initiator = session(&world, VOLUME).await;
-        core.resize_volume(OTHER, 2 * BLOCKS).await.expect("room");
-        core.resize_volume(VOLUME, 2 * BLOCKS).await.expect("room");
+        core.resize_volume(OTHER, 2 * BLOCKS, Loss::Accepted).await.expect("room");
+        core.resize_volume(VOLUME, 2 * BLOCKS, Loss::Accepted).await.expect("room");
         assert_eq!(initiator.event().await, (0, Some((6, 0x2A, 9))));
         let capacity = Cdb([scsi::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(initiator.command(capacity, &[], 8).await, failed(6, 0x2A, 9, -8));

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use access::{Access, NbdAccess};
-use dataplane::{Core, CoreOptions};
+use dataplane::{Core, CoreOptions, Loss};
 use io_traits::{Network, Spawn};
 use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
 use nbd_wire::{Command, CommandFlags, Errno, HeaderStyle, OptionCode, OptionReplyKind};
@@ -304,18 +304,18 @@ fn a_resized_volume_is_checked_against_its_new_size() {
     simulate(async |world| {
         let (core, _) = serve(&world, &open_to(&["0.0.0.0/0"])).await;
         let mut client = Client::open(&world, "db").await;
-        core.resize_volume(VOLUME, 2 * BLOCKS).await.expect("room");
+        core.resize_volume(VOLUME, 2 * BLOCKS, Loss::Accepted).await.expect("room");
         assert_eq!(client.write(SIZE, b"grown").await, 0);
         // One that comes now is told the new size. The other one stays, and is told nothing.
         let mut again = Client::connect(&world, place()).await;
         assert_eq!(again.go("db").await, Ok(2 * SIZE));
         assert_eq!(again.read(SIZE, 5).await, b"grown");
         assert_eq!(client.read(SIZE, 5).await, b"grown");
-        core.resize_volume(VOLUME, 1).await.expect("smaller");
+        core.resize_volume(VOLUME, 1, Loss::Accepted).await.expect("smaller");
         assert_eq!(client.write(SIZE, b"gone").await, Errno::ENOSPC.0);
         let beyond = client.ask(Command::READ, NONE, SIZE, 5).await;
         assert_eq!(beyond.map(|it| it.error), Some(Errno::EINVAL.0));
-        core.delete_volume(VOLUME).await.expect("there");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("there");
         assert!(client.is_closed().await);
     });
 }
@@ -346,7 +346,7 @@ fn the_largest_write_and_read_pass() {
     let world = simulation.world();
     let scenario = async move {
         let (core, _) = serve(&world, &open_to(&["0.0.0.0/0"])).await;
-        core.resize_volume(VOLUME, 16_384).await.expect("room");
+        core.resize_volume(VOLUME, 16_384, Loss::Accepted).await.expect("room");
         let mut client = Client::open(&world, "db").await;
         let bytes = pattern(32 << 20, 5);
         assert_eq!(client.write(3, &bytes).await, 0);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use dataplane::Core;
+use dataplane::{Core, Loss};
 use io_traits::{Network, Spawn};
 use units::{BLOCK_SIZE, Lba};
 
@@ -38,9 +38,9 @@ fn two_protocols_serve_one_volume() {
             by_nvme.write(Lba(4), read.into_slice()).await.expect("written");
             assert_eq!(by_line.read(4).await, 7);
 
-            core.resize_volume(VOLUME, 2 * BLOCKS).await.expect("room");
+            core.resize_volume(VOLUME, 2 * BLOCKS, Loss::Accepted).await.expect("room");
             assert_eq!(by_line.line().await, Some(format!("* 0 has {}", 2 * BLOCKS)));
-            core.delete_volume(VOLUME).await.expect("a volume");
+            core.delete_volume(VOLUME, Loss::Accepted).await.expect("a volume");
             assert_eq!(by_line.line().await.as_deref(), Some("* closed: the volume is gone"));
             assert!(by_nvme.read(Lba(3), 1).await.is_err());
         });

@@ -3,7 +3,7 @@
 use access::{Access, Restrictions, UnixSeconds};
 use auth::{Group, Hash, Host, Outcome, Policy};
 use client::{Client, Credentials, Options, Reconnect};
-use dataplane::CoreOptions;
+use dataplane::{CoreOptions, Loss};
 use io_traits::{Clock, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
@@ -112,7 +112,7 @@ impl Change {
             core.set_access(VOLUME, access, cut).await.map(drop).expect("a volume");
         };
         match self {
-            Self::Deleted => core.delete_volume(VOLUME).await.expect("a volume"),
+            Self::Deleted => core.delete_volume(VOLUME, Loss::Accepted).await.expect("a volume"),
             Self::Restricted => {
                 set(Access { restrictions: elsewhere, ..opened_by(&[1]) }, false).await;
             }

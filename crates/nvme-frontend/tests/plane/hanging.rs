@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
+use dataplane::Loss;
 use device::layer::TimeoutDevice;
 use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Spawn};
 use local_sync::Notify;
@@ -169,7 +170,9 @@ fn a_volume_is_found_until_its_deletion_has_succeeded() {
         let (deleting, outcome) = (core.clone(), deleted.clone());
         hanging.set_hanging(true);
         world.spawn(async move {
-            outcome.set(Some(deleting.delete_volume(Uuid::from_u128(1)).await.is_ok()));
+            outcome.set(Some(
+                deleting.delete_volume(Uuid::from_u128(1), Loss::Accepted).await.is_ok(),
+            ));
         });
         sleep(&world, TIMEOUT / 2).await;
         connect(&world, 1).await;

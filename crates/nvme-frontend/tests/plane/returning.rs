@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
+use dataplane::Loss;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld};
@@ -270,7 +271,7 @@ fn a_shard_that_is_back_can_do_everything() {
         device.fails.set(Fails::Changes);
         let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
         core.create_volume(0, spec(other), Slo::default()).await.expect_err("it fails");
-        core.delete_volume(VOLUME).await.expect_err("it fails");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect_err("it fails");
         sleep(&world, Duration::from_millis(400)).await;
         device.fails.set(Fails::Nothing);
         sleep(&world, Duration::from_secs(3)).await;
@@ -280,7 +281,7 @@ fn a_shard_that_is_back_can_do_everything() {
         volume.write(Lba(1), data(1, 3)).await.expect("room");
         let kept = connect(&world, VOLUME).await;
         kept.write(Lba(1), data(2, 3)).await.expect("room");
-        core.delete_volume(VOLUME).await.expect("it works again");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("it works again");
         assert_eq!(core.volumes().len(), 1);
         core.shutdown().await.expect("the device works");
     });

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use client::{Options, discover};
+use dataplane::Loss;
 use io_traits::{Buffer, Clock, Network, SendBatch, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::Nqn;
@@ -176,8 +177,8 @@ fn a_volume_may_be_as_large_as_can_be_said() {
         assert!(last.as_bytes() == data(LARGEST - 256, 256).blocks(255, 1).as_bytes());
         let error = volume.read(Lba(LARGEST - 1), 2).await.expect_err("beyond");
         assert!(error.to_string().to_lowercase().contains("lba out of range"), "{error}");
-        core.resize_volume(VOLUME, 256).await.expect("resized");
-        core.resize_volume(VOLUME, LARGEST).await.expect("resized");
+        core.resize_volume(VOLUME, 256, Loss::Accepted).await.expect("resized");
+        core.resize_volume(VOLUME, LARGEST, Loss::Accepted).await.expect("resized");
         assert_eq!(core.volumes()[0].mapped_blocks, 256);
         let cut_off = volume.read(Lba(LARGEST - 1), 1).await.expect("read");
         assert!(cut_off.as_bytes() == Buffer::zeroed(1).as_bytes());
@@ -192,11 +193,11 @@ fn a_resize_is_seen_without_a_new_connection() {
         volume.write(Lba(100), data(1, 1)).await.expect("written");
         for blocks in [2 * BLOCKS, 50] {
             let seen = volume.resized();
-            core.resize_volume(VOLUME, blocks).await.expect("resized");
+            core.resize_volume(VOLUME, blocks, Loss::Accepted).await.expect("resized");
             assert_eq!(seen.await, blocks);
         }
         volume.read(Lba(100), 1).await.expect_err("cut off");
-        core.resize_volume(VOLUME, BLOCKS).await.expect("resized");
+        core.resize_volume(VOLUME, BLOCKS, Loss::Accepted).await.expect("resized");
         volume.resized().await;
         let read = volume.read(Lba(100), 1).await.expect("read");
         assert!(read.as_bytes() == Buffer::zeroed(1).as_bytes(), "cut off is gone");
@@ -220,7 +221,7 @@ fn a_deleted_volume_is_gone_for_those_who_had_it_open() {
         let options = Options { reconnect: client::Reconnect::Never, ..host() };
         let volume = connect(world.clone(), options).await;
         volume.write(Lba(0), data(1, 64)).await.expect("written");
-        core.delete_volume(VOLUME).await.expect("deleted");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("deleted");
         volume.read(Lba(0), 1).await.expect_err("gone");
         world.sleep_until(world.now() + Duration::from_secs(1)).await;
         assert_eq!(core.stats().connections, 0, "its connections were closed");

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use dataplane::Loss;
 use io_traits::Spawn;
 use schedule::Slo;
 use units::{Duration, Lba};
@@ -211,7 +212,7 @@ fn a_host_that_goes_leaves_the_line() {
             |n: usize| sharing.core.flows_from(Uuid::nil(), usize::MAX)[n].done.flow.queued;
         assert!(queued(0) > 50 && queued(1) > 50, "{} {}", queued(0), queued(1));
         leaves.client().close().await;
-        sharing.core.delete_volume(uuid_of(1)).await.expect("deleted");
+        sharing.core.delete_volume(uuid_of(1), Loss::Accepted).await.expect("deleted");
         sharing.pass(SECOND / 2).await;
         assert_eq!(queued(0), 0);
         let rates = sharing.rates(std::slice::from_ref(&stays), SECOND).await;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use client::{Error, Options, Reconnect, Swap, Volume};
+use dataplane::Loss;
 use io_traits::{Buffer, BufferSlice, Spawn};
 use local_sync::Semaphore;
 use nvme_frontend::nqn_of;
@@ -318,7 +319,7 @@ fn errors_are_counted_by_what_hosts_are_told() {
         assert_eq!(told(&core.flows_from(VOLUME, 1)[0].done.errors), expected);
         assert!(told(&core.nvme_stats().errors).is_empty());
         drop((io, admin));
-        core.delete_volume(VOLUME).await.expect("deleted");
+        core.delete_volume(VOLUME, Loss::Accepted).await.expect("deleted");
         sleep(&world, Duration::from_secs(5)).await;
         let device = &core.stats().devices[0].done;
         assert_eq!(told(&device.errors), expected, "also of what is gone");

@@ -91,6 +91,19 @@ impl<D: Device> Shard<D> {
     /// # Errors
     /// There is no such volume, or the journal is lost.
     pub async fn delete_volume(&self, uuid: Uuid) -> Result<(), VolumeError> {
+        self.delete_volume_if(uuid, |_| Ok(())).await
+    }
+
+    /// As [`Shard::delete_volume`], unless `check` refuses. It is asked when the deletion is next: no request to the volume is under way then, and none begins
+    /// before the volume is gone, or its deletion has failed.
+    ///
+    /// # Errors
+    /// As `check` refuses, or as [`Shard::delete_volume`].
+    pub async fn delete_volume_if<E: From<VolumeError>>(
+        &self,
+        uuid: Uuid,
+        check: impl FnOnce(&Volume<D>) -> Result<(), E>,
+    ) -> Result<(), E> {
         let inner = &self.inner;
         inner.check_open()?;
         let volume = self.volume(uuid).ok_or(VolumeError::Deleted)?;
@@ -101,10 +114,11 @@ impl<D: Device> Shard<D> {
         let permit = inner.pending_unmap_permit(&state).await?;
         inner.check_open()?;
         if state.deleted.get() {
-            return Err(VolumeError::Deleted);
+            return Err(VolumeError::Deleted.into());
         }
+        check(&volume)?;
         let holds = Holds::range(guard).and_unmap_place(permit);
-        inner.submit(Op::new(Change::Delete, Some(state), holds)).await
+        Ok(inner.submit(Op::new(Change::Delete, Some(state), holds)).await?)
     }
 }
 

@@ -92,6 +92,30 @@ fn what_was_to_be_discarded_at_a_crash_or_an_orderly_end_is_discarded_afterwards
     }
 }
 
+/// While there is no space below, what was deallocated is given back soon, though nothing else is written that would bring a
+/// checkpoint about.
+#[test]
+fn without_space_below_what_is_deallocated_in_pieces_is_given_back_by_itself() {
+    let (mut sim, small, blocks) = with_large_volume();
+    let shard = small.shard().clone();
+    let large = shard.volume(Uuid::from_u128(2)).expect("there");
+    sim.run_ok(shard.checkpoint()).expect("writable");
+    sim.device.faults(|faults| faults.says_full = true);
+    // Too few to fill half of the journal, which would bring a checkpoint about.
+    let freed = 64;
+    sim.run_ok(async {
+        for at in 0..freed {
+            large.unmap(range(at, 1)).await.expect("possible");
+        }
+    });
+    for _ in 0..TICKS {
+        tick(&mut sim, &vec![shard.clone()]);
+    }
+    let blank = blocks.iter().filter(|pba| sim.device.is_blank(**pba)).count() as u64;
+    assert_eq!(blank, freed);
+    check(&mut sim, &shard);
+}
+
 /// T3.
 #[test]
 fn a_device_that_fails_to_discard_for_a_while_is_told_again() {

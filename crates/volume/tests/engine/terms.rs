@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Random, Sim, TestDevice, check, fresh, open};
-use units::Slo;
+use crate::common::{Random, Sim, TestDevice, check, data, fresh, open, tags};
+use units::{Lba, Slo};
 use uuid::Uuid;
-use volume::{ACCESS_BYTES_MAX, Terms, VolumeError, VolumeSpec};
+use volume::{ACCESS_BYTES_MAX, Terms, Volume, VolumeError, VolumeSpec};
 
 /// Terms given with the volume, one changed later, and the default, each behind a power cut at
 /// once and behind a checkpoint.
@@ -73,5 +73,49 @@ fn a_change_of_terms_beside_a_deletion_costs_nothing() {
         let shard = open(&mut sim);
         assert!(shard.volume(uuid).is_none());
         check(&mut sim, &shard);
+    }
+}
+
+/// A change that is refused if the volume holds data is decided when the writes before it have ended, not when it is asked for:
+/// else it would take away what was acknowledged meanwhile.
+#[test]
+fn a_write_under_way_counts_as_data_of_the_volume() {
+    #[derive(Debug, PartialEq)]
+    enum Kept {
+        Holds(u64),
+        Failed(VolumeError),
+    }
+    impl From<VolumeError> for Kept {
+        fn from(error: VolumeError) -> Self {
+            Self::Failed(error)
+        }
+    }
+    fn unused(volume: &Volume<TestDevice>) -> Result<(), Kept> {
+        match volume.mapped_blocks() {
+            0 => Ok(()),
+            blocks => Err(Kept::Holds(blocks)),
+        }
+    }
+    for shrinks in [false, true] {
+        let (mut sim, volume) = fresh(&TestDevice::new(1 << 16, false), None, 1 << 10);
+        sim.device.faults(|faults| faults.held = (0..1 << 16).collect());
+        let writing = volume.clone();
+        let written = sim.begin(async move { writing.write(Lba(5), data(1, 3), None).await });
+        sim.settle();
+        assert_eq!((written.take(), volume.mapped_blocks()), (None, 0), "it is held");
+        let (changing, shard) = (volume.clone(), volume.shard().clone());
+        let changed = sim.begin(async move {
+            match shrinks {
+                true => changing.resize_if(1, unused).await.map(drop),
+                false => shard.delete_volume_if(changing.uuid(), unused).await,
+            }
+        });
+        sim.settle();
+        assert_eq!(changed.take(), None, "the write is not yet decided");
+        sim.device.faults(|faults| faults.held.clear());
+        sim.settle();
+        assert_eq!(written.take(), Some(Ok(())));
+        assert_eq!(changed.take(), Some(Err(Kept::Holds(3))), "shrinks {shrinks}");
+        assert_eq!(sim.run_ok(tags(&volume, 5, 3)), [1, 1, 1]);
     }
 }

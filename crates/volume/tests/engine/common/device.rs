@@ -82,6 +82,8 @@ pub struct Faults {
     pub writes_at_once: Option<Superblock>,
     /// Writes to blocks that hold nothing fail: those of a sparse file on a full file system.
     pub is_full: bool,
+    /// It says that there is no space below.
+    pub says_full: bool,
 }
 
 struct Disk {
@@ -563,6 +565,10 @@ impl Device for TestDevice {
 
     fn has_room(&self) -> bool {
         !self.disk.borrow().faults.is_busy
+    }
+
+    fn is_full_below(&self) -> bool {
+        self.disk.borrow().faults.says_full
     }
 
     fn read(
