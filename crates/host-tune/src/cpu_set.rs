@@ -70,16 +70,24 @@ impl CpuSet {
         Ok(Self(cpus))
     }
 
-    /// The kernel's mask format, with as many words as `cpus` CPUs take.
+    /// The kernel's mask format, with as many digits as the kernel shows for `cpus` CPUs.
     #[must_use]
     pub fn to_mask(&self, cpus: u32) -> String {
         let highest = self.0.last().map_or(0, |cpu| cpu + 1);
-        let words = cpus.max(highest).max(1).div_ceil(32);
-        let word = |number: u32| {
-            let bits = (0..32).filter(|bit| self.contains(number * 32 + bit));
-            format!("{:08x}", bits.fold(0_u32, |word, bit| word | 1 << bit))
+        let digits = cpus.max(highest).max(1).div_ceil(4);
+        let digit = |number: u32| {
+            let bits = (0..4).filter(|bit| self.contains(number * 4 + bit));
+            let comma = if number > 0 && number.is_multiple_of(8) { "," } else { "" };
+            format!("{:x}{comma}", bits.fold(0_u8, |digit, bit| digit | 1 << bit))
         };
-        (0..words).rev().map(word).collect::<Vec<_>>().join(",")
+        (0..digits).rev().map(digit).collect()
+    }
+
+    /// The same as wide as the mask `shown` by the kernel, which shows what is written to it in that width.
+    #[must_use]
+    pub fn to_mask_like(&self, shown: &str) -> String {
+        let digits = shown.trim().split(',').map(str::len).sum::<usize>();
+        self.to_mask(u32::try_from(digits * 4).unwrap_or(CPUS_MAX).min(CPUS_MAX))
     }
 }
 
@@ -147,9 +155,14 @@ mod tests {
     #[test]
     fn masks_have_their_highest_word_first() {
         assert_eq!(CpuSet::from_mask("00000001,80000000").expect("a mask").to_string(), "31-32");
-        assert_eq!(set("31-32").to_mask(40), "00000001,80000000");
-        assert_eq!(set("").to_mask(4), "00000000");
-        assert_eq!(set("0-1").to_mask(2), "00000003");
+        assert_eq!(set("31-32").to_mask(40), "01,80000000");
+        assert_eq!(set("").to_mask(4), "0");
+        assert_eq!(set("0-1").to_mask(2), "3");
+        assert_eq!(set("0-1").to_mask(13), "0003");
+        assert_eq!(set("0-1,32").to_mask(64), "00000001,00000003");
+        assert_eq!(set("0-1").to_mask_like("ff\n"), "03");
+        assert_eq!(set("7").to_mask_like("ff,ffffffff"), "00,00000080");
+        assert_eq!(set("8").to_mask_like("ff"), "100");
         for wrong in ["xyz", "123456789", ""] {
             assert!(CpuSet::from_mask(wrong).is_err(), "{wrong}");
         }

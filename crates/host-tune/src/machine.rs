@@ -107,12 +107,6 @@ impl Machine {
     pub fn first_threads(&self) -> CpuSet {
         self.cpus.iter().map(|cpu| cpu.core).collect()
     }
-
-    /// One more than the highest number of a CPU.
-    #[must_use]
-    pub fn cpus_end(&self) -> u32 {
-        self.cpus.iter().map(|cpu| cpu.id + 1).max().unwrap_or(1)
-    }
 }
 
 const CPUS: &str = "/sys/devices/system/cpu";

@@ -94,9 +94,6 @@ fn masked(setting: &Setting, context: &Context<'_>, path: &str) -> Vec<Proposal>
     let (Some(rest), Some(now)) = (rest(context), context.root.text(path)) else {
         return Vec::new();
     };
-    // A mask that says the same with other leading zeroes is met.
-    let mask = rest.to_mask(context.machine.cpus_end());
-    let is_met = CpuSet::from_mask(&now).is_ok_and(|set| set == rest);
-    let then = if is_met { now } else { mask };
+    let then = rest.to_mask_like(&now);
     setting.of_host(context, path, (Form::Plain, then))
 }

@@ -23,9 +23,7 @@ fn receive_steering(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let queue = |nic: &str, queue: u32| {
         let path = format!("/sys/class/net/{nic}/queues/rx-{queue}/rps_cpus");
         let now = context.root.text(&path)?;
-        let none = CpuSet::from_mask(&now).ok()?.is_empty();
-        let width = u32::try_from(now.split(',').count()).unwrap_or(1) * 32;
-        let then = if none { now } else { CpuSet::default().to_mask(width) };
+        let then = CpuSet::default().to_mask_like(&now);
         setting.file(context, format!("{nic} rx-{queue}"), path, (Form::Plain, then))
     };
     let spread = nics(context).filter(|nic| nic.receive_queues as usize >= cores.max(1));
@@ -48,8 +46,7 @@ fn transmit_steering(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> 
         let path = format!("/sys/class/net/{nic}/queues/tx-{queue}/xps_cpus");
         let now = context.root.text(&path)?;
         let own: CpuSet = cores.get(queue as usize).copied().into_iter().collect();
-        let is_met = CpuSet::from_mask(&now).is_ok_and(|set| set == own);
-        let then = if is_met { now } else { own.to_mask(context.machine.cpus_end()) };
+        let then = own.to_mask_like(&now);
         setting.file(context, format!("{nic} tx-{queue}"), path, (Form::Plain, then))
     };
     // Only where each core has a queue, and none is left without CPU.
