@@ -253,6 +253,11 @@ iscsi-test: deps ## hold the iSCSI target against libiscsi and QEMU, and kill it
 	@$(BUILD_FARFLASH)
 	timeout --verbose --kill-after=10 600 tests/iscsi/run --farflash $(TARGET)/debug/farflash
 
+.PHONY: iscsi-trixie
+iscsi-trixie: deps ## the same with libiscsi 1.20, of Debian's next release; takes root
+	@$(BUILD_FARFLASH)
+	timeout --verbose --kill-after=10 900 tests/iscsi/run --farflash $(TARGET)/debug/farflash --tools trixie
+
 .PHONY: package-test
 package-test: deps ## install, start, upgrade and purge the Debian packages in a clean root
 	@# With a test of the library cargo builds it, too, and puts it where that test looks for it.
@@ -333,7 +338,7 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference guest-tune nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, a tuned machine, all NBD tests, Redis' suite, YCSB, twenty times the mutations
+test-long: test guest-bookworm guest-reference guest-tune iscsi-trixie nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, a tuned machine, libiscsi 1.20, all NBD tests, Redis' suite, YCSB, twenty times the mutations
 	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz
