@@ -25,7 +25,8 @@ ask() {
     return 1
 }
 
-volume_create() { ask create "$1" "$2" | jq -re .nqn; }
+# volume_create NAME SIZE [BYTES of a sector]
+volume_create() { ask create "$@" | jq -re .nqn; }
 volume_resize() { ask resize "$1" "$2" >/dev/null; }
 volume_delete() { ask delete "$1" >/dev/null; }
 volume_allocated_bytes() { ask show "$1" | jq -re .allocated_bytes; }

@@ -54,6 +54,6 @@ server_restart() {
     sleep "$2"
     for path in "${nqns[@]}"; do ln -s "$CONFIG/subsystems/$path" $CONFIG/ports/1/subsystems/; done
 }
-# It has neither Compare nor Verify, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
+# It has neither Compare nor Verify nor sectors of 512 bytes in blocks of 4096, over tmpfs its Write Zeroes fails (the kernel then writes zeroes itself), and it is
 # run without authentication.
-backend_has() { [[ " compare verify write-zeroes authentication failure-domain discovery two-hosts absence " != *" $1 "* ]]; }
+backend_has() { [[ " compare verify write-zeroes authentication failure-domain discovery two-hosts absence sectors " != *" $1 "* ]]; }

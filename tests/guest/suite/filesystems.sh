@@ -15,6 +15,7 @@ filesystem_tests() {
     check_if write-zeroes "no I/O error in the kernel's log" no_io_errors_since filesystems
     disconnect "$NQN"
     volume_delete $VOLUME
+    check_if sectors "sectors of 512 bytes: the kernel sees them, ext4 and fio's verify in pieces of a block" sectors_of_512
 }
 
 make_ext4() { mkfs.ext4 -q -F "$DRIVE"; }
@@ -59,6 +60,27 @@ fstrim_returns_space() {
     umount /mnt
     echo "allocated before the trim: $before"
     within 10 fell_by $((40 << 20)) "$before"
+}
+
+sectors_of_512() {
+    NQN=$(volume_create sectors 256MiB 512)
+    DRIVE=$(attach "$NQN")
+    mark_log sectors
+    holds_512
+    no_io_errors_since sectors
+    disconnect "$NQN"
+    volume_delete sectors
+}
+
+# Of DRIVE, by whatever protocol.
+holds_512() {
+    expect "logical and physical blocks" "$(blockdev --getss --getpbsz "$DRIVE" | xargs)" "512 4096"
+    local size
+    for size in 512 1536 4608; do
+        fio_run "$DRIVE" --rw=randwrite --bs=$size --iodepth=16 --size=2M
+    done
+    tree_survives ext4
+    e2fsck -fn "$DRIVE"
 }
 
 fell_by() {

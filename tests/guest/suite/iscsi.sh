@@ -2,6 +2,7 @@
 # open-iscsi and sg3-utils: CHAP, digests, a file system, a server that is killed, SCSI commands that the kernel does not send.
 
 iscsi_tests() {
+    . /suite/verify.sh
     . /suite/filesystems.sh
     TREE=(etc usr/lib/x86_64-linux-gnu/perl-base)
     iscsi_start
@@ -35,6 +36,7 @@ iscsi_tests() {
     check "iscsi: SIGTERM and restart under load: the same" iscsi_survives TERM
     iscsi_detach
     volume_delete $VOLUME
+    check "iscsi: sectors of 512 bytes: the kernel sees them, ext4 and fio's verify in pieces of a block" iscsi_sectors_of_512
     volume_delete hidden
     ask auth off >/dev/null
 }
@@ -47,10 +49,10 @@ iscsi_start() {
     pidof iscsid >/dev/null || iscsid
 }
 
-# iscsi_volume NAME SIZE: makes one, and says by what it is reached: CONNECT (the printed commands), TARGET, CHAP, MUTUAL, DIGESTS.
+# iscsi_volume NAME SIZE [BYTES of a sector]: makes one, and says by what it is reached: CONNECT (the printed commands), TARGET, CHAP, MUTUAL, DIGESTS.
 iscsi_volume() {
     local made id CHAP_SECRET CHAP_TARGET_SECRET
-    made=$(ask create "$1" "$2")
+    made=$(ask create "$@")
     id=$(jq -re .id <<<"$made")
     CONNECT=$(jq -re .iscsi_connect <<<"$made")
     NQN=$(jq -re .nqn <<<"$made")
@@ -96,6 +98,16 @@ iscsi_detach() {
         [ "$(cat "$session/targetname" 2>/dev/null)" != "$TARGET" ] || iscsiadm -m session -r "${session##*/session}" --logout >/dev/null
     done
     iscsiadm -m node -T "$TARGET" -o delete >/dev/null 2>&1 || true
+}
+
+iscsi_sectors_of_512() {
+    iscsi_volume sectors 256MiB 512
+    DRIVE=$(iscsi_attach "${MUTUAL[@]}" "${DIGESTS[@]}")
+    mark_log "iscsi sectors"
+    holds_512
+    no_io_errors_since "iscsi sectors"
+    iscsi_detach
+    volume_delete sectors
 }
 
 iscsi_discovers() {
