@@ -14,6 +14,7 @@ pub(crate) fn judge(facts: &Facts) -> Vec<Verdict> {
         reached: Spread::of(figures),
         unit,
         bound,
+        limit: None,
     };
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let at_most = |bound| Some(Bound::AtMost(bound));

@@ -23,6 +23,7 @@ mod outgoing;
 mod stored;
 pub(crate) mod visited;
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use profile::{Latencies, NINES};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -46,7 +48,7 @@ const VECTORS_MAX: usize = 128;
 /// Bounds of the bytes taken by one receive. Within them it is half of what is in flight, so that
 /// one side sends while the other receives; measured best at depths 32 and 128.
 const RECEIVE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=256 << 10;
-/// Turns of the client between two looks at the time, while no latency is taken.
+/// Turns of the client between two looks at how long it has run.
 const TURNS_PER_TIME_CHECK: u32 = 64;
 
 /// Direction of the data.
@@ -98,6 +100,8 @@ pub(crate) struct NullResult {
     pub(crate) bytes_per_second: f64,
     /// Time of a request as its issuer sees it, by Little's law.
     pub(crate) mean_latency_us: f64,
+    /// The 99.9th percentile of that time, if there were enough requests.
+    pub(crate) p999_us: Option<f64>,
     /// System calls of the server, where they are counted.
     pub(crate) server_system_calls_per_request: Option<f64>,
     /// The server polls all the time, so this is the time of a request if no other process has the CPU.
@@ -271,8 +275,31 @@ fn serve(
     Ok((sides.iter().map(|side| side.calls).sum(), thread_cpu_seconds() - begin))
 }
 
-/// Keeps `depth` requests outstanding for the given time; returns requests done and the time.
-fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
+/// Requests that a client has had answered.
+struct Driven {
+    requests: u64,
+    elapsed: Duration,
+    latencies: Latencies,
+}
+
+/// Requests of one connection that wait for their replies, which come in the order of the requests: since when, and how many.
+type Outstanding = VecDeque<(Instant, u64)>;
+
+/// Takes down how long the first `replies` of them took.
+fn answered(outstanding: &mut Outstanding, mut replies: u64, now: Instant, into: &mut Latencies) {
+    while let Some((since, waiting)) = outstanding.front_mut().filter(|_| replies > 0) {
+        let ended = replies.min(*waiting);
+        let ns = u64::try_from((now - *since).as_nanos()).unwrap_or(u64::MAX);
+        (0..ended).for_each(|_| into.record(ns));
+        (*waiting, replies) = (*waiting - ended, replies - ended);
+        if *waiting == 0 {
+            outstanding.pop_front();
+        }
+    }
+}
+
+/// Keeps `depth` requests outstanding on each connection for the given time.
+fn drive(spec: &NullSpec, address: SocketAddr) -> Result<Driven> {
     pin(spec.client_cpu)?;
     let mut sides = Vec::with_capacity(spec.connections);
     for _ in 0..spec.connections {
@@ -281,19 +308,27 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
         sides.push(Side::new(stream, outgoing, [spec.request_bytes(), spec.reply_bytes()])?);
     }
     let mut buffer = vec![0; spec.receive_bytes()];
-    for side in &mut sides {
-        side.owe(spec.depth);
-    }
     let begin = Instant::now();
+    let mut all: Vec<(Side, Outstanding)> = sides
+        .into_iter()
+        .map(|mut side| {
+            side.owe(spec.depth);
+            (side, Outstanding::from([(begin, spec.depth)]))
+        })
+        .collect();
     let length = Duration::from_secs_f64(spec.seconds);
-    let mut done = 0;
+    let (mut requests, mut latencies) = (0, Latencies::default());
     loop {
         for _ in 0..TURNS_PER_TIME_CHECK {
-            for side in &mut sides {
+            for (side, outstanding) in &mut all {
                 side.send()?;
                 match side.receive(&mut buffer)? {
+                    Received::Periods(0) => {}
                     Received::Periods(replies) => {
-                        done += replies;
+                        let now = Instant::now();
+                        answered(outstanding, replies, now, &mut latencies);
+                        outstanding.push_back((now, replies));
+                        requests += replies;
                         side.owe(replies);
                     }
                     Received::Closed => bail!("the null server went away"),
@@ -302,7 +337,7 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<(u64, Duration)> {
         }
         let elapsed = begin.elapsed();
         if elapsed >= length {
-            return Ok((done, elapsed));
+            return Ok(Driven { requests, elapsed, latencies });
         }
     }
 }
@@ -324,14 +359,13 @@ pub(crate) fn run(spec: &NullSpec) -> Result<NullResult> {
         stop.store(true, Ordering::Relaxed);
         (driven, server.join().expect("the server thread panicked"))
     });
-    let ((requests, elapsed), (calls, cpu_seconds)) = (driven?, served?);
-    Ok(Run { requests, elapsed, calls: Some(calls), cpu_seconds }.result(spec))
+    let (driven, (calls, cpu_seconds)) = (driven?, served?);
+    Ok(Run { driven, calls: Some(calls), cpu_seconds }.result(spec))
 }
 
 /// Counts of server and client.
 struct Run {
-    requests: u64,
-    elapsed: Duration,
+    driven: Driven,
     /// System calls and processor time of the server.
     calls: Option<u64>,
     cpu_seconds: f64,
@@ -339,17 +373,19 @@ struct Run {
 
 impl Run {
     fn result(&self, spec: &NullSpec) -> NullResult {
-        let requests = self.requests.max(1) as f64;
-        let seconds = self.elapsed.as_secs_f64();
-        let requests_per_second = self.requests as f64 / seconds;
+        let requests = self.driven.requests.max(1) as f64;
+        let seconds = self.driven.elapsed.as_secs_f64();
+        let requests_per_second = self.driven.requests as f64 / seconds;
+        let p999 = self.driven.latencies.nines(NINES[1]);
         let outstanding = (spec.depth * spec.connections as u64) as f64;
         NullResult {
             spec: *spec,
-            requests: self.requests,
+            requests: self.driven.requests,
             seconds,
             requests_per_second,
             bytes_per_second: requests_per_second * spec.block_bytes as f64,
             mean_latency_us: outstanding / requests_per_second * 1e6,
+            p999_us: p999.map(|ns| ns as f64 / 1e3),
             server_system_calls_per_request: self.calls.map(|calls| calls as f64 / requests),
             server_cpu_us_per_request: self.cpu_seconds * 1e6 / requests,
         }
@@ -386,5 +422,21 @@ mod tests {
             let result = run(&spec).expect("loopback");
             assert!(result.requests > 0, "{direction:?}, {blocks:?}");
         }
+    }
+
+    /// Replies come in the order of the requests, as many at a time as there happen to be.
+    #[test]
+    fn each_request_has_the_time_until_its_own_reply() {
+        let begin = Instant::now();
+        let at = |us: u64| begin + Duration::from_micros(us);
+        let mut outstanding = Outstanding::from([(at(0), 3), (at(10), 1)]);
+        let mut latencies = Latencies::default();
+        answered(&mut outstanding, 2, at(100), &mut latencies);
+        assert_eq!((latencies.count(), latencies.max_ns()), (2, Some(100_000)));
+        answered(&mut outstanding, 2, at(200), &mut latencies);
+        assert!(outstanding.is_empty());
+        let mean_us = latencies.mean_ns().expect("four") / 1e3;
+        assert_eq!(latencies.count(), 4);
+        assert!((mean_us - f64::from(100 + 100 + 200 + 190) / 4.0).abs() < 1.0, "{mean_us}");
     }
 }

@@ -36,16 +36,28 @@ pub(crate) struct Verdict {
     pub(crate) unit: Unit,
     /// `None`: reported without a bound.
     pub(crate) bound: Option<Bound>,
+    /// The same figure of what does only what cannot be left out, such as a null server, measured beside it.
+    pub(crate) limit: Option<Spread>,
+}
+
+impl Bound {
+    fn is_met(self, figure: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => figure >= bound,
+            Self::Above(bound) => figure > bound,
+            Self::AtMost(bound) => figure <= bound,
+        }
+    }
 }
 
 impl Verdict {
     pub(crate) fn is_met(&self) -> Option<bool> {
-        let reached = self.reached?.median;
-        Some(match self.bound? {
-            Bound::AtLeast(bound) => reached >= bound,
-            Bound::Above(bound) => reached > bound,
-            Bound::AtMost(bound) => reached <= bound,
-        })
+        Some(self.bound?.is_met(self.reached?.median))
+    }
+
+    /// Returns whether the limit, too, misses the bound.
+    fn is_out_of_reach(&self) -> bool {
+        self.bound.zip(self.limit).is_some_and(|(bound, limit)| !bound.is_met(limit.median))
     }
 }
 
@@ -59,14 +71,22 @@ pub(crate) fn goals(verdicts: &[Verdict]) -> Table {
     rows(verdicts.iter().filter(|verdict| verdict.bound.is_some()))
 }
 
+/// Place of the limits among the columns.
+const LIMIT_COLUMN: usize = 3;
+
 fn rows<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Table {
-    let columns = [
+    let verdicts: Vec<&Verdict> = verdicts.collect();
+    let has_limit = verdicts.iter().any(|verdict| verdict.limit.is_some());
+    let mut columns = vec![
         ("goal", Align::Left),
         ("on", Align::Left),
         ("reached", Align::Right),
         ("wanted", Align::Right),
         ("", Align::Left),
     ];
+    if has_limit {
+        columns.insert(LIMIT_COLUMN, ("limit", Align::Right));
+    }
     let mut table = Table::new(&columns);
     for verdict in verdicts {
         let show = |value: f64| match verdict.unit {
@@ -87,16 +107,23 @@ fn rows<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Table {
         let met = match (verdict.reached, verdict.is_met()) {
             (None, _) => "not measured",
             (_, Some(true)) => "met",
+            (_, Some(false)) if verdict.is_out_of_reach() => "out of reach",
             (_, Some(false)) => "missed",
             (_, None) => "",
         };
-        table.row([
+        let shown =
+            |figure: Option<Spread>| figure.map_or("–".to_owned(), |figure| figure.show(show));
+        let mut cells = vec![
             verdict.what.clone(),
             verdict.place.to_owned(),
-            verdict.reached.map_or("–".to_owned(), |reached| reached.show(show)),
+            shown(verdict.reached),
             wanted,
             met.to_owned(),
-        ]);
+        ];
+        if has_limit {
+            cells.insert(LIMIT_COLUMN, shown(verdict.limit));
+        }
+        table.row(cells);
     }
     table
 }
@@ -107,15 +134,40 @@ mod tests {
 
     #[test]
     fn bounds_hold_from_their_own_side() {
-        let verdict = |bound, median| Verdict {
-            what: String::new(),
+        assert_eq!(verdict(Bound::AtLeast(1.0), 1.0).is_met(), Some(true));
+        assert_eq!(verdict(Bound::Above(1.0), 1.0).is_met(), Some(false));
+        assert_eq!(verdict(Bound::AtMost(1.0), 1.1).is_met(), Some(false));
+    }
+
+    fn verdict(bound: Bound, median: f64) -> Verdict {
+        Verdict {
+            what: "a figure".to_owned(),
             place: "mem",
             reached: Spread::of(&[median]),
             unit: Unit::Times,
             bound: Some(bound),
+            limit: None,
+        }
+    }
+
+    /// A goal that is missed is out of reach if the limit misses it, too, and only then.
+    #[test]
+    fn a_goal_is_out_of_reach_where_the_limit_misses_it() {
+        let said = |reached: f64, limit: f64| {
+            let verdict =
+                Verdict { limit: Spread::of(&[limit]), ..verdict(Bound::AtLeast(2.0), reached) };
+            let text = table(&[verdict]).to_text();
+            text.lines().last().expect("a row").trim_end().to_owned()
         };
-        assert_eq!(verdict(Bound::AtLeast(1.0), 1.0).is_met(), Some(true));
-        assert_eq!(verdict(Bound::Above(1.0), 1.0).is_met(), Some(false));
-        assert_eq!(verdict(Bound::AtMost(1.0), 1.1).is_met(), Some(false));
+        for (reached, limit, ends) in [
+            (1.5, 1.9, "(1.90–1.90)  ≥ 2.00  out of reach"),
+            (1.5, 2.0, "(2.00–2.00)  ≥ 2.00  missed"),
+            (2.0, 1.9, "(1.90–1.90)  ≥ 2.00  met"),
+        ] {
+            let said = said(reached, limit);
+            assert!(said.ends_with(ends), "{said}");
+        }
+        let without = table(&[verdict(Bound::AtLeast(2.0), 1.5)]).to_text();
+        assert!(!without.contains("limit"), "{without}");
     }
 }

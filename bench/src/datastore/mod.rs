@@ -120,6 +120,7 @@ fn judge(
             reached,
             unit,
             bound,
+            limit: None,
         };
         let rates = Spread::of(&pair.own);
         let what = format!("kv-load, requests/s of a core, {depth} outstanding on a connection");
@@ -134,7 +135,7 @@ fn judge(
         };
         let what = format!("{what}, {}", shape.name());
         let reached = Spread::of(&values);
-        verdicts.push(Verdict { what, place: "mem", reached, unit, bound: None });
+        verdicts.push(Verdict { what, place: "mem", reached, unit, bound: None, limit: None });
     }
     if let Some(datastores) = datastores {
         verdicts.push(Verdict {
@@ -143,6 +144,7 @@ fn judge(
             reached: datastores.compared(|local, remote| remote / local, &datastores.peaks),
             unit: Unit::Share,
             bound: Some(Bound::AtLeast(SHARE_MIN)),
+            limit: None,
         });
         verdicts.push(Verdict {
             what: "added to the 95th percentile of gets by remote Flash, without load".to_owned(),
@@ -150,6 +152,7 @@ fn judge(
             reached: datastores.compared(|local, remote| remote - local, &datastores.p95_us),
             unit: Unit::Microseconds,
             bound: Some(Bound::AtMost(ADDED_MAX_US)),
+            limit: None,
         });
     }
     verdicts

@@ -36,6 +36,7 @@ pub(super) fn judge(
             reached: samples.share(key(Subject::Farflash), key(Subject::Qcow2)),
             unit: Unit::Times,
             bound: Some(Bound::Above(1.0)),
+            limit: None,
         });
     }
     for recovery in recoveries {
@@ -46,6 +47,7 @@ pub(super) fn judge(
             reached: Spread::of(&seconds),
             unit: Unit::Seconds,
             bound: Some(Bound::AtMost(1.0)),
+            limit: None,
         });
         if recovery.mapped_bytes > 0 && recovery.writes_in_journal == 0 {
             let tb = recovery.mapped_bytes as f64 / 1e12;
@@ -56,6 +58,7 @@ pub(super) fn judge(
                 reached: Spread::of(&per_tb),
                 unit: Unit::Seconds,
                 bound: Some(Bound::AtMost(1.0)),
+                limit: None,
             });
         }
     }
@@ -66,6 +69,7 @@ pub(super) fn judge(
             reached: Spread::of(shares),
             unit: Unit::Share,
             bound: Some(Bound::AtMost(0.05)),
+            limit: None,
         });
     }
     verdicts
@@ -74,7 +78,7 @@ pub(super) fn judge(
 fn beside_raw(samples: &Samples, place: &'static str, verdicts: &mut Vec<Verdict>) {
     let key = |load, subject| Key { place, load, subject };
     let mut add = |what: String, reached: Option<Spread>, unit: Unit, bound: Option<Bound>| {
-        verdicts.push(Verdict { what, place, reached, unit, bound });
+        verdicts.push(Verdict { what, place, reached, unit, bound, limit: None });
     };
     let loads = [WRITES[0].1, WRITES[1].1, SEQUENTIAL_WRITE, READ_BACK];
     for load in loads {

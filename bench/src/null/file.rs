@@ -113,8 +113,7 @@ pub(crate) fn run(spec: &NullSpec, path: &Path) -> Result<NullResult> {
     let driven = std::thread::scope(|scope| scope.spawn(|| drive(spec, address)).join());
     let driven = driven.map_err(|_| anyhow!("the client panicked"))?;
     let cpu_seconds = server.join().map_err(|_| anyhow!("the server panicked"))??;
-    let (requests, elapsed) = driven?;
-    Ok(Run { requests, elapsed, calls: None, cpu_seconds }.result(spec))
+    Ok(Run { driven: driven?, calls: None, cpu_seconds }.result(spec))
 }
 
 #[cfg(test)]

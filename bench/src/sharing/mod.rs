@@ -131,6 +131,7 @@ fn judge(pairs: &[Pairs], pairs_each: usize, costs: &[Cost]) -> Vec<Verdict> {
             reached: Spread::of(&by_run(&pair.ratios(), pairs_each)),
             unit: Unit::Share,
             bound: Some(Bound::AtLeast(RATE_SHARE_MIN)),
+            limit: None,
         });
     }
     for cost in costs.iter().filter(|cost| cost.flows == cost::FLOWS_MAX) {
@@ -140,6 +141,7 @@ fn judge(pairs: &[Pairs], pairs_each: usize, costs: &[Cost]) -> Vec<Verdict> {
             reached: Spread::of(&cost.request_ns),
             unit: Unit::Nanoseconds,
             bound: Some(Bound::AtMost(COST_MAX_NS)),
+            limit: None,
         });
     }
     verdicts

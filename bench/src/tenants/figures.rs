@@ -23,6 +23,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
         reached,
         unit,
         bound: Some(bound),
+        limit: None,
     };
     let (connects, metrics) = (&results.slices.connects, &results.slices.metrics);
     let mut verdicts = vec![
@@ -46,6 +47,7 @@ pub(super) fn judge(results: &Results) -> Vec<Verdict> {
             reached: Spread::of(&by_run(&connects.of_null_load(), results.rounds_each)),
             unit: Unit::Share,
             bound: None,
+            limit: None,
         },
         verdict(
             "of the load, with metrics read once a second".to_owned(),
@@ -92,6 +94,7 @@ fn of_strangers(told_apart: &TellingApart) -> impl Iterator<Item = Verdict> {
             .and_then(|Estimate { value, low, high }| Spread::of(&[low, value, high])),
         unit: Unit::Share,
         bound: Some(Bound::AtMost(told_apart.chance_max())),
+        limit: None,
     })
 }
 

@@ -98,8 +98,7 @@ pub(super) const LOADS: [Load; 11] = [
 pub(super) struct Measured {
     pub(super) iops: f64,
     pub(super) mean_us: f64,
-    /// 0 where it is not known.
-    pub(super) p999_us: f64,
+    pub(super) p999_us: Option<f64>,
     pub(super) cpu_us_per_request: f64,
 }
 
@@ -120,7 +119,7 @@ impl Load {
         Ok(Measured {
             iops: result.requests_per_second,
             mean_us: result.mean_latency_us,
-            p999_us: 0.0,
+            p999_us: result.p999_us,
             cpu_us_per_request: result.server_cpu_us_per_request,
         })
     }
@@ -203,7 +202,7 @@ impl Served {
         Ok(Measured {
             iops,
             mean_us: load.depth as f64 / iops * 1e6,
-            p999_us: number(&lane["latency"]["p99_9_ns"])? / 1e3,
+            p999_us: Some(number(&lane["latency"]["p99_9_ns"])? / 1e3),
             cpu_us_per_request: used * 1e6 / (iops * SECONDS),
         })
     }

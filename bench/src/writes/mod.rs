@@ -127,43 +127,48 @@ fn judge(cases: &[Case], samples: &[Vec<Measured>]) -> Vec<Verdict> {
     let spread = |each: &dyn Fn(&[Measured]) -> Option<f64>| {
         Spread::of(&samples.iter().filter_map(|row| each(row)).collect::<Vec<f64>>())
     };
+    let times = |load: &'static str, subject, against| {
+        spread(&move |row| Some(of(row, load, subject)?.iops / of(row, load, against)?.iops))
+    };
     let mut verdicts = Vec::new();
-    let mut add = |what: String, reached, unit, bound| {
-        verdicts.push(Verdict { what, place: "mem", reached, unit, bound });
+    let mut add = |what: String, [reached, limit]: [Option<Spread>; 2], unit, bound| {
+        verdicts.push(Verdict { what, place: "mem", reached, unit, bound, limit });
     };
     for load in &LOADS {
         for (against, bound) in
             [(Subject::Null, None), (Subject::Base, load.times_min.map(Bound::AtLeast))]
         {
-            let times = spread(&|row| {
-                let measured = of(row, load.name, Subject::Farflash)?;
-                Some(measured.iops / of(row, load.name, against)?.iops)
-            });
+            let reached = times(load.name, Subject::Farflash, against);
+            let limit = bound.and_then(|_| times(load.name, Subject::Null, against));
             let what = format!("{}, in multiples of the {}", load.name, against.name());
-            if times.is_some() {
-                add(what, times, Unit::Times, bound);
+            if reached.is_some() {
+                add(what, [reached, limit], Unit::Times, bound);
             }
         }
     }
-    let p999 = |load: &'static str| {
-        spread(&move |row| Some(of(row, load, Subject::Farflash)?.p999_us / 1e3))
+    // The same figure of this build and of the null server.
+    let of_both = |figure: &dyn Fn(&[Measured], Subject) -> Option<f64>| {
+        [Subject::Farflash, Subject::Null].map(|subject| spread(&|row| figure(row, subject)))
     };
+    let iops = |row: &[Measured], load, subject| Some(of(row, load, subject)?.iops);
     for load in [load::WRITE_32, load::LARGE_WRITE] {
+        let p999 = of_both(&|row, subject| Some(of(row, load, subject)?.p999_us? / 1e3));
         let what = format!("{load}, 99.9 %");
-        add(what, p999(load), Unit::Milliseconds, Some(Bound::AtMost(1.0)));
+        add(what, p999, Unit::Milliseconds, at_most(1.0));
     }
-    let iops = |row: &[Measured], load| Some(of(row, load, Subject::Farflash)?.iops);
-    let beyond = spread(&|row| {
-        let [write, read] = [load::WRITE_1, load::READ_1].map(|load| iops(row, load));
+    let beyond = of_both(&|row, subject| {
+        let [write, read] = [load::WRITE_1, load::READ_1].map(|load| iops(row, load, subject));
         Some((1e6 / write?) - (1e6 / read?))
     });
     add("write, depth 1, beyond a read".into(), beyond, Unit::Microseconds, at_most(2.0));
-    let parts = spread(&|row| {
-        let parts = 0.7 / iops(row, load::READ_32)? + 0.3 / iops(row, load::WRITE_32)?;
-        Some(iops(row, load::MIXED)? * parts)
+    let parts = of_both(&|row, subject| {
+        let [read, write] = [load::READ_32, load::WRITE_32].map(|load| iops(row, load, subject));
+        Some(iops(row, load::MIXED, subject)? * (0.7 / read? + 0.3 / write?))
     });
     add("mixed, of what its parts would make".into(), parts, Unit::Share, at_least(0.95));
-    let fresh = spread(&|row| Some(iops(row, load::FIRST_32)? / iops(row, load::WRITE_32)?));
+    let fresh = of_both(&|row, subject| {
+        Some(iops(row, load::FIRST_32, subject)? / iops(row, load::WRITE_32, subject)?)
+    });
     add("first writes, of overwrites".into(), fresh, Unit::Share, at_least(0.9));
     verdicts
 }
@@ -197,7 +202,7 @@ impl Results {
                 case.subject.name().to_owned(),
                 shown(|measured| measured.iops, rate),
                 shown(|measured| measured.mean_us * 1e3, duration_ns),
-                shown(|measured| measured.p999_us * 1e3, duration_ns),
+                shown(|measured| measured.p999_us.unwrap_or(0.0) * 1e3, duration_ns),
                 shown(|measured| measured.cpu_us_per_request * 1e3, duration_ns),
             ]);
         }
