@@ -222,7 +222,7 @@ impl Place {
 }
 
 /// The settings of `--persist`, which `--only` need not name.
-const PERSISTENCE: [&str; 2] = ["boot-unit", "boot-arguments"];
+const PERSISTENCE: [&str; 3] = ["boot-unit", "start-priority", "boot-arguments"];
 
 impl Default for Wishes {
     /// The wishes of a command line without options.

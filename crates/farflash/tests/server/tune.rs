@@ -64,6 +64,7 @@ fn a_plan_is_applied_verified_and_taken_back_byte_for_byte() {
 
 const UNIT: &str = "etc/systemd/system/farflash-tune.service";
 const ENABLED: &str = "etc/systemd/system/multi-user.target.wants/farflash-tune.service";
+const DROP_IN: &str = "etc/systemd/system/farflash.service.d/tune.conf";
 const FRAGMENT: &str = "etc/default/grub.d/farflash.cfg";
 
 /// Method: `--persist` on a tree without GRUB, then on one with; the unit's command is compared with the one given.
@@ -94,6 +95,9 @@ fn what_lasts_over_a_reboot_is_written_and_removed() {
     let command = "tune apply --role flash-server --cores 1-3 --skip boot-rcu-nocbs\n";
     assert!(unit.contains(command), "{unit}");
     assert_eq!(fs::read_link(tree.join(ENABLED)).unwrap(), Path::new("/").join(UNIT));
+    let drop_in = fs::read_to_string(tree.join(DROP_IN)).unwrap();
+    let priority = "farflash tune apply --cores 1-3 --only realtime-priority\n";
+    assert!(drop_in.contains("\nExecStartPost=-+/") && drop_in.ends_with(priority), "{drop_in}");
     let fragment = fs::read_to_string(tree.join(FRAGMENT)).unwrap();
     assert!(
         fragment.ends_with("\"$GRUB_CMDLINE_LINUX isolcpus=1-3 nohz_full=1-3\"\n"),

@@ -114,6 +114,7 @@ pub const SETTINGS: &[Setting] = &[
     boot::TICKS,
     boot::CALLBACKS,
     persist::AT_BOOT,
+    persist::AT_START,
     persist::ARGUMENTS,
     others::BALANCER,
     others::SMART,

@@ -1,12 +1,14 @@
-//! Files that apply the settings at each boot: a systemd unit, and a fragment for GRUB.
+//! Files that apply the settings at each boot: systemd units, and a fragment for GRUB.
 
 use super::boot::arguments;
-use super::{Context, Setting};
+use super::priority::REALTIME;
+use super::{Context, Role, Setting};
 use crate::proposal::{Form, Proposal, Risk, Target};
 use crate::root::Root;
 
 pub(crate) const UNIT: &str = "/etc/systemd/system/farflash-tune.service";
 const WANTED: &str = "/etc/systemd/system/multi-user.target.wants/farflash-tune.service";
+const DROP_IN: &str = "/etc/systemd/system/farflash.service.d/tune.conf";
 pub(crate) const FRAGMENT: &str = "/etc/default/grub.d/farflash.cfg";
 const UPDATE_GRUB: &str = "/usr/sbin/update-grub";
 
@@ -17,6 +19,15 @@ pub(super) const AT_BOOT: Setting = Setting {
     gain: "keeps the other settings over a reboot; no figure of its own",
     risk: Risk::Low,
     propose: unit,
+};
+
+pub(super) const AT_START: Setting = Setting {
+    name: "start-priority",
+    about: "drop-in of farflash.service that gives the threads of its cores their priority at each start",
+    why: "a server that starts, at a boot or later, has new threads, which have none",
+    gain: "keeps realtime-priority over a restart; no figure of its own",
+    risk: Risk::Low,
+    propose: drop_in,
 };
 
 pub(super) const ARGUMENTS: Setting = Setting {
@@ -54,6 +65,32 @@ fn unit(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
     let file = setting.new_file(context, "unit", UNIT, (Form::Document, text));
     let link = setting.new_file(context, "enabled", WANTED, (Form::Link, UNIT.to_owned()));
     vec![file, link]
+}
+
+/// A drop-in, if the priority is to last.
+fn drop_in(setting: &Setting, context: &Context<'_>) -> Vec<Proposal> {
+    let Some(command) = &context.intent.at_boot else { return Vec::new() };
+    if context.intent.role != Role::FlashServer || !(context.chosen)(REALTIME.name) {
+        return Vec::new();
+    }
+    let text = format!(
+        "# Written by `farflash tune apply --persist`; `farflash tune undo` removes it.\n\
+         [Service]\n\
+         # With all privileges, outside the sandbox of the service, which starts even if this fails.\n\
+         ExecStartPost=-+{}\n",
+        priority_alone(command).join(" ")
+    );
+    vec![setting.new_file(context, "farflash.service", DROP_IN, (Form::Document, text))]
+}
+
+/// The words of `command` for the priority alone. What they say of drives and cards, which may be gone at a start, is left out.
+fn priority_alone(command: &[String]) -> Vec<String> {
+    let (program, options) = command.split_at(command.len().min(3));
+    let kept = ["--cores", "--record"];
+    let pairs = options.windows(2).filter(|pair| kept.contains(&&*pair[0]));
+    let only = ["--only".to_owned(), REALTIME.name.to_owned()];
+    let words = program.iter().chain(pairs.flatten()).chain(&only);
+    words.map(|word| quoted(word)).collect()
 }
 
 /// A word of a command in the notation of systemd's units.
@@ -109,8 +146,10 @@ pub struct NotRefreshed {
 /// not there has nothing to read.
 #[must_use]
 pub fn refresh(root: &Root, paths: &[&str]) -> Vec<NotRefreshed> {
-    let commands: [(&str, &[&str], &[&str]); 2] =
-        [("systemctl", &["daemon-reload"], &[UNIT, WANTED]), ("update-grub", &[], &[FRAGMENT])];
+    let commands: [(&str, &[&str], &[&str]); 2] = [
+        ("systemctl", &["daemon-reload"], &[UNIT, WANTED, DROP_IN]),
+        ("update-grub", &[], &[FRAGMENT]),
+    ];
     // Systemd is installed in many containers, and does not run.
     let runs_systemd = root.has("/run/systemd/system");
     let mut failed = Vec::new();
@@ -136,6 +175,14 @@ pub fn refresh(root: &Root, paths: &[&str]) -> Vec<NotRefreshed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_priority_takes_neither_drives_nor_cards() {
+        let words = |text: &str| -> Vec<String> { text.split(' ').map(str::to_owned).collect() };
+        let all = "/bin/farflash tune apply --role flash-server --cores 1-3 --drives sda --skip x --record /r --network";
+        let alone = "/bin/farflash tune apply --cores 1-3 --record /r --only realtime-priority";
+        assert_eq!(priority_alone(&words(all)), words(alone));
+    }
 
     #[test]
     fn words_are_quoted_as_systemd_reads_them() {
