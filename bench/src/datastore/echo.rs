@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::Result;
 
-const REPLY: &[u8] = b"$3\r\nabc\r\n";
+pub(super) const REPLY: &[u8] = b"$3\r\nabc\r\n";
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Serves `address` until the process ends: each connection has a thread.

@@ -28,12 +28,14 @@ const KEY_BYTES: u32 = 20;
 pub(super) struct Pair {
     pub(super) own: Vec<f64>,
     pub(super) redis: Vec<f64>,
+    /// Those of a generator that does only what cannot be left out.
+    pub(super) bare: Vec<f64>,
 }
 
 impl Pair {
-    /// kv-load's in multiples of redis-benchmark's, by round.
-    pub(super) fn times(&self) -> Vec<f64> {
-        by_round(&self.own, &self.redis, |own, redis| own / redis)
+    /// kv-load's and the bare generator's in multiples of redis-benchmark's, by round.
+    pub(super) fn times(&self) -> [Vec<f64>; 2] {
+        [&self.own, &self.bare].map(|of| by_round(of, &self.redis, |of, redis| of / redis))
     }
 }
 
@@ -51,6 +53,7 @@ pub(super) fn measure(rounds: usize, out: &Path) -> Result<Vec<Pair>> {
         for round in 0..rounds {
             let (requests, per_second) = kv_load(address, depth)?;
             pair.own.push(per_second);
+            pair.bare.push(bare(address, depth)?);
             if has_redis {
                 pair.redis.push(redis_benchmark(address, depth, requests)?);
             }
@@ -98,6 +101,13 @@ fn kv_load(address: SocketAddr, depth: usize) -> Result<(u64, f64)> {
     let outcome = thread::spawn(load).join().map_err(|_| anyhow!("the load panicked"))??;
     let requests = outcome.reads.count;
     Ok((requests, requests as f64 / (own_and_childrens_cpu_seconds()?[0] - before)))
+}
+
+fn bare(address: SocketAddr, depth: usize) -> Result<f64> {
+    let length = Duration::from_secs_f64(SECONDS);
+    // On a thread of its own, as it takes that to its CPU.
+    let load = move || super::bare::run(address, (CONNECTIONS, depth), KEY_BYTES as usize, length);
+    thread::spawn(load).join().map_err(|_| anyhow!("the load panicked"))?
 }
 
 fn redis_benchmark(address: SocketAddr, depth: usize, requests: u64) -> Result<f64> {

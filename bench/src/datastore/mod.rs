@@ -6,6 +6,7 @@
 //! `farflash reproduce --real-time`, which measures them by turns.
 
 mod attached;
+mod bare;
 pub(crate) mod echo;
 mod generators;
 
@@ -114,19 +115,24 @@ fn judge(
     let mut verdicts = Vec::new();
     for (pair, (depth, is_goal)) in generators.iter().zip(DEPTHS) {
         let goal = |bound: f64| is_goal.then_some(Bound::AtLeast(bound));
-        let verdict = |what: String, reached, unit, bound| Verdict {
+        let verdict = |what: String, [reached, limit]: [Option<Spread>; 2], unit, bound| Verdict {
             what,
             place: "CPU",
             reached,
             unit,
             bound,
-            limit: None,
+            limit,
         };
-        let rates = Spread::of(&pair.own);
+        let rates = [&pair.own, &pair.bare].map(|rates| Spread::of(rates));
         let what = format!("kv-load, requests/s of a core, {depth} outstanding on a connection");
         verdicts.push(verdict(what, rates, Unit::PerSecond, goal(RATE_MIN)));
         let what = format!("the same in multiples of redis-benchmark's, {depth} outstanding");
-        verdicts.push(verdict(what, Spread::of(&pair.times()), Unit::Times, goal(TIMES_MIN)));
+        verdicts.push(verdict(
+            what,
+            pair.times().map(|times| Spread::of(&times)),
+            Unit::Times,
+            goal(TIMES_MIN),
+        ));
     }
     for (pair, shape) in attached.iter().zip(attached::SHAPES) {
         let (what, values, unit) = match shape.depth {
@@ -164,12 +170,14 @@ impl Results {
             ("outstanding on each of 16 connections", Align::Right),
             ("kv-load, requests/s of a core", Align::Right),
             ("redis-benchmark", Align::Right),
+            ("a generator that only sends and counts", Align::Right),
         ]);
         for (pair, (depth, _)) in self.generators.iter().zip(DEPTHS) {
             generators.row([
                 depth.to_string(),
                 Spread::shown(&pair.own, rate),
                 Spread::shown(&pair.redis, rate),
+                Spread::shown(&pair.bare, rate),
             ]);
         }
         let mut attached = Table::new(&[
@@ -236,12 +244,14 @@ mod tests {
         let p95_us = by_way(&figure, "latency µs", |row| row["percentile"].as_f64() == Some(95.0));
         assert_eq!(p95_us, [vec![100.0, 400.0], vec![150.0, 490.0]]);
         let datastores = Datastores { p95_us, peaks: [vec![1_000.0], vec![800.0]] };
-        let pair = Pair { own: vec![6e5, 9e5], redis: vec![2e5, 6e5] };
+        let pair = Pair { own: vec![6e5, 9e5], redis: vec![2e5, 6e5], bare: vec![8e5, 3e5] };
         let verdicts = judge(&[pair], &[], Some(&datastores));
         let reached: Vec<f64> =
             verdicts.iter().map(|v| v.reached.expect("measured").median).collect();
         assert_eq!(reached, [7.5e5, 2.25, 0.8, 70.0]);
         let met: Vec<_> = verdicts.iter().map(Verdict::is_met).collect();
         assert_eq!(met[2..], [Some(false), Some(true)]);
+        let limits: Vec<_> = verdicts.iter().map(|v| v.limit.map(|limit| limit.median)).collect();
+        assert_eq!(limits, [Some(5.5e5), Some(2.25), None, None]);
     }
 }

@@ -2,6 +2,7 @@
 # Real file systems on a volume: a tree goes in, the same tree comes out, and freed space goes back.
 
 filesystem_tests() {
+    . /suite/verify.sh
     VOLUME=filesystem
     NQN=$(volume_create $VOLUME 1GiB)
     DRIVE=$(attach "$NQN")

@@ -101,13 +101,13 @@ iscsi_detach() {
 }
 
 iscsi_sectors_of_512() {
-    iscsi_volume sectors 256MiB 512
+    iscsi_volume scsi-sectors 256MiB 512
     DRIVE=$(iscsi_attach "${MUTUAL[@]}" "${DIGESTS[@]}")
     mark_log "iscsi sectors"
     holds_512
     no_io_errors_since "iscsi sectors"
     iscsi_detach
-    volume_delete sectors
+    volume_delete scsi-sectors
 }
 
 iscsi_discovers() {
