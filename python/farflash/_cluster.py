@@ -158,8 +158,9 @@ def _secret(text: str | None, file: str | os.PathLike[str] | None, variable: str
     if text is not None:
         return text
     if file is not None:
-        with open(file, encoding="ascii", errors="replace") as lines:
-            return lines.read(256).strip()
+        # A secret, and comments about it: which of these it is is found out where it is used.
+        with open(file, encoding="utf-8", errors="replace") as lines:
+            return lines.read(4096)
     return os.environ.get(variable, "").strip() or None
 
 
@@ -183,7 +184,7 @@ class Cluster:
         if api is None:
             api = os.environ.get("FARFLASH_API", "")
         if isinstance(api, str):
-            api = [url.strip() for url in api.split(",") if url.strip()]
+            api = [url.strip() for url in api.split(",")] if api.strip() else []
         token = _secret(api_token, api_token_file, "FARFLASH_API_TOKEN")
         self._native = _farflash.Cluster(list(api), token, api_ca)
 

@@ -146,6 +146,17 @@ class Basics(unittest.TestCase):
         with self.assertRaises(FileExistsError) as caught:
             self.cluster.create_volume(name, MIB)
         self.assertEqual(caught.exception.errno, errno.EEXIST)
+        with directory() as files:
+            token = Path(files) / "token"
+            for text, says in (("a\nb\n", "more than one line"), ("# nothing\n", "no token in it"), ("a b", "a space")):
+                token.write_text(text)
+                with self.assertRaisesRegex(farflash.InvalidArgument, says):
+                    farflash.Cluster(self.server.api, api_token_file=token)
+            token.write_text("\ufeff# of acme, " + "x" * 300 + "\n\nffk_1\n", encoding="utf-8")
+            farflash.Cluster(self.server.api, api_token_file=token).list_volumes()
+        for api in (self.server.api + ",", "," + self.server.api):
+            with self.assertRaisesRegex(farflash.InvalidArgument, "it is empty"):
+                farflash.Cluster(api)
         volume.close()
         with self.assertRaises(farflash.Closed):
             volume.read(0, BLOCK)

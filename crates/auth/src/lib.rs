@@ -26,6 +26,7 @@ mod host;
 mod job;
 mod response;
 mod secret;
+mod text;
 
 pub use controller::{Controller, Key, Keys, Policy};
 pub use group::Group;
@@ -34,6 +35,7 @@ pub use host::Host;
 pub use job::{Computed, Job};
 pub use response::Parties;
 pub use secret::{KEY_LEN_MAX, Secret, SecretError};
+pub use text::{TokenTextError, token_in, without_mark};
 
 /// The state of an exchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

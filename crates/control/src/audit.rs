@@ -83,8 +83,18 @@ struct Condition {
 
 struct Wrong {
     why: String,
-    /// A look finds out when it is over; else only a line that is written does.
-    is_over_by_look: bool,
+    until: Until,
+}
+
+/// The end of what is wrong with the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Until {
+    /// A line is written.
+    Line,
+    /// That, or a look finds room.
+    Room,
+    /// That, or a look ends.
+    Answer,
 }
 
 impl Condition {
@@ -92,25 +102,40 @@ impl Condition {
     fn wrote(&self, written: &io::Result<()>) {
         *self.lock() = written.as_ref().err().map(|error| Wrong {
             why: error.to_string(),
-            is_over_by_look: matches!(
-                error.kind(),
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded
-            ),
+            until: match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Until::Room,
+                _ => Until::Line,
+            },
         });
     }
 
     /// Notes what came of a look.
-    fn looked(&self, found: &io::Result<()>) {
+    fn looked(&self, found: &io::Result<Room>) {
         let mut wrong = self.lock();
         match found {
-            Err(error) => *wrong = Some(Wrong { why: error.to_string(), is_over_by_look: true }),
-            Ok(()) => *wrong = wrong.take().filter(|wrong| !wrong.is_over_by_look),
+            Err(error) => *wrong = Some(Wrong { why: error.to_string(), until: Until::Room }),
+            Ok(Room::There) => *wrong = wrong.take().filter(|wrong| wrong.until == Until::Line),
+            Ok(Room::Unknown) => *wrong = wrong.take().filter(|wrong| wrong.until != Until::Answer),
         }
+    }
+
+    /// Notes that a look takes too long.
+    fn waits(&self) {
+        let why = "its file system does not answer".to_owned();
+        *self.lock() = Some(Wrong { why, until: Until::Answer });
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Wrong>> {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Room for more lines, as a look found it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Room {
+    There,
+    /// The file system reserves nothing.
+    Unknown,
 }
 
 /// The file. Clones write to the same.
@@ -214,7 +239,7 @@ impl Audit {
             });
             // One that is cut off here goes on, and nothing else looks meanwhile.
             if tokio::time::timeout(LOOK_TIMEOUT, looking).await.is_err() {
-                self.condition.looked(&Err(io::Error::other("its file system does not answer")));
+                self.condition.waits();
             }
         }
         let why = self.condition.lock().as_ref()?.why.clone();
@@ -227,18 +252,19 @@ impl Audit {
     }
 
     /// Reserves room for the next lines behind the end, as far as the file system can, and so finds out whether there is any.
-    fn make_room(&self) -> io::Result<()> {
+    fn make_room(&self) -> io::Result<Room> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.metadata()?.nlink() == 0 {
             *file = append_to(&self.path)?;
         }
         let found = file.metadata()?;
         if !found.is_file() {
-            return Ok(());
+            return Ok(Room::Unknown);
         }
         match fallocate(&*file, FallocateFlags::KEEP_SIZE, found.len(), ROOM_BYTES) {
-            // What cannot be reserved may be there.
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) | Ok(()) => Ok(()),
+            Ok(()) => Ok(Room::There),
+            // What cannot be reserved may be there, and may not.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(Room::Unknown),
             Err(errno) => Err(errno.into()),
         }
     }

@@ -28,6 +28,8 @@ const LIST_BYTES_MAX: u64 = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Above the server's own limit, so that its answer about a timeout arrives.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time in which a server says how it is, if it answers at all; behind that another one is asked, where there is one.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(3);
 
 /// Why a request to the API failed.
 #[derive(Debug, thiserror::Error)]
@@ -304,7 +306,13 @@ impl ApiClient {
 
     /// The state of the server.
     pub fn server(&self) -> Result<Server, ApiError> {
-        self.document(self.known(self.agent.get(self.path("/v1/server"))).call())
+        self.server_within(REQUEST_TIMEOUT)
+    }
+
+    /// The same, if the answer comes within `limit`.
+    pub fn server_within(&self, limit: Duration) -> Result<Server, ApiError> {
+        let call = self.known(self.agent.get(self.path("/v1/server")));
+        self.document(call.config().timeout_global(Some(limit)).build().call())
     }
 
     /// All hosts, by name.

@@ -63,7 +63,7 @@ pub use access::{
 pub use api_url::{ApiUrl, BadApiUrl};
 pub use audit::Audit;
 pub use caller::{ApiToken, Caller, Quota, Tenant, UserChanges, Users, UsersError};
-pub use client::{ApiClient, ApiError, Awaiting};
+pub use client::{ANSWER_LIMIT, ApiClient, ApiError, Awaiting};
 pub use cluster::{
     DirectoryStatus, Host, HostDevice, HostList, HostState, Location, OtherHost, Serving,
     VolumeState,

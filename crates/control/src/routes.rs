@@ -193,6 +193,13 @@ async fn change_volume(
             let resizing = Resizing { size, lose_data, if_size_bytes };
             Ok(Json(service.resize(caller, key, resizing).await?))
         }
+        (None, Some(_)) if request.lose_data || request.if_size_bytes.is_some() => {
+            Err(Problem::new(
+                ProblemCode::InvalidField,
+                "`lose_data` and `if_size_bytes` belong to `size_bytes`, and there is none",
+                "leave them out for `slo`",
+            ))
+        }
         (None, Some(slo)) => Ok(Json(service.set_slo(caller, key, slo).await?)),
         _ => Err(Problem::new(
             ProblemCode::InvalidField,

@@ -39,7 +39,7 @@ const STOPPING: &str = "the server stops";
 pub enum Loss {
     /// Data may be lost, and hosts may have it open.
     Accepted,
-    /// Nothing may be lost.
+    /// No data may be lost, and no host that has it open is cut off.
     Refused,
 }
 
@@ -275,6 +275,8 @@ impl<W: World, D: Device> Core<W, D> {
             true => self.check_use(&export, loss),
             false => Ok(()),
         };
+        // Before as well: what is refused at once delays no other request.
+        check(&export.volume())?;
         let cut_off = export.volume().resize_if(blocks, check).await?;
         self.tell(&export, VolumeEvent::Resized);
         Ok((status_of(&export), cut_off))
@@ -288,6 +290,8 @@ impl<W: World, D: Device> Core<W, D> {
     /// There is no such volume, or as [`volume::Shard::delete_volume`]; it is in use, and `loss` does not accept that it is lost.
     pub async fn delete_volume(&self, uuid: Uuid, loss: Loss) -> Result<(), ChangeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
+        // Before as well: what is refused at once delays no other request.
+        self.check_use(&export, loss)?;
         self.shard(export.shard).delete_volume_if(uuid, |_| self.check_use(&export, loss)).await?;
         // Unless the shard came back meanwhile, without the volume.
         if self.state.exports.borrow_mut().remove(&uuid).is_some() {

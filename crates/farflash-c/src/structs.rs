@@ -198,7 +198,7 @@ impl CClusterOptions {
         // SAFETY: the caller's promise, for all three.
         let (urls, api_token, api_ca) = unsafe {
             (
-                optional_list(self.urls, "urls")?,
+                optional_text(self.urls, "urls")?.map(ClusterOptions::urls_of),
                 optional_text(self.api_token, "api_token")?,
                 optional_path(self.api_ca),
             )

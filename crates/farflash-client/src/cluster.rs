@@ -90,9 +90,18 @@ impl ClusterOptions {
     /// The addresses that `FARFLASH_API` names, separated by commas, with the token in `FARFLASH_API_TOKEN`.
     #[must_use]
     pub fn from_env() -> Self {
-        let list = variable("FARFLASH_API");
-        let urls = list.iter().flat_map(|list| list.split(',')).map(|url| url.trim().to_owned());
-        Self { urls: urls.collect(), api_token: variable("FARFLASH_API_TOKEN"), api_ca: None }
+        let urls = Self::urls_of(&variable("FARFLASH_API").unwrap_or_default());
+        Self { urls, api_token: variable("FARFLASH_API_TOKEN"), api_ca: None }
+    }
+
+    /// The addresses in `list`, which are separated by commas; none if it is empty. One of them that is empty is no address,
+    /// and is refused when it is used.
+    #[must_use]
+    pub fn urls_of(list: &str) -> Vec<String> {
+        match list.trim() {
+            "" => Vec::new(),
+            list => list.split(',').map(|url| url.trim().to_owned()).collect(),
+        }
     }
 }
 

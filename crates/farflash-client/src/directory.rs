@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use control::{ApiClient, ApiError, VolumeState};
+use control::{ANSWER_LIMIT, ApiClient, ApiError, VolumeState};
 use nvme_wire::Nqn;
 
 use crate::open::variable;
@@ -46,6 +46,7 @@ impl Directory {
         let ClusterOptions { urls, api_token: token, api_ca } = options;
         let of_environment = || variable("FARFLASH_API_CA").map(PathBuf::from);
         let authorities = api_ca.clone().or_else(of_environment);
+        let token = token.as_deref().map(auth::token_in).transpose().map_err(Error::TokenText)?;
         let api = |url: &String| {
             let api = ApiClient::trusting(url, authorities.as_deref());
             let api = api.map_err(|error| Error::of_api(error, ""))?;
@@ -94,7 +95,8 @@ impl Directory {
         self.lock().remove(volume);
     }
 
-    /// Asks one API after the other until one answers. For questions, which can be asked twice.
+    /// Asks one API after the other until one answers. For questions, which can be asked twice. Where there are others to be
+    /// asked, one that does not answer at all holds up no question for longer than [`ANSWER_LIMIT`].
     pub(crate) fn ask<T>(
         &self,
         volume: &str,
@@ -104,7 +106,16 @@ impl Directory {
         let first = self.preferred.load(Ordering::Relaxed);
         let mut last = None;
         for index in (first..self.apis.len()).chain(0..first) {
-            match question(&self.apis[index]) {
+            let api = &self.apis[index];
+            let answers = match self.apis.len() {
+                1 => Ok(()),
+                // A refusal is an answer, too.
+                _ => api
+                    .server_within(ANSWER_LIMIT)
+                    .map(drop)
+                    .or_else(|error| if error.is_no_answer() { Err(error) } else { Ok(()) }),
+            };
+            match answers.and_then(|()| question(api)) {
                 Err(error) if error.is_no_answer() => last = Some(error),
                 answer => {
                     self.preferred.store(index, Ordering::Relaxed);
@@ -127,11 +138,7 @@ impl Directory {
     ) -> Result<T, Error> {
         check_may_wait()?;
         if self.apis.len() > 1 {
-            // A refusal is an answer, too.
-            match self.ask(volume, ApiClient::server) {
-                Err(Error::Api(error)) if error.is_no_answer() => return Err(Error::Api(error)),
-                _ => {}
-            }
+            self.ask(volume, |_| Ok(()))?;
         }
         let api = self.apis.get(self.preferred.load(Ordering::Relaxed));
         let api = api.ok_or_else(|| Error::NoApi { volume: volume.to_owned() })?;

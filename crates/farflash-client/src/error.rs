@@ -102,6 +102,9 @@ pub enum Error {
     /// The text is no token.
     #[error("that is no token: {0}")]
     Token(auth::SecretError),
+    /// The text has no token, or something else beside it.
+    #[error("that is no token: {0}")]
+    TokenText(auth::TokenTextError),
     /// A controller token alone opens nothing.
     #[error("the server is to prove itself, but there is no token by which the host does")]
     TokenMissing,
@@ -207,7 +210,7 @@ pub enum ErrorKind {
     Closed,
     /// Too much is under way; later it works.
     Busy,
-    /// The volume holds data, or hosts have it open: say that this may be lost.
+    /// The volume holds data, or hosts have it open: say that this may be lost. Or a living host has the device.
     InUse,
     /// The volume has not the size that the change was made for: look at it, and decide again.
     Changed,
@@ -233,6 +236,7 @@ impl Error {
             | Self::MetadataSize(_)
             | Self::SectorSize(_)
             | Self::Token(_)
+            | Self::TokenText(_)
             | Self::TokenMissing
             | Self::HostNqn(_)
             | Self::NoApi { .. }
@@ -279,9 +283,13 @@ fn api_kind(error: &ApiError) -> ErrorKind {
             ProblemCode::SizeChanged => ErrorKind::Changed,
             ProblemCode::Unauthenticated | ProblemCode::Forbidden => ErrorKind::PermissionDenied,
             ProblemCode::OutOfSpace | ProblemCode::QuotaExceeded => ErrorKind::NoSpace,
-            ProblemCode::Unavailable | ProblemCode::DeviceAway | ProblemCode::Timeout => {
-                ErrorKind::Unreachable
-            }
+            ProblemCode::Unavailable
+            | ProblemCode::DeviceAway
+            | ProblemCode::Timeout
+            | ProblemCode::HostUnreachable
+            | ProblemCode::DirectoryUnavailable => ErrorKind::Unreachable,
+            ProblemCode::TooManyRequests => ErrorKind::Busy,
+            ProblemCode::DeviceInUse => ErrorKind::InUse,
             _ => match problem.status {
                 400..=422 => ErrorKind::InvalidArgument,
                 _ => ErrorKind::Failed,

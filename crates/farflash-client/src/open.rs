@@ -148,8 +148,10 @@ impl OpenOptions {
     /// As the client takes them.
     pub(crate) fn client_options(&self) -> Result<Options, Error> {
         let secret = |text: &Option<String>| {
-            let parsed = text.as_deref().map(|text| text.trim().parse());
-            parsed.transpose().map_err(Error::Token)
+            let parsed = |text| {
+                auth::token_in(text).map_err(Error::TokenText)?.parse().map_err(Error::Token)
+            };
+            text.as_deref().map(parsed).transpose()
         };
         let credentials = match (secret(&self.token)?, secret(&self.controller_token)?) {
             (Some(secret), controller_secret) => Some(Credentials { secret, controller_secret }),

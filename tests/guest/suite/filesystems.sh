@@ -76,9 +76,9 @@ sectors_of_512() {
 # Of DRIVE, by whatever protocol.
 holds_512() {
     expect "logical and physical blocks" "$(blockdev --getss --getpbsz "$DRIVE" | xargs)" "512 4096"
-    local size
+    local size TREE=(etc)
     for size in 512 1536 4608; do
-        fio_run "$DRIVE" --rw=randwrite --bs=$size --iodepth=16 --size=2M
+        fio_run "$DRIVE" --rw=randwrite --bs=$size --iodepth=16 --size=576k
     done
     tree_survives ext4
     e2fsck -fn "$DRIVE"

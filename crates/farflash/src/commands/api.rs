@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use control::{ApiClient, ApiError, ApiToken, ApiUrl, VolumeName};
+use control::{ANSWER_LIMIT, ApiClient, ApiError, ApiToken, ApiUrl, VolumeName};
 use farflash_client::ClusterOptions;
 use user_messages::Failure;
 use user_messages::output;
@@ -69,7 +69,7 @@ impl ApiArgs {
         let (last, others) = urls.split_last().expect("a list that was parsed has an address");
         for url in others {
             let client = self.client_of(url, &token)?;
-            match client.server() {
+            match client.server_within(ANSWER_LIMIT) {
                 Err(error) if error.is_no_answer() => {
                     output::note(&format!("{error}; asking another server"))
                 }
@@ -107,7 +107,7 @@ impl ApiArgs {
             if text.trim().is_empty() {
                 return Ok(String::new());
             }
-            return token_file::token(&text).map(str::to_owned).map_err(|error| {
+            return auth::token_in(&text).map(str::to_owned).map_err(|error| {
                 let what = format!("FARFLASH_API_TOKEN cannot be used: {error}");
                 Failure::usage(
                     what,

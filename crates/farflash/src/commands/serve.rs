@@ -294,7 +294,7 @@ fn memory(
     let in_memory = devices.iter().map(|shared| shared.device.memory_bytes());
     let in_memory = in_memory.fold(0, u64::saturating_add);
     let core = core_memory(core, cores, (&bound, in_memory))?;
-    let map = map_memory(map, cores, devices.len() as u64, &bound);
+    let map = map_memory(map, cores, devices.len() as u64, (&bound, in_memory));
     bound.tell(core, map);
     if map.0 / (devices.len() as u64) < MAP_MEMORY_MIN.0 {
         let what = format!("{map} of memory for the maps of a core is too little");
@@ -333,9 +333,15 @@ fn core_memory(
 }
 
 /// Memory for the maps on each core: what an operator gives, or else a size of which there is four times as much for all cores.
-fn map_memory(given: Option<ByteLen>, cores: u64, devices: u64, bound: &MemoryBound) -> ByteLen {
+fn map_memory(
+    given: Option<ByteLen>,
+    cores: u64,
+    devices: u64,
+    (bound, in_memory): (&MemoryBound, u64),
+) -> ByteLen {
     given.unwrap_or_else(|| {
-        let part = ByteLen(((bound.bytes.0 / cores / 4) >> 20) << 20);
+        let rest = bound.bytes.0.saturating_sub(in_memory);
+        let part = ByteLen(((rest / cores / 4) >> 20) << 20);
         part.min(MAP_MEMORY_DEFAULT).max(ByteLen(MAP_MEMORY_MIN.0 * devices))
     })
 }
@@ -448,12 +454,16 @@ mod tests {
         let usual = |in_memory: u64| core_memory(None, 1, (&bound, in_memory << 20));
         assert_eq!(usual(0).expect("it works"), mib(50));
         assert_eq!(usual(20).expect("it works"), mib(40));
-        assert_eq!(map_memory(None, 1, 1, &bound), mib(25));
-        assert_eq!(map_memory(None, 2, 1, &bound), mib(12));
-        assert_eq!(map_memory(None, 1, 9, &bound), mib(36), "each device has its least");
-        assert_eq!(map_memory(Some(mib(70)), 1, 1, &bound), mib(70));
+        let map = |given, cores, devices, in_memory: u64| {
+            map_memory(given, cores, devices, (&bound, in_memory << 20))
+        };
+        assert_eq!(map(None, 1, 1, 0), mib(25));
+        assert_eq!(map(None, 2, 1, 0), mib(12));
+        assert_eq!(map(None, 1, 1, 60), mib(10), "devices in memory take theirs first");
+        assert_eq!(map(None, 1, 9, 0), mib(36), "each device has its least");
+        assert_eq!(map(Some(mib(70)), 1, 1, 0), mib(70));
         let machine = MemoryBound::of_machine(mib(1 << 20));
-        assert_eq!(map_memory(None, 1, 1, &machine), MAP_MEMORY_DEFAULT);
+        assert_eq!(map_memory(None, 1, 1, (&machine, 0)), MAP_MEMORY_DEFAULT);
         let failure = core_memory(Some(mib(200)), 1, (&bound, 0)).expect_err("it cannot work");
         let failure = failure.to_string();
         for part in ["more than the 100 MiB that /sys/fs/cgroup/memory.max allows", "and 100 MiB"] {

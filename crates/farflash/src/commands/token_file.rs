@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use auth::{token_in, without_mark};
 use user_messages::output;
 use user_messages::shell;
 
@@ -16,7 +17,7 @@ const OTHERS_READ: u32 = 0o004;
 /// Returns the token in the file at `path`. Says on stderr if every user can read the file.
 pub(super) fn read(path: &Path) -> io::Result<String> {
     let text = read_text(path, "token")?;
-    token(&text).map(str::to_owned).map_err(io::Error::other)
+    token_in(&text).map(str::to_owned).map_err(io::Error::other)
 }
 
 /// Returns the password in the first line of the file at `path`. Says on stderr if every user can read the file.
@@ -39,36 +40,15 @@ fn read_text(path: &Path, what: &str) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns `text` without the byte-order mark with which some editors begin a file.
-fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
 /// Returns the password in `text`: its first line, whatever characters it has.
 fn password(text: &str) -> Result<&str, &'static str> {
     let line = without_mark(text).lines().next().unwrap_or_default();
     if line.is_empty() { Err("there is no password in its first line") } else { Ok(line) }
 }
 
-/// Returns the token in `text`: its only line that is neither empty nor a comment.
-pub(super) fn token(text: &str) -> Result<&str, &'static str> {
-    let mut lines = without_mark(text)
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let Some(token) = lines.next() else { return Err("there is no token in it") };
-    if lines.next().is_some() {
-        return Err("there is more than one line in it, beside comments that begin with #");
-    }
-    match token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(token),
-        false => Err("there is a space or a special character in its token"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{password, token};
+    use super::password;
 
     #[test]
     fn a_password_is_the_first_line_behind_a_mark() {
@@ -76,30 +56,5 @@ mod tests {
             assert_eq!(password(text), Ok("# a b"), "{text:?}");
         }
         assert!(["", "\n# a b", "\u{feff}"].iter().all(|text| password(text).is_err()));
-    }
-
-    #[test]
-    fn a_token_is_found_among_comments_and_behind_a_mark() {
-        for text in ["ab-1", " ab-1\r\n", "\u{feff}ab-1\n", "# of acme\n\nab-1\n# until May\n"] {
-            assert_eq!(token(text), Ok("ab-1"), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn anything_else_is_refused_by_its_name() {
-        for (text, why) in [
-            ("", "no token"),
-            ("# nothing\n", "no token"),
-            ("ab\ncd\n", "more than one line"),
-            ("ab cd", "a space"),
-            ("ab\u{7}", "special"),
-            ("äb", "special"),
-        ] {
-            assert!(
-                token(text).is_err_and(|error| error.contains(why)),
-                "{text:?}: {:?}",
-                token(text)
-            );
-        }
     }
 }

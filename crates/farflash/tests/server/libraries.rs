@@ -4,14 +4,15 @@ use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::support::Server;
 use crate::support::library::{
     BLOCK, MIB, cluster, fails, filled, opened, opened_with_metadata, with_token,
 };
+use crate::support::{Outcome, Server, farflash};
 use farflash_client::{
-    Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, Data, Error, ErrorKind, Landing,
-    NewVolume, OpenOptions, Reply, Request, ResizeOptions, Swap, VolumeFile,
+    Blocks, BlocksMut, ChangeAuth, ChangeRestrictions, Cluster, ClusterOptions, Data, Error,
+    ErrorKind, Landing, NewVolume, OpenOptions, Reply, Request, ResizeOptions, Swap, VolumeFile,
 };
 
 #[test]
@@ -205,6 +206,44 @@ fn resizes_at_once_undo_no_other() {
         seen = cluster.show("v").unwrap().size_bytes;
         assert_eq!(done.into_iter().next().unwrap().unwrap().size_bytes, seen);
     }
+}
+
+/// A server that takes connections and answers nothing holds up neither questions nor changes for long, where there is another.
+#[test]
+fn a_server_that_hangs_is_passed_over() {
+    let server = Server::start("mem:256MiB");
+    let hung = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hung = format!("http://{}", hung.local_addr().unwrap());
+    let urls = [hung.as_str(), &server.api];
+    let begin = Instant::now();
+    let cluster = Cluster::new(urls, None).unwrap();
+    cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    assert_eq!(Cluster::new(urls, None).unwrap().show("v").unwrap().size_bytes, MIB);
+    let listed = farflash(&["volume", "list"]).env("FARFLASH_API", urls.join(",")).output();
+    let listed = Outcome::from(listed.unwrap());
+    assert!(listed.code == Some(0) && listed.stdout.contains("v"), "{listed:?}");
+    // Three seconds each, and none waits for the minute that an answer may take.
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(40), "{took:?}");
+}
+
+/// A token is told from a mark and comments beside it, as in files that people edit, and a list of addresses is one as a whole.
+#[test]
+fn texts_of_people_are_read_as_the_commands_read_them() {
+    let server = Server::start_with("mem:256MiB", &["--auth", "on"]);
+    let with = |token: &str| Cluster::new([server.api.as_str()], Some(token)).map(drop);
+    with("\u{feff}# of acme\nffk_1\n").unwrap();
+    fails(with("a\nb"), ErrorKind::InvalidArgument, "more than one line");
+    fails(with("a b"), ErrorKind::InvalidArgument, "a space");
+    assert!(ClusterOptions::urls_of(" ").is_empty());
+    for list in [format!("{},", server.api), format!(",{}", server.api)] {
+        let urls = ClusterOptions::urls_of(&list);
+        fails(Cluster::new(urls, None).map(drop), ErrorKind::InvalidArgument, "it is empty");
+    }
+    let cluster = cluster(&server);
+    let created = cluster.create(&NewVolume::new("v", MIB)).unwrap();
+    let text = format!("\u{feff}# of v\n{}\n", created.tokens.token);
+    cluster.open("v", &with_token(&text)).expect("its token");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
-use dataplane::Loss;
+use dataplane::{ChangeError, Loss};
 use device::layer::TimeoutDevice;
 use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Spawn};
 use local_sync::Notify;
@@ -181,6 +181,29 @@ fn a_volume_is_found_until_its_deletion_has_succeeded() {
         sleep(&world, Duration::from_secs(2)).await;
         assert_eq!((deleted.get(), core.volumes().len()), (Some(true), 0));
         assert_eq!(core.stats().connections, 0, "its connections were closed");
+    });
+}
+
+/// A change that would lose data is refused at once: it waits for no request that hangs, and none waits for it.
+#[test]
+fn a_deletion_that_is_refused_waits_for_no_request() {
+    simulate(9, |world| async move {
+        let core = NvmeCore::new(&world, NvmeOptions::new(portal()));
+        let hanging = attach(&world, &core, 1).await;
+        open_portal(&world, &core);
+        let host = connect(&world, 1).await;
+        host.write(Lba(5), data(1, 4)).await.expect("written");
+        hanging.set_hanging(true);
+        let writing = host.clone();
+        world.spawn(async move {
+            let _ = writing.write(Lba(6), data(2, 1)).await;
+        });
+        sleep(&world, TIMEOUT / 4).await;
+        let (volume, begin) = (Uuid::from_u128(1), world.now());
+        let in_use = |refused| matches!(refused, Err(ChangeError::InUse { .. }));
+        assert!(in_use(core.delete_volume(volume, Loss::Refused).await));
+        assert!(in_use(core.resize_volume(volume, 1, Loss::Refused).await.map(drop)));
+        assert_eq!(world.now(), begin);
     });
 }
 
