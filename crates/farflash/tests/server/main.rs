@@ -16,6 +16,7 @@ mod cluster;
 mod conditions;
 mod crash;
 mod damage;
+mod datastore;
 mod devices;
 mod discovery_networks;
 mod drives;
