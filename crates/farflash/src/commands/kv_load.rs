@@ -15,7 +15,8 @@ use user_messages::Failure;
 use user_messages::output::note;
 
 use self::agents::{AgentArgs, CoordinatorArgs, Maker};
-use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, Target, WriteArg};
+pub(super) use self::arguments::Target;
+use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, WriteArg};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
