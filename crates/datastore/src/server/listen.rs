@@ -156,15 +156,15 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
         let accepting = Accepting::new(bind(address).await?, "--metrics");
         tokio::spawn(http::serve(accepting, Arc::clone(&server), stopping.clone()));
     }
+    // Before it is said that the server serves: from then on it ends in order.
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+    let [mut term, mut int] = kinds.map(|kind| signal(kind).expect("signals can be waited for"));
     let address = listener.local_addr().map_or(server.serve.listen, |address| address);
     announce(&server, address);
     spawn_kept("what SIGHUP asks for", &server, &stopping, reload_on_sighup);
     let observer = spawn_kept("the log of stalls", &server, &stopping, observe::watch);
     let mut accepting = Accepting::new(listener, "--listen");
     let signals = async {
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-        let [mut term, mut int] =
-            kinds.map(|kind| signal(kind).expect("signals can be waited for"));
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
     };
     tokio::select! {
