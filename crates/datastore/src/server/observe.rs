@@ -23,12 +23,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Rates are those of the last seconds.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Samples, and the stall and the doubt about the certificate that were seen last.
+/// Samples, and the stall, the refusal of writes and the doubt about the certificate that were seen last.
 pub(crate) struct Observed {
     /// The kernel's counters of the device below the data; `None` if no block device is.
     device: Option<PathBuf>,
     rates: Mutex<Rates>,
     stall: Mutex<Option<Stall>>,
+    refusal: Mutex<Option<String>>,
     doubt: Mutex<Option<Doubt>>,
 }
 
@@ -38,8 +39,14 @@ impl Observed {
             device: device_of(data),
             rates: Mutex::new(Rates::new(WINDOW)),
             stall: Mutex::default(),
+            refusal: Mutex::default(),
             doubt: Mutex::default(),
         }
+    }
+
+    /// The error with which RocksDB refuses writes, if it does.
+    fn refusal(&self) -> Option<String> {
+        self.refusal.lock().expect("no panic while it is held").clone()
     }
 
     fn device_stat(&self) -> Option<DeviceStat> {
@@ -63,8 +70,9 @@ fn minor_of(device: u64) -> u64 {
     ((device >> 12) & 0xFFFF_FF00) | (device & 0xFF)
 }
 
-/// Takes a sample each second, and logs where a stall, or a doubt about the certificate, begins and ends.
+/// Takes a sample each second, and logs where a stall, a refusal of writes, or a doubt about the certificate, begins and ends.
 pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<bool>) {
+    let mut failures = 0;
     loop {
         let sample = Sample {
             at: server.started.elapsed(),
@@ -73,6 +81,15 @@ pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<boo
         };
         server.observed.rates.lock().expect("no panic while it is held").push(sample);
         note_stall(&server, diagnose(&server.store.pressure()));
+        let failures_now = server.store.failures();
+        if std::mem::replace(&mut failures, failures_now) != failures_now
+            || server.observed.refusal().is_some()
+        {
+            tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                refusal = server.writers.probe() => note_refusal(&server, refusal),
+            }
+        }
         note_doubt(&server, server.tls.as_ref().and_then(Tls::doubt));
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -91,6 +108,17 @@ fn note_stall(server: &Server, stall: Option<Stall>) {
         }
     }
     *last = stall;
+}
+
+fn note_refusal(server: &Server, refusal: Option<String>) {
+    let mut last = server.observed.refusal.lock().expect("no panic while it is held");
+    if *last != refusal {
+        match &refusal {
+            Some(text) => tracing::error!("all writes are refused: {text}"),
+            None => tracing::info!("writes are served again"),
+        }
+    }
+    *last = refusal;
 }
 
 fn note_doubt(server: &Server, doubt: Option<Doubt>) {
@@ -161,6 +189,7 @@ pub(crate) fn metrics(server: &Server) -> Vec<Metric> {
     about_flash(&mut list, server, &statistics);
     about_rocksdb(&mut list, server, &statistics);
     about_stalls(&mut list, server, &statistics);
+    about_errors(&mut list, server);
     list.section = Section::Keyspace;
     list.gauge(
         "keys_estimate",
@@ -431,6 +460,21 @@ fn about_rocksdb(list: &mut List, server: &Server, statistics: &Statistics) {
     ] {
         list.gauge(name, help, statistics.histogram(histogram).p99);
     }
+}
+
+fn about_errors(list: &mut List, server: &Server) {
+    let refusal = server.observed.refusal();
+    list.gauge("writes_refused", "1 if RocksDB refuses all writes.", u8::from(refusal.is_some()));
+    list.text("refusal", refusal.as_deref().unwrap_or("none"));
+    for (kind, count) in server.store.errors.counts() {
+        list.labelled(
+            "store_errors_total",
+            "Requests that met an error of RocksDB or of what lies below it, by its kind.",
+            ("kind", kind.name()),
+            count,
+        );
+    }
+    list.text("last_store_error", server.store.errors.last().as_deref().unwrap_or("none"));
 }
 
 fn about_stalls(list: &mut List, server: &Server, statistics: &Statistics) {

@@ -17,6 +17,7 @@ mod conditions;
 mod crash;
 mod damage;
 mod datastore;
+mod datastore_faults;
 mod devices;
 mod discovery_networks;
 mod drives;
