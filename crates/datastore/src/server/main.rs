@@ -10,6 +10,7 @@
 //! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB; `store_errors.rs`: its errors. `version.rs` refuses another library than the one built for.
 //! - `tls.rs`: certificates, and the handshake.
 //! - `accepting.rs`: connections, where descriptors may be lacking. `lines.rs`: what is told again and again. `tasks.rs`: tasks that must not end.
+//! - `memory_group.rs`: a control group that bounds all memory.
 //! - `threads.rs`: all threads are made at the start, where they have a limit.
 //! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
 
@@ -18,6 +19,7 @@ mod connection;
 mod http;
 mod lines;
 mod listen;
+mod memory_group;
 mod observe;
 mod pool;
 mod reads;

@@ -14,6 +14,7 @@ use tls_files::Doubt;
 use tokio::sync::watch;
 
 use super::listen::Server;
+use super::memory_group::MemoryGroup;
 use super::session::redis_version;
 use super::stats::ClassStats;
 use super::tls::Tls;
@@ -264,6 +265,21 @@ fn about_memory(list: &mut List, server: &Server, statistics: &Statistics) {
         "Memory for memtables and block cache.",
         server.serve.memory.0,
     );
+    if let Some(total) = server.serve.memory_total {
+        list.gauge(
+            "memory_total_limit_bytes",
+            "Bound on all memory, page cache included.",
+            total.0,
+        );
+        let bound = server.memory_group.as_ref().map_or_else(
+            || "direct I/O".to_owned(),
+            |group| format!("control group {}", group.path().display()),
+        );
+        list.text("memory_bound", bound);
+    }
+    if let Some(used) = server.memory_group.as_ref().and_then(MemoryGroup::used) {
+        list.gauge("memory_total_used_bytes", "All memory, page cache included.", used);
+    }
     list.gauge("block_cache_capacity_bytes", "Size of the block cache.", plan.block_cache);
     list.gauge("block_cache_used_bytes", "Bytes in the block cache.", server.store.cache_used());
     let rate = |rate: Option<f64>| format!("{:.4}", rate.unwrap_or_default());
