@@ -14,6 +14,7 @@ mod belonging;
 mod bench;
 mod cluster;
 mod conditions;
+mod cost;
 mod crash;
 mod damage;
 mod datastore;
