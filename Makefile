@@ -159,6 +159,13 @@ DATASTORE := --locked -p datastore --features rocksdb
 # With the features of the whole workspace, as in `TESTED`: nearly all is compiled already.
 DATASTORE_TARGETS := --features datastore/rocksdb --bin farflash-datastore --test store
 DATASTORE_TESTED := $(TESTED) $(DATASTORE_TARGETS)
+define NEED_ROCKSDB
+if ! dpkg-query -W -f '$${Version}' librocksdb-dev | grep -q '^7\.8\.'; then
+	echo "make: NOT RUN: tests of the datastore, which needs librocksdb 7.8, that of Debian 12" >&2
+	[ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
+	exit
+fi
+endef
 ROCKSDB = export ROCKSDB_LIB_DIR=/usr/lib/$$(gcc -print-multiarch) ROCKSDB_INCLUDE_DIR=/usr/include
 
 .PHONY: datastore
@@ -176,11 +183,7 @@ datastore-deb: datastore ## make the Debian package of the key-value server
 .PHONY: datastore-test
 datastore-test: deps ## the key-value server on RocksDB, under clients of others, kill -9 and a full disk
 	@.ci/install-missing librocksdb-dev libclang-dev redis-tools e2fsprogs mount python3-venv
-	if ! dpkg-query -W -f '$${Version}' librocksdb-dev | grep -q '^7\.8\.'; then
-		echo "make: NOT RUN: tests of the datastore, which needs librocksdb 7.8, that of Debian 12" >&2
-		[ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
-		exit
-	fi
+	$(NEED_ROCKSDB)
 	$(ROCKSDB)
 	cargo clippy --workspace --locked $(DATASTORE_TARGETS) -- -D warnings
 	cargo build $(DATASTORE_TESTED)
@@ -317,11 +320,20 @@ guest: deps ## a stock Linux 6.12 guest as the client: nvme-cli, fio, ext4, XFS,
 guests: deps
 	@$(MAKE) --no-print-directory guest
 	$(MAKE) --no-print-directory guest-front-ends
+	$(MAKE) --no-print-directory guest-datastore
 
 .PHONY: guest-front-ends
 guest-front-ends: deps ## the same guest as the client of iSCSI and NBD: open-iscsi, sg3-utils, multipath-tools, nbd-client
 	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie iscsi multipath nbd
+
+.PHONY: guest-datastore
+guest-datastore: deps ## a datastore in the same guest, on ext4 on a volume; the Flash server and the datastore are killed
+	@.ci/install-missing librocksdb-dev libclang-dev
+	$(NEED_ROCKSDB)
+	$(ROCKSDB)
+	cargo build $(DATASTORE_TESTED) --bin farflash
+	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie datastore
 
 .PHONY: guest-tune
 guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start it again, and take all back (minutes)

@@ -32,7 +32,7 @@ pub use command::{
     command_count, config_get, parse_read, parse_session, parse_write,
 };
 pub use cursors::Cursors;
-pub use failure::error_reply;
+pub use failure::StoreErrorKind;
 pub use glob::matches;
 pub use log_filter::{BadLogFilter, log_filter};
 pub use metrics::{Kind, Metric, Section, info_text, prometheus_text};

@@ -9,6 +9,9 @@ use units::ByteLen;
 const MIB: u64 = 1 << 20;
 /// The least memory for caches: a memtable and a cache of fewer bytes flush and read all the time.
 const MEMORY_MIN: u64 = 16 * MIB;
+/// Memory of the program itself: threads, connections, tables of open files, and the part of the page cache without which it
+/// would read its own code from the disk.
+const PROGRAM_BYTES: u64 = 64 * MIB;
 /// The largest memtable: a larger one makes the pauses longer that a flush causes.
 const MEMTABLE_MAX: u64 = 64 * MIB;
 /// Threads of each kind at most.
@@ -101,6 +104,10 @@ pub struct Serve {
     /// Memory for requests and replies in flight, over all connections
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub request_memory: ByteLen,
+    /// All memory: that of --memory, --request-memory and the program, and the kernel's page cache of the data; bounded by a
+    /// control group that the server makes for itself, or else, where none can be made, by --direct-io
+    #[arg(long, value_name = "SIZE")]
+    pub memory_total: Option<ByteLen>,
     /// Connections at most
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub connections: u32,
@@ -154,6 +161,14 @@ pub enum SettingsError {
     /// Too little memory.
     #[error("--memory {0} is too little; {min} is the least", min = ByteLen(MEMORY_MIN))]
     TooLittleMemory(ByteLen),
+    /// Less memory in all than its parts.
+    #[error("--memory-total {total} is too little for --memory, --request-memory and {program} of the program itself; {min_mib} MiB is the least", program = ByteLen(PROGRAM_BYTES))]
+    TooLittleInAll {
+        /// The setting.
+        total: ByteLen,
+        /// The smallest that fits the others, in MiB.
+        min_mib: u64,
+    },
     /// Limits of which the first must come before the second.
     #[error("{0} must be below {1}")]
     NotBelow(&'static str, &'static str),
@@ -210,6 +225,10 @@ impl Serve {
         if self.memory.0 < MEMORY_MIN {
             return Err(SettingsError::TooLittleMemory(self.memory));
         }
+        let min = self.memory.0.saturating_add(self.request_memory.0).saturating_add(PROGRAM_BYTES);
+        if let Some(total) = self.memory_total.filter(|total| total.0 < min) {
+            return Err(SettingsError::TooLittleInAll { total, min_mib: min.div_ceil(MIB) });
+        }
         let memtable = (self.memory.0 / 4 / u64::from(memtables)).min(MEMTABLE_MAX);
         let block_cache = self.memory.0 - memtable * u64::from(memtables);
         Ok(MemoryPlan { memtable, memtables, block_cache })
@@ -253,6 +272,10 @@ mod tests {
             ("--level0-compaction 21", "--level0-compaction must be below --level0-slowdown"),
             ("--pending-stop 1GiB", "--pending-slowdown must be below --pending-stop"),
             ("--value-max 1GiB", "--value-max 1 GiB is out of range; use 1 B to 64 MiB"),
+            (
+                "--memory-total 1GiB",
+                "--memory-total 1 GiB is too little for --memory, --request-memory and 64 MiB of the program itself; 1344 MiB is the least",
+            ),
             ("--request-memory 1KiB", "--request-memory 1 KiB is out of range; use 2 MiB to 1 TiB"),
         ];
         for (arguments, message) in cases {

@@ -202,6 +202,34 @@ impl Connection {
         }
     }
 
+    /// Asks for `INFO`, whose text is returned, and waits for it.
+    pub(crate) fn info(&mut self) -> Result<String, RunError> {
+        self.stream.set_nonblocking(false).map_err(RunError::System)?;
+        let address = self.address;
+        encode_request(&mut self.out, &[b"INFO"]);
+        self.send()?;
+        let (mut received, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let len = self.read(&mut buffer).map_err(|error| match is_silence(&error) {
+                true => RunError::Silent { address },
+                false => RunError::Broken { address, error },
+            })?;
+            if len == 0 {
+                return Err(RunError::Closed { address });
+            }
+            received.extend_from_slice(&buffer[..len]);
+            let mut input = &buffer[..len];
+            let Some(answer) = self.decode(&mut input)? else { continue };
+            if answer.kind == AnswerKind::Error {
+                let reply = String::from_utf8_lossy(&answer.text).into_owned();
+                return Err(RunError::Refused { address, reply });
+            }
+            // A line with the kind and the length comes before the text.
+            let text = String::from_utf8_lossy(&received).into_owned();
+            return Ok(text.split_once("\r\n").map_or(String::new(), |(_, text)| text.to_owned()));
+        }
+    }
+
     fn decode(&mut self, input: &mut &[u8]) -> Result<Option<Answer>, RunError> {
         let decoded = self.decoder.decode(input);
         decoded.map_err(|error: AnswerError| self.protocol_error(error.to_string()))

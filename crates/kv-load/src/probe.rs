@@ -30,7 +30,7 @@ impl<'a> Probe<'a> {
         if setup.probe_rate <= 0.0 {
             return Ok(None);
         }
-        Ok(Some(Self { setup, connection: Dialler::new(setup)?.connect()? }))
+        Ok(Some(Self { setup, connection: Dialler::of(setup)?.connect()? }))
     }
 
     /// Sends a read every period, or when the one before is answered if that is later, and measures those of the window.

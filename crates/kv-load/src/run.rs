@@ -126,7 +126,7 @@ impl Setup {
     }
 
     fn connect_all(&self) -> Result<Vec<Vec<Connection>>, RunError> {
-        let dialler = Dialler::new(self)?;
+        let dialler = Dialler::of(self)?;
         let threads = self.threads();
         let mut all: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
         for index in 0..self.connections.max(1) {

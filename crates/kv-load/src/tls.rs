@@ -1,6 +1,6 @@
 //! TLS to the server that is loaded.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,27 +40,36 @@ impl TargetTls {
     }
 }
 
-/// Connects to the server of a setup.
+/// Connects to a server.
 pub(crate) struct Dialler<'a> {
-    setup: &'a Setup,
+    address: SocketAddr,
+    password: Option<&'a str>,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 impl<'a> Dialler<'a> {
-    pub(crate) fn new(setup: &'a Setup) -> Result<Self, RunError> {
-        let tls = setup.tls.as_ref().map(|tls| {
+    pub(crate) fn new(
+        address: SocketAddr,
+        tls: Option<&TargetTls>,
+        password: Option<&'a str>,
+    ) -> Result<Self, RunError> {
+        let tls = tls.map(|tls| {
             let name = ServerName::try_from(tls.name.clone())
                 .map_err(|_| RunError::BadName { name: tls.name.clone() })?;
             let config = tls.client_config().map_err(RunError::NoTls)?;
             Ok::<_, RunError>((Arc::new(config), name))
         });
-        Ok(Self { setup, tls: tls.transpose()? })
+        Ok(Self { address, password, tls: tls.transpose()? })
+    }
+
+    /// One for the server of a setup.
+    pub(crate) fn of(setup: &'a Setup) -> Result<Self, RunError> {
+        Self::new(setup.address, setup.tls.as_ref(), setup.password.as_deref())
     }
 
     pub(crate) fn connect(&self) -> Result<Connection, RunError> {
-        let Setup { address, password, .. } = self.setup;
         let tls = self.tls.as_ref().map(|(config, name)| (Arc::clone(config), name.clone()));
-        Connection::open(*address, tls, password.as_deref())
+        Connection::open(self.address, tls, self.password)
     }
 }
 

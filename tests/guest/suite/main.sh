@@ -18,6 +18,7 @@ section authentication authentication_tests
 section_if_named iscsi iscsi_tests
 section_if_named multipath multipath_tests
 section_if_named nbd nbd_tests
+section_if_named datastore datastore_tests
 if [ "$FAILED" -gt 0 ] || [ -n "${SHOW_LOG:-}" ]; then
     echo "the kernel's log:"
     dmesg | grep -iE 'nvme|scsi|nbd|multipath' | tail -n 60

@@ -18,6 +18,7 @@ use super::Failure;
 use super::accepting::Accepting;
 use super::connection::{Connection, End};
 use super::lines::Refusals;
+use super::memory_group::MemoryGroup;
 use super::observe::{self, Observed};
 use super::pool::Pool;
 use super::session::settings;
@@ -45,12 +46,13 @@ pub(crate) struct Server {
     pub(crate) library: String,
     pub(crate) started: Instant,
     pub(crate) observed: Observed,
+    pub(crate) memory_group: Option<MemoryGroup>,
     pub(crate) refusals: Refusals,
     next_id: AtomicU64,
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
+pub(crate) fn run(mut serve: Serve) -> Result<(), Failure> {
     let plan = serve
         .plan()
         .map_err(|error| Failure::usage(&error, "see `farflash datastore serve --help`"))?;
@@ -61,6 +63,8 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let tls = Tls::open(&serve)?;
     check_space(&serve.data)?;
     threads::check(&serve)?;
+    // Before threads and memory, which are then the group's.
+    let memory_group = bound_memory(&mut serve);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(serve.io_threads as usize)
         .enable_all()
@@ -85,6 +89,7 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
         budget: Budget::new(usize::try_from(serve.request_memory.0).unwrap_or(usize::MAX)),
         settings: settings(&serve),
         observed: Observed::new(&serve.data),
+        memory_group,
         refusals: Refusals::new(),
         started: Instant::now(),
         next_id: AtomicU64::new(1),
@@ -98,6 +103,24 @@ pub(crate) fn run(serve: Serve) -> Result<(), Failure> {
     let server = runtime.block_on(serve_until_stopped(Arc::new(server)))?;
     drop(runtime);
     finish(server)
+}
+
+/// Bounds all memory, by a control group or by past the page cache.
+fn bound_memory(serve: &mut Serve) -> Option<MemoryGroup> {
+    let total = serve.memory_total?;
+    match MemoryGroup::enter(total.0) {
+        Ok(group) => {
+            tracing::info!("all memory is bounded to {total} by {}", group.path().display());
+            Some(group)
+        }
+        Err(error) => {
+            serve.tuning.direct_io = true;
+            tracing::info!(
+                "no control group can be made ({error}), so data is read and written past the page cache, as by --direct-io"
+            );
+            None
+        }
+    }
 }
 
 /// A database cannot be opened without some space, and RocksDB does not always say so in an orderly way.
@@ -156,15 +179,15 @@ async fn serve_until_stopped(server: Arc<Server>) -> Result<Arc<Server>, Failure
         let accepting = Accepting::new(bind(address).await?, "--metrics");
         tokio::spawn(http::serve(accepting, Arc::clone(&server), stopping.clone()));
     }
+    // Before it is said that the server serves: from then on it ends in order.
+    let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
+    let [mut term, mut int] = kinds.map(|kind| signal(kind).expect("signals can be waited for"));
     let address = listener.local_addr().map_or(server.serve.listen, |address| address);
     announce(&server, address);
     spawn_kept("what SIGHUP asks for", &server, &stopping, reload_on_sighup);
     let observer = spawn_kept("the log of stalls", &server, &stopping, observe::watch);
     let mut accepting = Accepting::new(listener, "--listen");
     let signals = async {
-        let kinds = [SignalKind::terminate(), SignalKind::interrupt()];
-        let [mut term, mut int] =
-            kinds.map(|kind| signal(kind).expect("signals can be waited for"));
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
     };
     tokio::select! {

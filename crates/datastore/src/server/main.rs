@@ -7,9 +7,10 @@
 //!
 //! - `connection.rs`, `session.rs`: a client's requests, in order, one group at a time.
 //! - `pool.rs`: reader and writer threads with a queue each.
-//! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB. `version.rs` refuses another library than the one built for.
+//! - `store.rs`, `reads.rs`, `writes.rs`: RocksDB; `store_errors.rs`: its errors. `version.rs` refuses another library than the one built for.
 //! - `tls.rs`: certificates, and the handshake.
 //! - `accepting.rs`: connections, where descriptors may be lacking. `lines.rs`: what is told again and again. `tasks.rs`: tasks that must not end.
+//! - `memory_group.rs`: a control group that bounds all memory.
 //! - `threads.rs`: all threads are made at the start, where they have a limit.
 //! - `stats.rs`, `observe.rs`, `http.rs`: counters, `INFO`, `/metrics`, the log of stalls.
 
@@ -18,12 +19,14 @@ mod connection;
 mod http;
 mod lines;
 mod listen;
+mod memory_group;
 mod observe;
 mod pool;
 mod reads;
 mod session;
 mod stats;
 mod store;
+mod store_errors;
 mod tasks;
 mod threads;
 mod tls;

@@ -14,6 +14,7 @@ use tls_files::Doubt;
 use tokio::sync::watch;
 
 use super::listen::Server;
+use super::memory_group::MemoryGroup;
 use super::session::redis_version;
 use super::stats::ClassStats;
 use super::tls::Tls;
@@ -23,12 +24,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Rates are those of the last seconds.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Samples, and the stall and the doubt about the certificate that were seen last.
+/// Samples, and the stall, the refusal of writes and the doubt about the certificate that were seen last.
 pub(crate) struct Observed {
     /// The kernel's counters of the device below the data; `None` if no block device is.
     device: Option<PathBuf>,
     rates: Mutex<Rates>,
     stall: Mutex<Option<Stall>>,
+    refusal: Mutex<Option<String>>,
     doubt: Mutex<Option<Doubt>>,
 }
 
@@ -38,8 +40,14 @@ impl Observed {
             device: device_of(data),
             rates: Mutex::new(Rates::new(WINDOW)),
             stall: Mutex::default(),
+            refusal: Mutex::default(),
             doubt: Mutex::default(),
         }
+    }
+
+    /// The error with which RocksDB refuses writes, if it does.
+    fn refusal(&self) -> Option<String> {
+        self.refusal.lock().expect("no panic while it is held").clone()
     }
 
     fn device_stat(&self) -> Option<DeviceStat> {
@@ -63,8 +71,9 @@ fn minor_of(device: u64) -> u64 {
     ((device >> 12) & 0xFFFF_FF00) | (device & 0xFF)
 }
 
-/// Takes a sample each second, and logs where a stall, or a doubt about the certificate, begins and ends.
+/// Takes a sample each second, and logs where a stall, a refusal of writes, or a doubt about the certificate, begins and ends.
 pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<bool>) {
+    let mut failures = 0;
     loop {
         let sample = Sample {
             at: server.started.elapsed(),
@@ -73,6 +82,15 @@ pub(crate) async fn watch(server: Arc<Server>, mut stopping: watch::Receiver<boo
         };
         server.observed.rates.lock().expect("no panic while it is held").push(sample);
         note_stall(&server, diagnose(&server.store.pressure()));
+        let failures_now = server.store.failures();
+        if std::mem::replace(&mut failures, failures_now) != failures_now
+            || server.observed.refusal().is_some()
+        {
+            tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                refusal = server.writers.probe() => note_refusal(&server, refusal),
+            }
+        }
         note_doubt(&server, server.tls.as_ref().and_then(Tls::doubt));
         tokio::select! {
             _ = stopping.wait_for(|stopping| *stopping) => return,
@@ -91,6 +109,17 @@ fn note_stall(server: &Server, stall: Option<Stall>) {
         }
     }
     *last = stall;
+}
+
+fn note_refusal(server: &Server, refusal: Option<String>) {
+    let mut last = server.observed.refusal.lock().expect("no panic while it is held");
+    if *last != refusal {
+        match &refusal {
+            Some(text) => tracing::error!("all writes are refused: {text}"),
+            None => tracing::info!("writes are served again"),
+        }
+    }
+    *last = refusal;
 }
 
 fn note_doubt(server: &Server, doubt: Option<Doubt>) {
@@ -161,6 +190,7 @@ pub(crate) fn metrics(server: &Server) -> Vec<Metric> {
     about_flash(&mut list, server, &statistics);
     about_rocksdb(&mut list, server, &statistics);
     about_stalls(&mut list, server, &statistics);
+    about_errors(&mut list, server);
     list.section = Section::Keyspace;
     list.gauge(
         "keys_estimate",
@@ -235,6 +265,21 @@ fn about_memory(list: &mut List, server: &Server, statistics: &Statistics) {
         "Memory for memtables and block cache.",
         server.serve.memory.0,
     );
+    if let Some(total) = server.serve.memory_total {
+        list.gauge(
+            "memory_total_limit_bytes",
+            "Bound on all memory, page cache included.",
+            total.0,
+        );
+        let bound = server.memory_group.as_ref().map_or_else(
+            || "direct I/O".to_owned(),
+            |group| format!("control group {}", group.path().display()),
+        );
+        list.text("memory_bound", bound);
+    }
+    if let Some(used) = server.memory_group.as_ref().and_then(MemoryGroup::used) {
+        list.gauge("memory_total_used_bytes", "All memory, page cache included.", used);
+    }
     list.gauge("block_cache_capacity_bytes", "Size of the block cache.", plan.block_cache);
     list.gauge("block_cache_used_bytes", "Bytes in the block cache.", server.store.cache_used());
     let rate = |rate: Option<f64>| format!("{:.4}", rate.unwrap_or_default());
@@ -431,6 +476,21 @@ fn about_rocksdb(list: &mut List, server: &Server, statistics: &Statistics) {
     ] {
         list.gauge(name, help, statistics.histogram(histogram).p99);
     }
+}
+
+fn about_errors(list: &mut List, server: &Server) {
+    let refusal = server.observed.refusal();
+    list.gauge("writes_refused", "1 if RocksDB refuses all writes.", u8::from(refusal.is_some()));
+    list.text("refusal", refusal.as_deref().unwrap_or("none"));
+    for (kind, count) in server.store.errors.counts() {
+        list.labelled(
+            "store_errors_total",
+            "Requests that met an error of RocksDB or of what lies below it, by its kind.",
+            ("kind", kind.name()),
+            count,
+        );
+    }
+    list.text("last_store_error", server.store.errors.last().as_deref().unwrap_or("none"));
 }
 
 fn about_stalls(list: &mut List, server: &Server, statistics: &Statistics) {

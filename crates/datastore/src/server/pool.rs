@@ -33,9 +33,14 @@ pub(crate) struct Group {
 }
 
 struct Job {
-    group: Group,
+    work: Work,
     queued_at: Instant,
-    done: oneshot::Sender<Group>,
+}
+
+enum Work {
+    Serve(Group, oneshot::Sender<Group>),
+    /// Finds out whether RocksDB refuses writes.
+    Probe(oneshot::Sender<Option<String>>),
 }
 
 #[derive(Default)]
@@ -85,11 +90,19 @@ impl Pool {
     /// Has a thread serve as many of the group's requests as their replies allow, at least one.
     pub(crate) async fn serve(&self, group: Group) -> Option<Group> {
         let (done, served) = oneshot::channel();
-        self.push(Job { group, queued_at: Instant::now(), done });
+        self.push(Work::Serve(group, done));
         served.await.ok()
     }
 
-    fn push(&self, job: Job) {
+    /// Returns the error with which RocksDB refuses writes, if it does.
+    pub(crate) async fn probe(&self) -> Option<String> {
+        let (done, probed) = oneshot::channel();
+        self.push(Work::Probe(done));
+        probed.await.ok().flatten()
+    }
+
+    fn push(&self, work: Work) {
+        let job = Job { work, queued_at: Instant::now() };
         self.shared.stats.of(self.shared.class).queued.add(1);
         self.shared.queue.lock().expect("no panic while it is held").jobs.push_back(job);
         self.shared.changed.notify_one();
@@ -121,13 +134,25 @@ impl Shared {
         while let Some(job) = self.next() {
             self.stats.of(self.class).queued.sub(1);
             // A thread that ended would be missed by all clients; so the one whose request it was loses its connection.
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(job))) {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.run(job))) {
                 tasks::note_panic("a request", &self.stats, &*panic);
             }
         }
     }
 
-    fn serve(&self, Job { mut group, queued_at, done }: Job) {
+    fn run(&self, Job { work, queued_at }: Job) {
+        // One that went meanwhile wants nothing.
+        match work {
+            Work::Serve(group, done) => {
+                let _ = done.send(self.serve(group, queued_at));
+            }
+            Work::Probe(done) => {
+                let _ = done.send(self.store.refusal());
+            }
+        }
+    }
+
+    fn serve(&self, mut group: Group, queued_at: Instant) -> Group {
         let begin = Instant::now();
         let stats = self.stats.of(self.class);
         stats.waited_us.add(micros(begin - queued_at));
@@ -138,8 +163,7 @@ impl Shared {
         }
         stats.requests.add((before - group.requests.len()) as u64);
         stats.served_us.add(micros(begin.elapsed()));
-        // A connection that was closed meanwhile wants nothing.
-        let _ = done.send(group);
+        group
     }
 
     fn read(&self, group: &mut Group) {

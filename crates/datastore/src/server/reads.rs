@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use datastore::{Read, Reserved, Scan, error_reply, parse_read};
+use datastore::{Read, Reserved, Scan, parse_read};
 use resp::{Protocol, Reply, Request};
 use rocksdb::{DBPinnableSlice, Error, ReadOptions, properties};
 
@@ -101,7 +101,7 @@ impl Store {
         key: &[u8],
         stats: &Stats,
     ) -> Result<Option<DBPinnableSlice<'_>>, Cow<'static, str>> {
-        let value = self.db.get_pinned(key).map_err(reply_of)?;
+        let value = self.db.get_pinned(key).map_err(|error| self.reply_of(&error))?;
         if value.is_some() {
             stats.hits.add(1)
         } else {
@@ -143,7 +143,7 @@ impl Store {
                 key.ok_or("ERR this cursor is unknown or forgotten; begin the scan again with 0")?
             }
         };
-        let (keys, next) = self.page(&from, scan).map_err(reply_of)?;
+        let (keys, next) = self.page(&from, scan).map_err(|error| self.reply_of(&error))?;
         if !room.reserve(keys.iter().map(Vec::len).sum()) {
             return Err(NO_MEMORY.into());
         }
@@ -190,7 +190,7 @@ impl Store {
             }
             iterator.next();
         }
-        iterator.status().map_err(reply_of)?;
+        iterator.status().map_err(|error| self.reply_of(&error))?;
         Ok(count)
     }
 }
@@ -200,9 +200,4 @@ fn scan_options() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     options
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "as `map_err` hands it over")]
-pub(super) fn reply_of(error: Error) -> Cow<'static, str> {
-    Cow::Owned(error_reply(error.as_ref()))
 }

@@ -1,18 +1,21 @@
 //! The database: RocksDB with the settings of the server.
 
+use std::borrow::Cow;
 use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 use std::sync::{Mutex, RwLock};
 
 use datastore::{
-    Compression, Cursors, Durability, MemoryPlan, Pressure, Serve, Statistics, Tuning, merge,
+    Compression, Cursors, Durability, MemoryPlan, Pressure, Serve, Statistics, StoreErrorKind,
+    Tuning, merge,
 };
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Error, FlushOptions, LogLevel, MergeOperands,
-    Options, WriteOptions, properties,
+    BlockBasedOptions, Cache, DB, DBCompressionType, Error, ErrorKind, FlushOptions, LogLevel,
+    MergeOperands, Options, WriteBatch, WriteOptions, properties,
 };
 
+use super::store_errors::StoreErrors;
 use super::threads;
 
 /// Locks of keys. More make collisions rarer, and cost 8 bytes each.
@@ -33,6 +36,7 @@ pub(crate) struct Store {
     pub(super) stripes: Vec<RwLock<()>>,
     hasher: RandomState,
     pub(super) cursors: Mutex<Cursors>,
+    pub(super) errors: StoreErrors,
 }
 
 impl Store {
@@ -44,7 +48,18 @@ impl Store {
         let stripes = (0..STRIPES).map(|_| RwLock::new(())).collect();
         let cursors = Mutex::new(Cursors::new(CURSORS_MAX));
         let hasher = RandomState::new();
-        Ok(Self { db, options, cache, plan, serve: serve.clone(), stripes, hasher, cursors })
+        let errors = StoreErrors::new();
+        Ok(Self {
+            db,
+            options,
+            cache,
+            plan,
+            serve: serve.clone(),
+            stripes,
+            hasher,
+            cursors,
+            errors,
+        })
     }
 
     /// The lock of a key.
@@ -61,6 +76,25 @@ impl Store {
             Durability::Synced => options.set_sync(true),
         }
         options
+    }
+
+    /// Notes an error of RocksDB, and returns the reply to the request that met it.
+    pub(super) fn reply_of(&self, error: &Error) -> Cow<'static, str> {
+        self.errors.note(error.as_ref()).into()
+    }
+
+    /// Returns the error with which RocksDB refuses writes, if it does. An empty write finds that out: no counter tells.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let mut options = self.write_options();
+        options.set_sync(false);
+        options.set_no_slowdown(true);
+        let error = self.db.write_opt(WriteBatch::default(), &options).err()?;
+        // A stall, which is told of as one.
+        if error.kind() == ErrorKind::Incomplete {
+            return None;
+        }
+        let message = error.as_ref();
+        Some(StoreErrorKind::of(message).reply(message))
     }
 
     /// Makes all that was written durable, before the server ends.
@@ -88,6 +122,12 @@ impl Store {
     fn number_in_text(&self, name: &CStr) -> u64 {
         let text = self.db.property_value(name).ok().flatten().unwrap_or_default();
         text.trim().parse().unwrap_or_default()
+    }
+
+    /// Failures of flushes and compactions, and errors that requests met.
+    pub(super) fn failures(&self) -> u64 {
+        let met: u64 = self.errors.counts().map(|(_, count)| count).sum();
+        self.number(properties::BACKGROUND_ERRORS) + met
     }
 
     /// Counts of stalls by cause.

@@ -10,7 +10,7 @@ use datastore::{Condition, SetMode, Write, appended_len, parse_write};
 use resp::{Protocol, Reply, Request};
 use rocksdb::WriteBatch;
 
-use super::reads::{Room, reply_of};
+use super::reads::Room;
 use super::stats::Stats;
 use super::store::Store;
 
@@ -94,7 +94,8 @@ impl Store {
         stripes.sort_unstable();
         stripes.dedup();
         let locks: Vec<_> = stripes.iter().map(|stripe| self.stripes[*stripe].read()).collect();
-        let written = self.db.write_opt(batch, &self.write_options()).map_err(reply_of);
+        let written =
+            self.db.write_opt(batch, &self.write_options()).map_err(|error| self.reply_of(&error));
         drop(locks);
         let mut reply = Reply::new(room.out, protocol);
         for _ in 0..requests {
@@ -117,7 +118,7 @@ impl Store {
         match write {
             Write::Set { key, value, condition, returns_old } => {
                 let _lock = self.stripes[self.stripe(key)].write();
-                let old = self.db.get_pinned(key).map_err(reply_of)?;
+                let old = self.db.get_pinned(key).map_err(|error| self.reply_of(&error))?;
                 let wanted = condition
                     .is_none_or(|condition| (condition == Condition::Present) == old.is_some());
                 if *returns_old && !room.reserve(old.as_ref().map_or(0, |old| old.len())) {
@@ -154,7 +155,7 @@ impl Store {
             SetMode::Replace => self.db.put_opt(key, value, &options),
             SetMode::Append => self.db.merge_opt(key, value, &options),
         };
-        written.map_err(reply_of)
+        written.map_err(|error| self.reply_of(&error))
     }
 
     /// Deletes keys, all or none, and returns the number of those that existed.
@@ -168,13 +169,15 @@ impl Store {
         keys.dedup();
         let (mut batch, mut count) = (WriteBatch::default(), 0);
         for key in keys {
-            if self.db.get_pinned(key).map_err(reply_of)?.is_some() {
+            if self.db.get_pinned(key).map_err(|error| self.reply_of(&error))?.is_some() {
                 batch.delete(key);
                 count += 1;
             }
         }
         if count > 0 {
-            self.db.write_opt(batch, &self.write_options()).map_err(reply_of)?;
+            self.db
+                .write_opt(batch, &self.write_options())
+                .map_err(|error| self.reply_of(&error))?;
         }
         Ok(count)
     }
@@ -183,14 +186,20 @@ impl Store {
     fn append(&self, key: &[u8], value: &[u8]) -> Result<i64, Refused> {
         let len_max = usize::try_from(self.serve.append_max.0).unwrap_or(usize::MAX);
         let _lock = self.stripes[self.stripe(key)].write();
-        let len = self.db.get_pinned(key).map_err(reply_of)?.map_or(0, |value| value.len());
+        let len = self
+            .db
+            .get_pinned(key)
+            .map_err(|error| self.reply_of(&error))?
+            .map_or(0, |value| value.len());
         let all = appended_len(len, value.len(), len_max).ok_or_else(|| {
             format!(
                 "ERR the value would have {} bytes, the limit is {len_max} (--append-max)",
                 len + value.len()
             )
         })?;
-        self.db.merge_opt(key, value, &self.write_options()).map_err(reply_of)?;
+        self.db
+            .merge_opt(key, value, &self.write_options())
+            .map_err(|error| self.reply_of(&error))?;
         Ok(all as i64)
     }
 }

@@ -4,6 +4,7 @@ mod crash;
 mod forms;
 mod full;
 mod limits;
+mod memory;
 mod model;
 mod support;
 mod threads;

@@ -2,6 +2,7 @@
 
 mod agents;
 mod arguments;
+mod plot;
 mod show;
 
 use std::path::PathBuf;
@@ -15,7 +16,9 @@ use user_messages::Failure;
 use user_messages::output::note;
 
 use self::agents::{AgentArgs, CoordinatorArgs, Maker};
-use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, Target, WriteArg};
+pub(super) use self::arguments::Target;
+use self::arguments::{ArrivalsArg, Judge, ProfileArg, Share, Span, WriteArg};
+use self::plot::Plot;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -139,6 +142,9 @@ pub(crate) struct KvLoad {
     /// Print each run as a line of JSON
     #[arg(long)]
     json: bool,
+    /// Draw the runs as SVG: latency at each rate, its distribution, and both over time
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     coordinator: CoordinatorArgs,
 }
@@ -153,6 +159,7 @@ impl KvLoad {
         setup
             .check()
             .map_err(|error| Failure::usage(error.to_string(), "see `farflash kv-load --help`"))?;
+        let plot = Plot::begin(self.plot.as_ref())?;
         if self.fill {
             let grown = self.workload.map(|arg| arg.profile().grown_sizes());
             let value_sizes = grown.unwrap_or(setup.workload.value_sizes);
@@ -168,10 +175,16 @@ impl KvLoad {
             }
             show::filled(&filled);
         }
-        match &self.find_peak {
-            Some(target) => self.find_peak(&maker, &setup, target.0),
-            None => self.runs(&maker, &setup),
+        let mut done = Vec::new();
+        let ended = match &self.find_peak {
+            Some(target) => self.find_peak(&maker, &setup, target.0, &mut done),
+            None => self.runs(&maker, &setup, &mut done),
+        };
+        // Runs that were measured are drawn whatever became of the last.
+        if let Some(plot) = plot.filter(|_| !done.is_empty()) {
+            plot.save(&done)?;
         }
+        ended
     }
 
     fn setup(&self) -> Result<Setup, Failure> {
@@ -240,7 +253,7 @@ impl KvLoad {
         Setup { pace: Loop::Open { rate, arrivals }, ..setup.clone() }
     }
 
-    fn runs(&self, maker: &Maker, setup: &Setup) -> Result<(), Failure> {
+    fn runs(&self, maker: &Maker, setup: &Setup, done: &mut Vec<Outcome>) -> Result<(), Failure> {
         let setups: Vec<Setup> = match () {
             () if self.closed => vec![setup.clone()],
             () if self.qps.is_empty() && !self.fill => {
@@ -252,11 +265,18 @@ impl KvLoad {
             let outcome = maker.run(setup)?;
             refuse_if_limited(&outcome)?;
             show::outcome(&outcome, self.json)?;
+            done.push(outcome);
         }
         Ok(())
     }
 
-    fn find_peak(&self, maker: &Maker, setup: &Setup, target: Duration) -> Result<(), Failure> {
+    fn find_peak(
+        &self,
+        maker: &Maker,
+        setup: &Setup,
+        target: Duration,
+        done: &mut Vec<Outcome>,
+    ) -> Result<(), Failure> {
         let latency = |latencies: &Latencies| self.judge.of(latencies);
         let mut search = PeakSearch::new(f64::from(self.first_qps), PEAK_TOLERANCE);
         while let Some(rate) = search.next() {
@@ -268,6 +288,7 @@ impl KvLoad {
             }
             show::step(rate, &outcome, latency(outcome.judged()), keeps);
             search.on_result(keeps);
+            done.push(outcome);
         }
         show::peak(search.peak(), target, self.judge, self.json)
     }

@@ -1,4 +1,6 @@
-//! `farflash top`: what volumes and devices do, live.
+//! `farflash top`: what volumes and devices do, or datastores, live.
+
+mod datastores;
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use serde::Serialize;
 use user_messages::Failure;
 use user_messages::output;
 
+use self::datastores::{DatastoreArgs, Datastores};
 use super::api::ApiArgs;
 
 pub(super) const EXAMPLES: &str = "\
@@ -17,8 +20,12 @@ PROMISED is what a volume can count on under the device's ceiling, in blocks of 
 second; GOT is what it got of either, in percent. INSIDE are the blocks that it has under way. WAIT is the \
 time before a request's turn, SERVICE the time behind it.
 
+Of datastores READ and WRITE are the mean times of requests in the server, FLASH and SIZE what the device below them \
+read and wrote over ten seconds.
+
 Examples:
   farflash top
+  farflash top --datastore kv-1:6379 --datastore kv-2:6379
   farflash top --once --json | jq '.volumes[] | {name, reads_per_second}'";
 
 /// Puts the cursor at the top left and clears what is below.
@@ -31,6 +38,8 @@ const LINES_BESIDE: usize = 4;
 pub(crate) struct Top {
     #[command(flatten)]
     api: ApiArgs,
+    #[command(flatten)]
+    datastores: DatastoreArgs,
     /// Seconds between two looks
     #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
     interval: f64,
@@ -97,6 +106,9 @@ impl Top {
                 "give 0.1 to 3600 seconds",
             ));
         }
+        if let Some(datastores) = self.datastores.connect()? {
+            return self.run_datastores(datastores);
+        }
         let client = self.api.client()?;
         let is_live = std::io::stdout().is_terminal() && !self.once;
         let mut before = client.stats()?;
@@ -113,6 +125,26 @@ impl Top {
                 return Ok(());
             }
             before = after;
+        }
+    }
+}
+
+impl Top {
+    fn run_datastores(&self, mut datastores: Datastores) -> Result<(), Failure> {
+        let is_live = std::io::stdout().is_terminal() && !self.once;
+        loop {
+            std::thread::sleep(Duration::from_secs_f64(self.interval));
+            let rows = datastores.interval()?;
+            output::print("look with `farflash top --once`", |out| match (self.json, is_live) {
+                (true, _) => {
+                    writeln!(out, "{}", serde_json::json!({ "datastores": rows }))
+                }
+                (false, true) => write!(out, "{HOME}{}", datastores::text(&rows)),
+                (false, false) => write!(out, "{}", datastores::text(&rows)),
+            })?;
+            if !is_live && (self.once || !self.json) {
+                return Ok(());
+            }
         }
     }
 }

@@ -37,27 +37,32 @@ pub fn can_attach() -> bool {
 }
 
 /// A server with the volume `v`, and a list of what is attached of its own.
-struct World {
-    files: Files,
-    device: String,
+pub struct World {
+    pub files: Files,
+    pub device: String,
     server: Option<Server>,
     api: String,
     token: String,
 }
 
 impl World {
-    fn new() -> Option<Self> {
+    pub fn new() -> Option<Self> {
         Self::with(&[])
     }
 
     /// The volume is made with these options. `None`: nothing can be attached here, and the test is skipped.
     fn with(options: &[&str]) -> Option<Self> {
+        Self::on("512MiB", options)
+    }
+
+    /// The same on a device of this size.
+    pub fn on(size: &str, options: &[&str]) -> Option<Self> {
         if !can_attach() {
             return None;
         }
         let files = Files::new();
         let device = files.device("image");
-        succeed(&["format", "--device", &format!("{device},size=512MiB")]);
+        succeed(&["format", "--device", &format!("{device},size={size}")]);
         let server = Server::start(&device);
         let made = server.volume_json(&[&["create", "v", "--size", "64MiB"], options].concat());
         let token = made["token"].as_str().unwrap().to_owned();
@@ -66,16 +71,16 @@ impl World {
         Some(Self { files, device, server: Some(server), api, token })
     }
 
-    fn server(&self) -> &Server {
+    pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.files.path(name).to_str().unwrap().to_owned()
     }
 
     /// Words that attach `v`.
-    fn words(&self, more: &[&str]) -> Vec<String> {
+    pub fn words(&self, more: &[&str]) -> Vec<String> {
         let (token, state) = (self.path("token"), self.path("state"));
         let words = ["attach", "v", "--api", &self.api, "--token-file", &token];
         let words = [&words[..], &["--state-dir", &state], more].concat();
@@ -88,17 +93,17 @@ impl World {
     }
 
     /// Attaches `v`; the file.
-    fn attach(&self, more: &[&str]) -> PathBuf {
+    pub fn attach(&self, more: &[&str]) -> PathBuf {
         let outcome = self.try_attach(more);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         PathBuf::from(outcome.stdout.trim_end())
     }
 
-    fn try_detach(&self, what: &str) -> Outcome {
+    pub fn try_detach(&self, what: &str) -> Outcome {
         run(&["detach", what, "--state-dir", &self.path("state")])
     }
 
-    fn detach(&self, what: &str) {
+    pub fn detach(&self, what: &str) {
         let outcome = self.try_detach(what);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
@@ -118,19 +123,19 @@ impl World {
         Pid::from_raw(self.list()[0]["process"].as_i64().unwrap() as i32).unwrap()
     }
 
-    fn kill_server(&mut self) {
+    pub fn kill_server(&mut self) {
         let killed = self.server.take().unwrap();
         killed.signal("KILL");
         assert_eq!(killed.wait(), None);
     }
 
     /// Starts it again, at another portal.
-    fn start_server(&mut self) {
+    pub fn start_server(&mut self) {
         let api = self.api.trim_start_matches("http://").to_owned();
         self.server = Some(Server::start_on(&self.device, "127.0.0.1:0", &api, &[]));
     }
 
-    fn kill_attach(&self) {
+    pub fn kill_attach(&self) {
         kill_process(self.process(), Signal::KILL).unwrap();
         until("the process is gone", || self.state() == "dead");
     }
@@ -615,10 +620,10 @@ fn check(path: &Path, written: &[u64]) {
 }
 
 /// A mounted file system, which is unmounted when this is dropped.
-struct FileSystem(PathBuf);
+pub struct FileSystem(PathBuf);
 
 impl FileSystem {
-    fn mount(device: &str, at: &Path) -> Self {
+    pub fn mount(device: &str, at: &Path) -> Self {
         done("mount", &[device, at.to_str().unwrap()]);
         Self(at.to_owned())
     }
@@ -640,16 +645,16 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-fn done(command: &str, words: &[&str]) {
+pub fn done(command: &str, words: &[&str]) {
     let outcome = Command::new(command).args(words).output().unwrap();
     assert!(outcome.status.success(), "{command} {words:?}: {outcome:?}");
 }
 
 /// Numbers as a function of a seed.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

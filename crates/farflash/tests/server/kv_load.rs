@@ -186,3 +186,23 @@ fn agents_need_both_proofs() {
         assert!(outcome.stderr.contains(part), "{arguments:?}: {outcome:?}");
     }
 }
+
+/// A sweep is drawn: latency at each rate, both distributions, and each run over time. A file that cannot be made refuses the load
+/// before it begins.
+#[test]
+fn a_sweep_is_drawn() {
+    let files = Files::new();
+    let plot = files.path("load.svg").display().to_string();
+    let target = key_value_server().to_string();
+    let words = ["kv-load", "--target", &target, "--warm-up", "100ms", "--time", "1s", "--plot"];
+    succeed(&[&words[..], &[&plot, "--qps", "100,200"]].concat());
+    let svg = std::fs::read_to_string(&plot).expect("the picture");
+    assert!(svg.ends_with("</svg>\n") || svg.ends_with("</svg>"), "whole");
+    for text in
+        ["Latency at each rate", "reads, 100/s", "reads, 200/s", "99th percentile over time"]
+    {
+        assert!(svg.contains(text), "no `{text}`");
+    }
+    let absent = files.path("no such/load.svg").display().to_string();
+    refused(&[&words[..], &[&absent]].concat(), 1, "cannot be written", "--plot");
+}

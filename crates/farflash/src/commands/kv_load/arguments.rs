@@ -1,5 +1,6 @@
 //! Arguments that have a form of their own.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,10 +20,18 @@ pub(super) fn rate(text: &str) -> Result<Option<f64>, String> {
 
 /// The server: `HOST:PORT`, looked up once.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// The name or address that its certificate has to be for.
-    pub(super) host: String,
-    pub(super) address: SocketAddr,
+    pub(crate) host: String,
+    pub(crate) address: SocketAddr,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_v6 = self.host.contains(':');
+        let (open, close) = if is_v6 { ("[", "]") } else { ("", "") };
+        write!(f, "{open}{}{close}:{}", self.host, self.address.port())
+    }
 }
 
 impl FromStr for Target {

@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod cgroup;
 pub mod cluster;
+pub mod datastore;
 pub mod file_system;
 pub mod foreign;
 pub mod gate;
