@@ -479,7 +479,7 @@ mod tests {
     use super::*;
 
     /// An eighth of the array, for one minute: drives have their housekeeping once or twice.
-    const OPTIONS: Options = Options { time: 0.0625, seed: 7 };
+    const OPTIONS: Options = Options { time: 0.0625, seed: 7, costs: crate::CpuCosts::STATED };
 
     fn differing(findings: &[Finding]) -> Vec<&str> {
         let differ = findings.iter().filter(|finding| !finding.agrees);
@@ -519,7 +519,7 @@ mod tests {
         for (time, drives, seconds) in
             [(1.0, 64, 120.0), (0.5, 32, 120.0), (0.125, 8, 120.0), (0.0125, 8, 12.0)]
         {
-            let extent = Extent::of(&Options { time, seed: 1 });
+            let extent = Extent::of(&Options { time, ..Options::default() });
             assert_eq!((extent.drives, extent.seconds), (drives, seconds), "{time}");
         }
     }

@@ -25,6 +25,7 @@ mod outcome;
 mod tiers;
 
 pub use outcome::{Finding, Outcome, ReproduceError};
+pub use tiers::costs::CpuCosts;
 
 /// Options of a figure's run.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,11 +35,13 @@ pub struct Options {
     pub time: f64,
     /// Decides over addresses, kinds and jitter.
     pub seed: u64,
+    /// Costs of the two tiers of `eurosys-` figures.
+    pub costs: CpuCosts,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { time: 1.0, seed: 1 }
+        Self { time: 1.0, seed: 1, costs: CpuCosts::STATED }
     }
 }
 

@@ -3,7 +3,7 @@
 use reproduce::{FIGURES, Figure, Options, Outcome};
 
 fn run(name: &str, time: f64) -> Outcome {
-    run_with(name, Options { time, seed: 7 })
+    run_with(name, Options { time, seed: 7, ..Options::default() })
 }
 
 fn run_with(name: &str, options: Options) -> Outcome {
@@ -129,7 +129,7 @@ fn eurosys_6b() {
 /// By the seed of the page of figures: that of the other tests brings the tails of one and two datastores just far enough apart.
 #[test]
 fn eurosys_7a() {
-    let outcome = run_with("eurosys-7a", Options { time: 0.1, seed: 1 });
+    let outcome = run_with("eurosys-7a", Options { time: 0.1, ..Options::default() });
     check_differing(&outcome, &["queries/s at a 95th percentile of 2 ms"]);
 }
 
@@ -178,7 +178,7 @@ fn equal_options_give_equal_figures() {
 fn impossible_times_are_refused() {
     for figure in FIGURES {
         for time in [0.0, -1.0, 1.5, f64::NAN] {
-            assert!(figure.run(&Options { time, seed: 1 }, &mut |_| {}).is_err());
+            assert!(figure.run(&Options { time, ..Options::default() }, &mut |_| {}).is_err());
         }
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use report::{Align, Table};
-use reproduce::{FIGURES, Figure, Options, Outcome};
+use reproduce::{CpuCosts, FIGURES, Figure, Options, Outcome};
 use user_messages::Failure;
 use user_messages::output;
 
@@ -25,15 +25,21 @@ Examples:
   farflash reproduce afa-12 --out /tmp/figures
   farflash reproduce afa-12 --real-time
   farflash reproduce eurosys-4a --real-time
+  farflash reproduce eurosys-6b --real-time --time 0.2
   farflash reproduce --all --time 0.125 --page figures.md
 
 Everything happens in simulated time on modelled drives, so that equal flags give equal results; but \
-for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, \
-afa-12 with reads of files in --out beside tasks that take all CPUs, and eurosys-4a and eurosys-4b with two \
-datastores, one on a local file and one on an attached volume of a server; both files are in --out.";
+for --real-time. That is decibel-13 with hosts, NVMe/TCP and a server on a drive that is slowed down to --scale, and \
+afa-12 with reads of files in --out beside tasks that take all CPUs. eurosys-3 to eurosys-7b, table-1 and \
+tenants-per-core in real time start a server and, but for eurosys-3 and table-1, datastores on local files and on \
+attached volumes, all in --out. They also measure CPU costs, and run the figure in simulated time with these as \
+FIGURE-at-scale.";
 
 /// Part of the paper's time for a run in real time: 27 s for each policy.
 const REAL_TIME_DEFAULT: f64 = 0.05;
+/// Added to the reason why a figure with measured costs differs.
+const COSTS_OF_THIS_MACHINE: &str = "The costs of farflash and of the datastore are those of this machine and of its load \
+    during the run, the costs of iSCSI those of the paper's CPUs.";
 const REMEDY: &str = "give the result somewhere to go";
 /// Steps in which progress is told.
 const STEPS: f64 = 1_000.0;
@@ -55,7 +61,7 @@ pub(crate) struct Reproduce {
     /// Part of the paper's duration, for afa figures of its drives, above 0 and at most 1 [default: 1, in real time 0.05]
     #[arg(long, value_name = "PART")]
     time: Option<f64>,
-    /// In real time, on this machine (decibel-13, afa-12, eurosys-4a and eurosys-4b)
+    /// In real time, on this machine (decibel-13, afa-12, eurosys-3 to eurosys-7b, table-1, tenants-per-core)
     #[arg(long)]
     real_time: bool,
     /// Speed of the drive in real time, relative to the paper's
@@ -70,6 +76,13 @@ pub(crate) struct Reproduce {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A figure in simulated time, with CPU costs that were measured.
+struct AtScale {
+    costs: CpuCosts,
+    outcome: Outcome,
+    document: serde_json::Value,
 }
 
 impl Reproduce {
@@ -93,32 +106,60 @@ impl Reproduce {
         })?;
         output::make_directory(&self.out)?;
         let time = self.time.unwrap_or(if self.real_time { REAL_TIME_DEFAULT } else { 1.0 });
-        let options = Options { time, seed: self.seed };
+        let options = Options { time, seed: self.seed, ..Options::default() };
         let mut progress = output::progress(name);
         let mut tell = |part: f64| progress((part * STEPS) as u64, STEPS as u64);
+        let mut at_scale = None;
         let outcome = if !self.real_time {
             simulated(&figure, &options)?
         } else if name == "decibel-13" {
             real_time::run(time, self.scale, self.seed, &mut tell)?
         } else if name == "afa-12" {
             interference::run(&self.out, time, self.seed, &mut tell)?
-        } else if let Some(part) = datastores::Part::of(name) {
-            datastores::run(part, &self.out, time, self.seed, &mut tell)?
+        } else if let Some(form) = datastores::Form::of(name) {
+            let (costs, outcome) = form.run(&self.out, time, self.seed, &mut tell)?;
+            let scaled = costs.map(|costs| self.at_scale(&figure, &Options { costs, ..options }));
+            at_scale = scaled.transpose()?;
+            outcome
         } else {
-            let what = format!("{name} has no form in real time");
-            let remedy =
-                "leave out --real-time, or run decibel-13, afa-12, eurosys-4a or eurosys-4b";
-            return Err(Failure::usage(what, remedy));
+            return Err(no_real_time(name));
         };
-        let document = document(&figure, &options, self.real_time, &outcome);
+        let mut document = document(&figure, &options, self.real_time, &outcome);
+        if let Some(at_scale) = &at_scale {
+            document["at_scale"] = at_scale.document.clone();
+        }
         save(&self.out, name, &outcome, &document)
             .map_err(|error| not_saved(&self.out, &error, "--out"))?;
-        output::print(REMEDY, |out| self.print(out, &outcome, &document))
+        output::print(REMEDY, |out| {
+            if self.json {
+                return writeln!(out, "{document}");
+            }
+            self.print(out, name, &outcome)?;
+            let Some(AtScale { costs, outcome, .. }) = &at_scale else { return Ok(()) };
+            writeln!(
+                out,
+                "\nat the paper's scale, in simulated time, with CPU costs of this run:"
+            )?;
+            write!(out, "{}", reproduce::eurosys::real_time::costs::table(costs).to_text())?;
+            self.print(out, &name_at_scale(name), outcome)
+        })
+    }
+
+    /// Runs a figure in simulated time with measured CPU costs, and saves it.
+    fn at_scale(&self, figure: &Figure, options: &Options) -> Result<AtScale, Failure> {
+        let mut outcome = simulated(figure, options)?;
+        outcome.why = outcome.why.map(|why| format!("{why} {COSTS_OF_THIS_MACHINE}"));
+        let mut document = document(figure, options, false, &outcome);
+        document["costs"] = serde_json::json!(options.costs);
+        save(&self.out, &name_at_scale(figure.name), &outcome, &document)
+            .map_err(|error| not_saved(&self.out, &error, "--out"))?;
+        Ok(AtScale { costs: options.costs, outcome, document })
     }
 
     fn run_all(&self) -> Result<(), Failure> {
         output::make_directory(&self.out)?;
-        let options = Options { time: self.time.unwrap_or(1.0), seed: self.seed };
+        let options =
+            Options { time: self.time.unwrap_or(1.0), seed: self.seed, ..Options::default() };
         let page = self.page.as_deref().map(|file| {
             page::Page::new(file, options).map_err(|error| not_saved(file, &error, "--page"))
         });
@@ -159,15 +200,7 @@ impl Reproduce {
         })
     }
 
-    fn print(
-        &self,
-        out: &mut dyn Write,
-        outcome: &Outcome,
-        document: &serde_json::Value,
-    ) -> std::io::Result<()> {
-        if self.json {
-            return writeln!(out, "{document}");
-        }
+    fn print(&self, out: &mut dyn Write, name: &str, outcome: &Outcome) -> std::io::Result<()> {
         for finding in &outcome.findings {
             let verdict = if finding.agrees { "agrees" } else { "DIFFERS" };
             writeln!(out, "{} ({verdict})", finding.what)?;
@@ -181,9 +214,20 @@ impl Reproduce {
         if let Some(why) = &outcome.why {
             writeln!(out, "why: {why}")?;
         }
-        let name = self.figure.as_deref().unwrap_or_default();
         writeln!(out, "saved {}.svg, .csv and .json", self.out.join(name).display())
     }
+}
+
+/// Name of the files of a figure in simulated time with measured CPU costs.
+fn name_at_scale(name: &str) -> String {
+    format!("{name}-at-scale")
+}
+
+fn no_real_time(name: &str) -> Failure {
+    let others = ["decibel-13", "afa-12"].into_iter();
+    let all: Vec<&str> = others.chain(datastores::FORMS.iter().map(|form| form.name)).collect();
+    let what = format!("{name} has no form in real time");
+    Failure::usage(what, format!("leave out --real-time, or run one of {}", all.join(", ")))
 }
 
 fn simulated(figure: &Figure, options: &Options) -> Result<Outcome, Failure> {

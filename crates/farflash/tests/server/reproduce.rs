@@ -90,8 +90,16 @@ fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
     assert!(data.iter().all(|row| row["latency µs"].as_f64().unwrap() > 0.0), "{printed}");
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(shown), "{mounts}");
-    let mut left: Vec<_> =
-        std::fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left = std::fs::read_dir(&out).unwrap();
+    let mut left: Vec<String> =
+        left.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     left.sort();
-    assert_eq!(left, ["eurosys-4a.csv", "eurosys-4a.json", "eurosys-4a.svg"]);
+    let names = |figure: &str| ["csv", "json", "svg"].map(|kind| format!("{figure}.{kind}"));
+    assert_eq!(left, [names("eurosys-4a-at-scale"), names("eurosys-4a")].concat());
+    // What was measured is what the figure at the paper's scale is made with.
+    let at_scale = &document["at_scale"];
+    let costs = at_scale["costs"].as_object().unwrap();
+    assert!(costs.values().all(|cost| cost.as_f64().unwrap() > 0.0), "{printed}");
+    assert_ne!((&costs["get_ns"], &costs["target_ns"]), (&120_000.into(), &3_400.into()));
+    assert!(at_scale["findings"].as_array().unwrap().len() > 1, "{printed}");
 }

@@ -6,7 +6,7 @@ use super::{
     Case, GETS, MEAN_LIMIT_US, PAPER_TAIL_PERCENT, Point, TAIL_LIMIT_US, curves, curves_table,
     drop_percent, mean_and_tail, near, remote, tuned,
 };
-use crate::tiers::costs::{FARFLASH, Step, iscsi};
+use crate::tiers::costs::{CpuCosts, Step, iscsi};
 use crate::tiers::{Flash, Load, Setup, run};
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
@@ -19,11 +19,11 @@ const PAPER_ADDED_US: f64 = 260.0;
 /// Quantiles of a distribution that are drawn.
 const STEPS: u32 = 200;
 
-fn cases() -> [Case; 3] {
+fn cases(costs: CpuCosts) -> [Case; 3] {
     [
-        Case::new("local", Flash::Local),
-        Case::new("iSCSI, tuned", tuned()),
-        Case::new("farflash", remote(FARFLASH)),
+        Case::new("local", Flash::Local, costs),
+        Case::new("iSCSI, tuned", tuned(), costs),
+        Case::new("farflash", remote(costs.farflash()), costs),
     ]
 }
 
@@ -38,10 +38,16 @@ pub(crate) fn figure_4a(
         ("latency µs", Align::Right),
     ]);
     let (mut series, mut p95) = (Vec::new(), Vec::new());
-    for (index, case) in cases().iter().enumerate() {
+    for (index, case) in cases(options.costs).iter().enumerate() {
         let load = Load::Queries { per_second: UNLOADED_PER_SECOND, gets: GETS, busy_ns: 0 };
         let seconds = (UNLOADED_SECONDS * options.time).max(UNLOADED_SECONDS_MIN);
-        let setup = Setup { tenants: vec![load], flash: case.flash, seconds, seed: options.seed };
+        let setup = Setup {
+            tenants: vec![load],
+            flash: case.flash,
+            costs: case.costs,
+            seconds,
+            seed: options.seed,
+        };
         let measured = run(&setup)?;
         let points = (0..=STEPS).map(|step| {
             let quantile = f64::from(step) / f64::from(STEPS);
@@ -94,7 +100,7 @@ pub(crate) fn figure_4b(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Outcome, ReproduceError> {
-    let cases = cases();
+    let cases = cases(options.costs);
     let (mut all, mut peaks): (Vec<Vec<Point>>, Vec<[f64; 2]>) = (Vec::new(), Vec::new());
     for case in &cases {
         let points = case.curve(options)?;
@@ -145,10 +151,13 @@ pub(crate) fn figure_5(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Outcome, ReproduceError> {
-    let steps = Step::ALL.map(|step| Case::new(step.name(), remote(iscsi(step))));
-    let default = Case::new(Step::EightProcesses.name(), remote(iscsi(Step::EightProcesses)));
-    let cases: Vec<Case> =
-        [Case::new("local", Flash::Local), default].into_iter().chain(steps).collect();
+    let costs = options.costs;
+    let case = |step: Step| Case::new(step.name(), remote(iscsi(step)), costs);
+    let steps = Step::ALL.map(case);
+    let cases: Vec<Case> = [Case::new("local", Flash::Local, costs), case(Step::EightProcesses)]
+        .into_iter()
+        .chain(steps)
+        .collect();
     let (mut all, mut peaks): (Vec<Vec<Point>>, Vec<f64>) = (Vec::new(), Vec::new());
     for case in &cases {
         let points = case.curve(options)?;

@@ -21,7 +21,7 @@ pub(crate) use table::run as table_1;
 pub(crate) use tuning::run as figure_3;
 
 use crate::tiers::costs::{
-    BYTES_PER_SET, CORES, GET_NS, HITS, READ_BLOCKS, SET_NS, Stack, Step, WRITE_BLOCKS, iscsi,
+    BYTES_PER_SET, CORES, CpuCosts, HITS, READ_BLOCKS, Stack, Step, WRITE_BLOCKS, iscsi,
 };
 use crate::tiers::{Flash, Load, Setup, run};
 use crate::{Options, ReproduceError};
@@ -57,6 +57,7 @@ struct Case {
     gets: f64,
     busy_ns: u64,
     flash: Flash,
+    costs: CpuCosts,
 }
 
 /// A measured rate, of all servers together.
@@ -82,14 +83,15 @@ fn seconds(options: &Options) -> f64 {
 }
 
 impl Case {
-    const fn new(name: &'static str, flash: Flash) -> Self {
-        Self { name, servers: 1, gets: GETS, busy_ns: 0, flash }
+    const fn new(name: &'static str, flash: Flash, costs: CpuCosts) -> Self {
+        Self { name, servers: 1, gets: GETS, busy_ns: 0, flash, costs }
     }
 
     /// Queries a second of one server that its slowest stage can serve.
     fn nominal(&self) -> f64 {
         let misses = self.gets * (1.0 - HITS);
-        let own = self.gets * GET_NS as f64 + (1.0 - self.gets) * SET_NS as f64;
+        let own = self.gets * self.costs.get_ns as f64;
+        let own = own + (1.0 - self.gets) * self.costs.set_ns as f64;
         let own = own + self.busy_ns as f64;
         let Flash::Remote { stack, .. } = self.flash else { return f64::from(CORES) * 1e9 / own };
         let bytes = |blocks: u64| ((blocks - 1) * 4096) as f64 * stack.ns_per_byte;
@@ -109,6 +111,7 @@ impl Case {
         let measured = run(&Setup {
             tenants: vec![load; self.servers],
             flash: self.flash,
+            costs: self.costs,
             seconds: seconds(options),
             seed: options.seed,
         })?;

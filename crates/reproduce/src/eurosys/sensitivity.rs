@@ -4,7 +4,6 @@ use report::{Align, LineChart, Panel, Series, Table};
 
 use super::{Case, drop_percent, remote, tuned};
 use crate::tiers::Flash;
-use crate::tiers::costs::FARFLASH;
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
 /// Time that is added to each query.
@@ -22,10 +21,11 @@ struct Row {
 
 impl Row {
     fn measure(x: f64, gets: f64, busy_us: u64, options: &Options) -> Result<Self, ReproduceError> {
-        let flash = [Flash::Local, tuned(), remote(FARFLASH)];
+        let costs = options.costs;
+        let flash = [Flash::Local, tuned(), remote(costs.farflash())];
         let mut peaks = [0.0; 3];
         for ((peak, name), flash) in peaks.iter_mut().zip(NAMES).zip(flash) {
-            let case = Case { gets, busy_ns: busy_us * 1_000, ..Case::new(name, flash) };
+            let case = Case { gets, busy_ns: busy_us * 1_000, ..Case::new(name, flash, costs) };
             *peak = case.peak(options)?;
         }
         Ok(Self { x, peaks })

@@ -7,7 +7,7 @@ use super::{
     near, remote, tuned,
 };
 use crate::tiers::Flash;
-use crate::tiers::costs::{FARFLASH, Stack, Step, iscsi};
+use crate::tiers::costs::{Stack, Step, iscsi};
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
 /// Runs `eurosys-7a`.
@@ -33,9 +33,11 @@ fn shared(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Outcome, ReproduceError> {
-    let one = [Flash::Local, tuned()].map(|flash| Case::new("alone", flash));
-    let all = [("local", Flash::Local), ("iSCSI, tuned", tuned()), ("farflash", remote(FARFLASH))];
-    let cases = all.map(|(name, flash)| Case { servers, ..Case::new(name, flash) });
+    let costs = options.costs;
+    let one = [Flash::Local, tuned()].map(|flash| Case::new("alone", flash, costs));
+    let farflash = remote(costs.farflash());
+    let all = [("local", Flash::Local), ("iSCSI, tuned", tuned()), ("farflash", farflash)];
+    let cases = all.map(|(name, flash)| Case { servers, ..Case::new(name, flash, costs) });
     let (mut curves_of, mut peaks): (Vec<Vec<Point>>, Vec<[f64; 2]>) = (Vec::new(), Vec::new());
     for case in cases.iter().chain(&one) {
         let points = case.curve(options)?;
@@ -101,7 +103,7 @@ impl Supported {
         cores: u32,
         options: &Options,
     ) -> Result<Self, ReproduceError> {
-        let alone = Case::new(name, remote(stack));
+        let alone = Case::new(name, remote(stack), options.costs);
         let per_server = AT_PEAK * alone.peak(options)?;
         let (mut means_us, mut cpu) = (Vec::new(), Vec::new());
         for servers in TENANTS {
@@ -129,7 +131,7 @@ pub(crate) fn tenants_per_core(
     let ways = [
         ("iSCSI, one core", stack, 1),
         ("iSCSI, two cores", stack, 2),
-        ("farflash, one core", FARFLASH, 1),
+        ("farflash, one core", options.costs.farflash(), 1),
     ];
     let mut all = Vec::new();
     for (name, stack, cores) in ways {

@@ -3,7 +3,7 @@
 use report::{Align, Bar, BarChart, BarSeries, Panel, Table};
 
 use super::remote;
-use crate::tiers::costs::{FARFLASH, Stack, Step, iscsi};
+use crate::tiers::costs::{Stack, Step, iscsi};
 use crate::tiers::{Flash, Load, Setup, run as simulate};
 use crate::{Finding, Options, Outcome, Progress, ReproduceError};
 
@@ -29,7 +29,8 @@ impl Way {
         let seconds = (SECONDS * options.time).max(SECONDS_MIN);
         let rate = |tenants: &usize| {
             let tenants = vec![Load::Reads { depth: DEPTH }; *tenants];
-            simulate(&Setup { tenants, flash, seconds, seed: options.seed })
+            let Options { seed, costs, .. } = *options;
+            simulate(&Setup { tenants, flash, costs, seconds, seed })
                 .map(|measured| measured.per_second)
         };
         Ok(Self { name, rates: TENANTS.iter().map(rate).collect::<Result<_, _>>()? })
@@ -45,7 +46,7 @@ pub(crate) fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, 
     let steps = Step::ALL.map(|step| (step.name(), iscsi(step)));
     let default = (Step::EightProcesses.name(), iscsi(Step::EightProcesses));
     let stacks: Vec<(&str, Stack)> =
-        steps.into_iter().chain([("farflash", FARFLASH), default]).collect();
+        steps.into_iter().chain([("farflash", options.costs.farflash()), default]).collect();
     let mut ways = Vec::new();
     for (name, stack) in &stacks {
         ways.push(Way::measure(name, remote(*stack), options)?);

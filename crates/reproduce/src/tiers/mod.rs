@@ -22,8 +22,8 @@ use ssd_model::{Model, Preset};
 use units::{Instant, Pba, PbaRange};
 
 use self::costs::{
-    BYTES_PER_SET, CORES, GET_BEFORE, GET_NS, HITS, HOP_NS, INTERRUPT_NS, LINK_BYTES_PER_SECOND,
-    READ_BLOCKS, READERS, SET_NS, Stack, WRITE_BLOCKS, WRITE_BURST_NS, WRITE_PERIOD_NS, WRITES_MAX,
+    BYTES_PER_SET, CORES, CpuCosts, GET_BEFORE, HITS, HOP_NS, INTERRUPT_NS, LINK_BYTES_PER_SECOND,
+    READ_BLOCKS, READERS, Stack, WRITE_BLOCKS, WRITE_BURST_NS, WRITE_PERIOD_NS, WRITES_MAX,
 };
 use self::parts::{Cpus, Pool};
 use crate::ReproduceError;
@@ -67,6 +67,7 @@ pub(crate) enum Flash {
 pub(crate) struct Setup {
     pub(crate) tenants: Vec<Load>,
     pub(crate) flash: Flash,
+    pub(crate) costs: CpuCosts,
     /// Measured time, behind a quarter of it that is not.
     pub(crate) seconds: f64,
     pub(crate) seed: u64,
@@ -172,6 +173,7 @@ struct World {
     free: Vec<usize>,
     tenants: Vec<Tenant>,
     flash: Flash,
+    costs: CpuCosts,
     flash_cpus: Cpus,
     /// The Flash server's link, out.
     link: Cpus,
@@ -242,6 +244,7 @@ impl World {
             free: Vec::new(),
             tenants: setup.tenants.iter().map(tenant).collect(),
             flash: setup.flash,
+            costs: setup.costs,
             flash_cpus: Cpus::new(cores),
             link: Cpus::new(1),
             drives,
@@ -374,8 +377,8 @@ impl World {
     fn query(&mut self, index: usize, job: Job) {
         let Load::Queries { busy_ns, .. } = self.tenants[job.tenant].load else { return };
         let (cost, next) = match job.kind {
-            Kind::Set => (SET_NS as f64, Stage::Done),
-            _ => (GET_NS as f64 * GET_BEFORE, Stage::Thread),
+            Kind::Set => (self.costs.set_ns as f64, Stage::Done),
+            _ => (self.costs.get_ns as f64 * GET_BEFORE, Stage::Thread),
         };
         let cost_ns = self.cost(cost) + busy_ns;
         let end_ns = self.tenants[job.tenant].cpus.run(self.now_ns, cost_ns);
@@ -470,7 +473,7 @@ impl World {
                 self.write_on(job.tenant);
             }
             Kind::Get | Kind::Set => {
-                let cost_ns = self.cost(GET_NS as f64 * (1.0 - GET_BEFORE));
+                let cost_ns = self.cost(self.costs.get_ns as f64 * (1.0 - GET_BEFORE));
                 let end_ns = self.tenants[job.tenant].cpus.run(self.now_ns, cost_ns);
                 self.go_on(index, Stage::Done, end_ns);
             }
@@ -505,11 +508,15 @@ fn further_bytes(job: Job) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::costs::{FARFLASH, Step, iscsi};
+    use super::costs::{Step, iscsi};
     use super::*;
 
+    const COSTS: CpuCosts = CpuCosts::STATED;
+
     fn measure(tenants: &[Load], flash: Flash) -> Measured {
-        run(&Setup { tenants: tenants.to_vec(), flash, seconds: 4.0, seed: 3 }).expect("a drive")
+        let tenants = tenants.to_vec();
+        let setup = Setup { tenants, flash, costs: COSTS, seconds: 4.0, seed: 3 };
+        run(&setup).expect("a drive")
     }
 
     const fn gets(per_second: f64) -> Load {
@@ -525,7 +532,7 @@ mod tests {
     fn an_unloaded_get_takes_the_sum_of_its_parts() {
         let hop_us = (HOP_NS + INTERRUPT_NS / 2) as f64 / 1e3;
         let local = measure(&[gets(500.0)], Flash::Local);
-        let parts_us = 2.0 * hop_us + GET_NS as f64 / 1e3 + (1.0 - HITS) * 95.0;
+        let parts_us = 2.0 * hop_us + COSTS.get_ns as f64 / 1e3 + (1.0 - HITS) * 95.0;
         assert!((local.mean_us() / parts_us - 1.0).abs() < 0.05, "{} {parts_us}", local.mean_us());
         assert!((local.per_second / 500.0 - 1.0).abs() < 0.1, "{}", local.per_second);
 
@@ -545,7 +552,8 @@ mod tests {
     #[test]
     fn the_slowest_stage_decides() {
         let reads = |depth| [Load::Reads { depth }];
-        let stack = Stack { target_ns: 40_000, serial_ns: 2_000, processes: None, ..FARFLASH };
+        let stack =
+            Stack { target_ns: 40_000, serial_ns: 2_000, processes: None, ..COSTS.farflash() };
         let rate = |stack: Stack, cores| measure(&reads(64), remote(stack, cores)).per_second;
         let near = |value: f64, wanted: f64| {
             assert!((value / wanted - 1.0).abs() < 0.05, "{value} {wanted}");
@@ -572,7 +580,7 @@ mod tests {
         let tenants =
             [gets(2_000.0), Load::Queries { per_second: 20_000.0, gets: 0.0, busy_ns: 0 }];
         let p99 = |tenants: &[Load], drive_each| {
-            let flash = Flash::Remote { stack: FARFLASH, cores: 6, drive_each };
+            let flash = Flash::Remote { stack: COSTS.farflash(), cores: 6, drive_each };
             measure(tenants, flash).quantile_us(0.99)
         };
         let alone = p99(&tenants[..1], false);

@@ -47,7 +47,7 @@ impl Page {
         }
         let heading = format!("\n## {name}\n\n{}{}.\n\n", about[..1].to_uppercase(), &about[1..]);
         self.figures += &heading;
-        let Options { time, seed } = self.options;
+        let Options { time, seed, .. } = self.options;
         let command = format!("farflash reproduce {name} --time {time} --seed {seed}");
         let _ = writeln!(self.figures, "```sh\n{command}\n```\n");
         let why = outcome.why.as_deref().unwrap_or_default();
@@ -66,13 +66,13 @@ impl Page {
 
     /// Writes the page.
     pub(super) fn save(self) -> io::Result<()> {
-        let Options { time, seed } = self.options;
+        let Options { time, seed, .. } = self.options;
         let text = format!(
             "Written by `make reproduce`, which runs `farflash reproduce --all` with `--time {time}` and \
              `--seed {seed}`, all in simulated time. The models, and where their numbers come from, are \
              described in [figures of the papers](reproduce.md), and so are runs of real servers on this \
-             machine: `farflash reproduce eurosys-4a --real-time`, `eurosys-4b`, `afa-12` and `decibel-13`. \
-             A statement agrees \
+             machine: `farflash reproduce FIGURE --real-time`, for `decibel-13`, `afa-12`, `eurosys-3` to \
+             `eurosys-7b`, `table-1` and `tenants-per-core`. A statement agrees \
              if its shape is that of the paper, or if a goal that no paper has is met. This table has the \
              first statement of each figure; all of them follow."
         );
@@ -121,7 +121,7 @@ mod tests {
     fn a_page_has_each_figure_with_its_findings_and_its_picture() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("all.md");
-        let options = Options { time: 0.5, seed: 3 };
+        let options = Options { time: 0.5, seed: 3, ..Options::default() };
         let mut page = Page::new(&file, options).expect("it can be written");
         for name in ["cost-example", "eurosys-8"] {
             let figure = Figure::find(name).expect("known");
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_verdict_is_said_in_words() {
         let figure = Figure::find("cost-example").expect("known");
-        let options = Options { time: 0.01, seed: 1 };
+        let options = Options { time: 0.01, ..Options::default() };
         let mut outcome = figure.run(&options, &mut |_| ()).expect("runs");
         outcome.findings = vec![outcome.findings.remove(0); 3];
         outcome.findings[2].agrees = false;

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::Duration;
@@ -48,6 +49,13 @@ pub(super) struct Server {
     portal: SocketAddr,
 }
 
+/// The way in which a server is started.
+pub(super) struct Serving<'a> {
+    pub(super) device: &'a str,
+    /// Words before the command, such as those that let it run in a network of its own; they become the server's process.
+    pub(super) within: Vec<String>,
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // What it holds goes with the experiment.
@@ -74,7 +82,7 @@ pub(super) fn run(
         writes_per_second: scaled(CEILING.writes_per_second),
     };
     let device = format!("{},size=128MiB,scale={scale},seed={seed}", device_name());
-    let server = Server::start(&device)?;
+    let server = Server::start(&Serving { device: &device, within: Vec::new() })?;
     let part = |rate: u64| (rate as f64 * PART) as u64;
     let slo = Slo::Rate {
         reads_per_second: part(ceiling.reads_per_second),
@@ -130,14 +138,17 @@ fn device_name() -> String {
 }
 
 impl Server {
-    /// Serves `device` to every host of this machine.
-    pub(super) fn start(device: &str) -> Result<Self, Failure> {
+    /// Serves a device to every host of this machine.
+    pub(super) fn start(serving: &Serving<'_>) -> Result<Self, Failure> {
+        let device = serving.device;
         let failed = |error: &dyn std::fmt::Display| {
             let what = format!("the server for this experiment does not start: {error}");
             Failure::runtime(what, format!("see whether `farflash serve --device {device}` does"))
         };
         let program = std::env::current_exe().map_err(|error| failed(&error))?;
-        let mut child = Command::new(program)
+        let mut words = serving.within.iter().map(Path::new).chain([program.as_path()]);
+        let mut child = Command::new(words.next().expect("a program"))
+            .args(words)
             .args(["serve", "--device", device, "--listen", "127.0.0.1:0"])
             .args(["--api", "127.0.0.1:0", "--auth", "off", "--log-json"])
             .stderr(Stdio::piped())
@@ -163,6 +174,10 @@ impl Server {
         // Whatever it says from now on is read, so that it never waits for a reader.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Ok(Self { child, api: ApiClient::new(&api)?, url: api, portal })
+    }
+
+    pub(super) fn process(&self) -> u32 {
+        self.child.id()
     }
 }
 

@@ -1,4 +1,11 @@
-//! Figures 4a and 4b in real time, in small: measured by the caller with real datastores, shown here.
+//! Figures of EuroSys in real time, in small: measured by the caller with real servers and datastores, shown here. The same
+//! measurements give the CPU costs with which figures in simulated time are those of the paper's scale.
+
+pub mod costs;
+pub mod sharing;
+pub mod steps;
+pub mod sweep;
+pub mod table;
 
 use report::{
     Align, Bar, BarChart, BarSeries, CategoryChart, CategorySeries, Panel, Spread, Table,
@@ -16,6 +23,31 @@ const P95: usize = 2;
 const WHY: &str = "The datastore, the Flash server, the process of the attached file and the load generator share the \
     CPUs of this one machine, so that the datastore also loses the CPU time that remote Flash takes; the paper \
     has a machine for each.";
+
+/// A measured load: its rate, and latencies of gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rate {
+    /// Queries a second.
+    pub per_second: f64,
+    /// Mean latency.
+    pub mean_us: f64,
+    /// 95th percentile.
+    pub p95_us: f64,
+}
+
+impl Rate {
+    /// Several datastores together: the sum of their rates, and the mean of their latencies.
+    #[must_use]
+    pub fn together(rates: &[Self]) -> Self {
+        let sum = |value: fn(&Self) -> f64| rates.iter().map(value).sum::<f64>();
+        let count = rates.len().max(1) as f64;
+        Self {
+            per_second: sum(|rate| rate.per_second),
+            mean_us: sum(|rate| rate.mean_us) / count,
+            p95_us: sum(|rate| rate.p95_us) / count,
+        }
+    }
+}
 
 /// Latencies of one round, µs at each of [`PERCENTILES`], by way.
 pub type Latencies = [[f64; 4]; 2];
@@ -114,6 +146,13 @@ pub fn peaks(rounds: &[[f64; 2]]) -> Result<Outcome, ReproduceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn datastores_together_have_the_sum_of_rates_and_the_mean_of_latencies() {
+        let rate = |per_second, us: f64| Rate { per_second, mean_us: us, p95_us: 2.0 * us };
+        let both = Rate::together(&[rate(100.0, 30.0), rate(300.0, 50.0)]);
+        assert_eq!(both, rate(400.0, 40.0));
+    }
 
     /// The spread is that of the differences of each round, not the difference of medians.
     #[test]
