@@ -1,5 +1,6 @@
 //! CPU costs, measured beside a figure with its own servers and datastores.
 
+use std::thread;
 use std::time::Duration;
 
 use reproduce::CpuCosts;
@@ -8,7 +9,7 @@ use user_messages::Failure;
 
 use super::load::{Load, childrens_cpu_ns, cpu_ns, finished};
 use super::made::failed;
-use super::world::World;
+use super::world::{OUTSTANDING, SETTLE, World};
 
 /// Measured time of each cost, if the experiment takes its whole time.
 const WHOLE_SECONDS: f64 = 20.0;
@@ -22,6 +23,8 @@ pub(super) fn measure(world: &mut World, load: &Load<'_>) -> Result<CpuCosts, Fa
     let duration = load.cpu_seconds(WHOLE_SECONDS);
     let mut samples = Samples::default();
     if let (Some(process), addresses) = (world.datastore(), world.addresses(0)) {
+        // Compactions after the figure's sets are not the cost of a get.
+        thread::sleep(SETTLE);
         let queries = |gets| -> Result<Used, Failure> {
             // What comes before the measured time is counted on both sides.
             let whole = duration + load.setup(addresses[0], gets, duration).warm_up;
@@ -55,7 +58,7 @@ pub(super) fn measure(world: &mut World, load: &Load<'_>) -> Result<CpuCosts, Fa
     let requests = read(world, &local, READ_BYTES[0], duration, load)?;
     samples.local = Used { cpu_ns: childrens_cpu_ns()? - before, requests };
 
-    let path = world.attach(NAME, super::world::OUTSTANDING)?;
+    let path = world.attach(NAME, OUTSTANDING)?;
     let process = world.attached(NAME)?;
     let used = || Ok::<_, Failure>(childrens_cpu_ns()? + cpu_ns(process)?);
     let before = used()?;

@@ -24,8 +24,8 @@ const SPARE_BYTES: u64 = 1 << 30;
 const KEYS: u64 = 40_000;
 const KEYS_MIN: u64 = 15_000;
 const MEMORY: &str = "64MiB";
-/// Time for the compactions that filling leaves behind.
-const SETTLE: Duration = Duration::from_secs(5);
+/// Time for the compactions that filling and sets leave behind.
+pub(super) const SETTLE: Duration = Duration::from_secs(5);
 /// Until a program listens, or is where it is to be.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
