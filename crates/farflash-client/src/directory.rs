@@ -69,10 +69,10 @@ impl Directory {
 
     /// Asks where `volume`, a name or id, is. Waits, for each API at most for `limit` if that is given.
     pub(crate) fn locate(&self, volume: &str, limit: Option<Duration>) -> Result<Found, Error> {
-        let record = self.ask(volume, |api| match limit {
-            Some(limit) => api.show_within(volume, limit),
-            None => api.show(volume),
-        });
+        let record = match limit {
+            Some(limit) => self.first_answer(volume, |api| api.show_within(volume, limit)),
+            None => self.ask(volume, |api| api.show(volume)),
+        };
         if matches!(record, Err(Error::NotFound { .. })) {
             self.forget(volume);
         }
@@ -102,20 +102,27 @@ impl Directory {
         volume: &str,
         question: impl Fn(&ApiClient) -> Result<T, ApiError>,
     ) -> Result<T, Error> {
+        if self.apis.len() < 2 {
+            return self.first_answer(volume, question);
+        }
+        self.first_answer(volume, |api| match api.server_within(ANSWER_LIMIT) {
+            Err(error) if error.is_no_answer() => Err(error),
+            // A refusal is an answer, too.
+            _ => question(api),
+        })
+    }
+
+    /// Puts the question to one API after the other until one answers.
+    fn first_answer<T>(
+        &self,
+        volume: &str,
+        question: impl Fn(&ApiClient) -> Result<T, ApiError>,
+    ) -> Result<T, Error> {
         check_may_wait()?;
         let first = self.preferred.load(Ordering::Relaxed);
         let mut last = None;
         for index in (first..self.apis.len()).chain(0..first) {
-            let api = &self.apis[index];
-            let answers = match self.apis.len() {
-                1 => Ok(()),
-                // A refusal is an answer, too.
-                _ => api
-                    .server_within(ANSWER_LIMIT)
-                    .map(drop)
-                    .or_else(|error| if error.is_no_answer() { Err(error) } else { Ok(()) }),
-            };
-            match answers.and_then(|()| question(api)) {
+            match question(&self.apis[index]) {
                 Err(error) if error.is_no_answer() => last = Some(error),
                 answer => {
                     self.preferred.store(index, Ordering::Relaxed);

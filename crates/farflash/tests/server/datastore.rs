@@ -125,7 +125,7 @@ const READY_MS: u64 = 300;
 ///
 /// Method: four clients send groups of writes and deletions, each after the answers to those before. After a number of answers that
 /// comes from the seed some parts are killed; a server and a datastore that come back are at times killed once more meanwhile.
-/// What a client finds then must be what its first writes had made, up to one that was not acknowledged.
+/// Then a client must find the state after some number of its first writes, all acknowledged ones among them.
 #[test]
 fn synced_writes_survive_a_kill_of_any_part() {
     let Some(mut stack) = Stack::new() else { return };
