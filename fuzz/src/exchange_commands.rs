@@ -12,7 +12,7 @@ use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{SglDescriptor, Sqe, Status};
 use sim::{SimDevice, SimWorld};
 use test_support::start_only_shard;
-use units::Duration;
+use units::{Duration, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
 use zerocopy::{FromBytes, IntoBytes};
@@ -71,7 +71,7 @@ async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice>
     let access = Access { tokens: vec![token], ..Access::default() };
     let terms = Terms { access: access.encode().expect("short"), ..Terms::default() };
     let spec = VolumeSpec { uuid: VOLUME, name: "fuzz".into(), blocks: 64 };
-    core.create_volume(0, spec, terms).await.expect("room");
+    core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
     let (listener, serving) = (world.listen(portal()).expect("a free address"), core.clone());
     world.spawn(async move { serving.serve(listener).await });
     core

@@ -14,7 +14,7 @@ use io_traits::{Clock, Listener, Network, Spawn};
 use load::VolumeTarget;
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use reactor::Handle;
-use units::{BLOCK_SIZE, Slo};
+use units::{BLOCK_SIZE, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, VolumeSpec, format};
 
@@ -98,7 +98,7 @@ async fn serve(
     core.attach(bed::recover(&device).await?.confirm().await?.start().await.context("start")?);
     let blocks = volume_bytes / BLOCK_SIZE as u64;
     let spec = VolumeSpec { uuid: VOLUME, name: "volume".into(), blocks };
-    core.create_volume(0, spec, Slo::default()).await.context("create a volume")?;
+    core.create_volume(ShardIndex(0), spec, Slo::default()).await.context("create a volume")?;
     let serving = core.clone();
     handle.spawn(async move { serving.serve(listener).await });
     let _ = at.send(portal);

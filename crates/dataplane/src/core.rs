@@ -7,7 +7,8 @@ use std::rc::Rc;
 use access::Access;
 use io_traits::{Device, Listener, World};
 use local_sync::{Notify, first_of};
-use units::{Duration, Instant, MetadataSize, SectorSize, Slo};
+use typed_index_collections::TiVec;
+use units::{DeviceIndex, Duration, Instant, MetadataSize, SectorSize, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{CutOff, Terms, Volume, VolumeError, VolumeSpec};
 
@@ -75,9 +76,9 @@ pub struct VolumeStatus {
     /// Blocks that hold data.
     pub mapped_blocks: u64,
     /// The device it lies on, as numbered for [`Core::attach_on`].
-    pub device: usize,
+    pub device: DeviceIndex,
     /// The shard it lies in, counted in the order of [`Core::attach`].
-    pub shard: usize,
+    pub shard: ShardIndex,
     /// The service level that it is promised.
     pub slo: Slo,
     /// The hosts that may open it; `None` if that cannot be read.
@@ -92,7 +93,7 @@ pub(crate) struct State<W: World, D: Device> {
     memory: Memory,
     commands: Commands<W, D>,
     pub(crate) gates: Gates<W>,
-    pub(crate) shards: RefCell<Vec<Attached<D>>>,
+    pub(crate) shards: RefCell<TiVec<ShardIndex, Attached<D>>>,
     pub(crate) care: ShardCare<D>,
     pub(crate) suspension: Suspension,
     pub(crate) exports: RefCell<BTreeMap<Uuid, Rc<Export<W, D>>>>,
@@ -199,7 +200,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// As [`volume::Shard::create_volume`].
     pub async fn create_volume(
         &self,
-        shard: usize,
+        shard: ShardIndex,
         spec: VolumeSpec,
         terms: impl Into<Terms>,
     ) -> Result<VolumeStatus, VolumeError> {
@@ -378,7 +379,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.all_sessions().iter().for_each(|session| session.on_volume(export.id(), event));
     }
 
-    pub(crate) fn add_export(&self, volume: volume::Volume<D>, shard: usize) -> VolumeStatus {
+    pub(crate) fn add_export(&self, volume: volume::Volume<D>, shard: ShardIndex) -> VolumeStatus {
         let id = ExportId(self.state.exported.get());
         self.state.exported.set(id.0 + 1);
         let device = self.state.shards.borrow()[shard].device;

@@ -9,6 +9,8 @@ use std::rc::Rc;
 
 use io_traits::{Device, World};
 use schedule::{Quota, SchedulerConfig};
+use typed_index_collections::TiVec;
+use units::DeviceIndex;
 use uuid::Uuid;
 use volume::{Capacity, JournalLoss, MapMemory, OpenError, Shard};
 
@@ -23,7 +25,7 @@ use crate::gate::{Gate, WindowStats};
 pub(crate) struct Attached<D: Device> {
     pub(crate) shard: Shard<D>,
     /// The device it lies on.
-    pub(crate) device: usize,
+    pub(crate) device: DeviceIndex,
 }
 
 /// The handle of a device that was reopened, in place of the one that its shards had.
@@ -35,7 +37,7 @@ pub(crate) struct Way<D> {
 }
 
 /// The gates of the devices, by their numbers (N1).
-pub(crate) struct Gates<W>(RefCell<Vec<Gate<W>>>);
+pub(crate) struct Gates<W>(RefCell<TiVec<DeviceIndex, Gate<W>>>);
 
 impl<W> Default for Gates<W> {
     fn default() -> Self {
@@ -45,9 +47,9 @@ impl<W> Default for Gates<W> {
 
 impl<W: World> Gates<W> {
     /// The gate of a device. Open to all, unless it was configured.
-    pub(crate) fn get(&self, world: &W, device: usize) -> Gate<W> {
+    pub(crate) fn get(&self, world: &W, device: DeviceIndex) -> Gate<W> {
         let mut gates = self.0.borrow_mut();
-        while gates.len() <= device {
+        while gates.len() <= device.0 {
             gates.push(Gate::new(world));
         }
         gates[device].clone()
@@ -59,7 +61,7 @@ impl<W: World> Gates<W> {
         gates.iter().for_each(|gate| gate.configure(None));
     }
 
-    fn all(&self) -> Vec<Gate<W>> {
+    fn all(&self) -> TiVec<DeviceIndex, Gate<W>> {
         self.0.borrow().clone()
     }
 }
@@ -97,7 +99,7 @@ pub struct CoreStats {
     /// Figures of each front end that had a connection.
     pub front_ends: Vec<FrontendStats>,
     /// The state of its devices, by number.
-    pub devices: Vec<DeviceStats>,
+    pub devices: TiVec<DeviceIndex, DeviceStats>,
 }
 
 /// A shard takes no changes since its journal is lost.
@@ -148,7 +150,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// device has no ceiling and no request waits. I/O goes on meanwhile.
     pub fn schedule(
         &self,
-        device: usize,
+        device: DeviceIndex,
         config: Option<SchedulerConfig>,
         quotas: &[(Uuid, Quota)],
     ) {
@@ -174,23 +176,23 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Returns the gate of a device.
-    pub(crate) fn gate(&self, device: usize) -> Gate<W> {
+    pub(crate) fn gate(&self, device: DeviceIndex) -> Gate<W> {
         self.state.gates.get(self.world(), device)
     }
 
     /// Returns the state of the core.
     #[must_use]
     pub fn stats(&self) -> CoreStats {
-        let mut devices: Vec<DeviceStats> = Vec::new();
+        let mut devices: TiVec<DeviceIndex, DeviceStats> = TiVec::new();
         let expected = ErrorCounts::expecting(self.state.expected_errors.borrow().iter().copied());
         for gate in self.state.gates.all() {
             let (window, mut done) = (gate.stats(), gate.done());
             done.errors.add(&expected);
             devices.push(DeviceStats { window, done, ..DeviceStats::default() });
         }
-        for (number, Attached { shard, device }) in self.state.shards.borrow().iter().enumerate() {
-            if devices.len() <= *device {
-                devices.resize_with(device + 1, DeviceStats::default);
+        for (number, Attached { shard, device }) in self.state.shards.borrow().iter_enumerated() {
+            if devices.len() <= device.0 {
+                devices.resize_with(device.0 + 1, DeviceStats::default);
             }
             let stats = &mut devices[*device];
             stats.capacity.push(shard.capacity());

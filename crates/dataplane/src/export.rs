@@ -6,6 +6,7 @@ use std::rc::Rc;
 use access::Access;
 use io_traits::{Device, World};
 use reservation::Reservations;
+use units::{DeviceIndex, ShardIndex};
 use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
@@ -18,9 +19,9 @@ pub struct Export<W: World, D: Device> {
     volume: RefCell<Volume<D>>,
     id: ExportId,
     /// The index of its shard among the core's shards.
-    pub(crate) shard: usize,
+    pub(crate) shard: ShardIndex,
     /// The number of that shard's device among the core's devices.
-    pub(crate) device: usize,
+    pub(crate) device: DeviceIndex,
     /// The engine has said that it takes no more changes before its shard is back.
     takes_no_changes: Cell<bool>,
     /// The hosts that may open it; `None` if that cannot be read.
@@ -35,8 +36,8 @@ impl<W: World, D: Device> Export<W, D> {
     pub(crate) fn new(
         id: ExportId,
         volume: Volume<D>,
-        shard: usize,
-        device: usize,
+        shard: ShardIndex,
+        device: DeviceIndex,
         lane: Lane<W>,
     ) -> Self {
         let access = access_of(&volume);
@@ -61,13 +62,13 @@ impl<W: World, D: Device> Export<W, D> {
 
     /// The number of the shard in which it lies, in the order of [`crate::Core::attach`].
     #[must_use]
-    pub fn shard(&self) -> usize {
+    pub fn shard(&self) -> ShardIndex {
         self.shard
     }
 
     /// The number of the device on which it lies.
     #[must_use]
-    pub fn device(&self) -> usize {
+    pub fn device(&self) -> DeviceIndex {
         self.device
     }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 
 use io_traits::{Device, World};
 use local_sync::{Notify, first_of};
+use units::{DeviceIndex, ShardIndex};
 use uuid::Uuid;
 use volume::{Shard, VolumeError};
 
@@ -132,7 +133,7 @@ impl<W: World, D: Device> Core<W, D> {
     ///
     /// # Errors
     /// A shard has failed, or fails now, or the core serves nothing for now: the device is not to be changed.
-    pub async fn close_device(&self, device: usize) -> Result<(), VolumeError> {
+    pub async fn close_device(&self, device: DeviceIndex) -> Result<(), VolumeError> {
         let shards = self.shards_on(device);
         let may_be_closed =
             || !self.is_draining() && !self.is_suspended() && !shards.iter().any(Shard::is_failed);
@@ -156,14 +157,14 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Takes the shards of a device that was closed into use again, by `way` if the device is larger now or may be, and lets
     /// requests go on. Returns whether all of them are back (Z4).
-    pub async fn reopen_device(&self, device: usize, way: Option<D>) -> bool {
+    pub async fn reopen_device(&self, device: DeviceIndex, way: Option<D>) -> bool {
         if let Some(way) = way {
             self.state.care.set_way(device, way);
             self.shards_on(device).first().into_iter().for_each(Shard::may_have_grown);
         }
-        let numbers: Vec<usize> = {
+        let numbers: Vec<ShardIndex> = {
             let shards = self.state.shards.borrow();
-            (0..shards.len()).filter(|number| shards[*number].device == device).collect()
+            shards.keys().filter(|number| shards[*number].device == device).collect()
         };
         let mut are_back = true;
         for number in numbers {
@@ -173,7 +174,7 @@ impl<W: World, D: Device> Core<W, D> {
         are_back
     }
 
-    async fn reopen_closed(&self, number: usize) -> bool {
+    async fn reopen_closed(&self, number: ShardIndex) -> bool {
         let closed = self.shard(number);
         if !closed.is_closing() {
             return true;
@@ -202,7 +203,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Z3.
-    fn go_on_with(&self, number: usize, shard: &Shard<D>) {
+    fn go_on_with(&self, number: ShardIndex, shard: &Shard<D>) {
         for volume in shard.volumes() {
             if let Some(export) = self.export(volume.uuid()) {
                 export.go_on_with(volume);
@@ -215,12 +216,12 @@ impl<W: World, D: Device> Core<W, D> {
     /// Lets go of what waits, as the core ends.
     pub(crate) fn release_devices(&self) {
         let shards = self.state.shards.borrow();
-        let devices: BTreeSet<usize> = shards.iter().map(|shard| shard.device).collect();
+        let devices: BTreeSet<DeviceIndex> = shards.iter().map(|shard| shard.device).collect();
         drop(shards);
         devices.into_iter().for_each(|device| self.gate(device).passage().release());
     }
 
-    pub(crate) fn is_held(&self, number: usize) -> bool {
+    pub(crate) fn is_held(&self, number: ShardIndex) -> bool {
         let device = self.state.shards.borrow()[number].device;
         self.gate(device).passage().is_held()
     }

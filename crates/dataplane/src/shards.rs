@@ -18,7 +18,7 @@ use std::rc::Rc;
 use io_traits::{Device, World};
 use local_sync::first_of;
 use situations::{Situation, situation_if};
-use units::Duration;
+use units::{DeviceIndex, Duration, ShardIndex};
 use uuid::Uuid;
 use volume::{Shard, VolumeError};
 
@@ -34,18 +34,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 impl<W: World, D: Device> Core<W, D> {
     /// Takes a shard of the first device into service, with all its volumes; returns its number.
-    pub fn attach(&self, shard: Shard<D>) -> usize {
-        self.attach_on(0, shard)
+    pub fn attach(&self, shard: Shard<D>) -> ShardIndex {
+        self.attach_on(DeviceIndex(0), shard)
     }
 
     /// Takes a shard of any device into service, with all its volumes; returns its number, which counts
     /// those of all devices. The caller numbers the devices, from 0.
-    pub fn attach_on(&self, device: usize, shard: Shard<D>) -> usize {
+    pub fn attach_on(&self, device: DeviceIndex, shard: Shard<D>) -> ShardIndex {
         let volumes = shard.volumes();
         self.run_loops(&shard);
         let mut shards = self.state.shards.borrow_mut();
-        let number = shards.len();
-        shards.push(Attached { shard, device });
+        let number = shards.push_and_get_key(Attached { shard, device });
         drop(shards);
         for volume in volumes {
             let VolumeStatus { uuid, .. } = self.add_export(volume, number);
@@ -58,7 +57,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. The
     /// caller sees to it that the device takes no more requests.
-    pub fn abandon(&self, device: usize) {
+    pub fn abandon(&self, device: DeviceIndex) {
         self.state.care.abandon(device);
         let mut gone = Vec::new();
         self.state.exports.borrow_mut().retain(|_, export| {
@@ -73,7 +72,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Uses a device by another handle from now on, since the old one is dead (H5). The caller sees to it
     /// that no request uses the old handle any more, and that the new one leads to the same device.
-    pub fn renew(&self, device: usize, way: D) {
+    pub fn renew(&self, device: DeviceIndex, way: D) {
         self.state.care.set_way(device, way);
         self.shards_on(device).iter().for_each(Shard::give_up);
         self.state.care.tell_of_renewal();
@@ -82,7 +81,7 @@ impl<W: World, D: Device> Core<W, D> {
     /// Has `told` called with the number of each shard that comes back after a failure, when its volumes
     /// are in place. What was answered with an error may have taken effect in them, and volumes may be
     /// gone; those that it was read back without are named.
-    pub fn on_return(&self, told: impl Fn(usize, BTreeSet<Uuid>) + 'static) {
+    pub fn on_return(&self, told: impl Fn(ShardIndex, BTreeSet<Uuid>) + 'static) {
         self.state.care.set_on_return(Some(Rc::new(told)));
     }
 
@@ -93,20 +92,25 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.shards.borrow().iter().map(|attached| attached.shard.clone()).collect()
     }
 
+    fn numbered_shards(&self) -> Vec<(ShardIndex, Shard<D>)> {
+        let shards = self.state.shards.borrow();
+        shards.iter_enumerated().map(|(number, it)| (number, it.shard.clone())).collect()
+    }
+
     /// Those of them that lie on a device.
     #[must_use]
-    pub fn shards_on(&self, device: usize) -> Vec<Shard<D>> {
+    pub fn shards_on(&self, device: DeviceIndex) -> Vec<Shard<D>> {
         let shards = self.state.shards.borrow();
         shards.iter().filter(|it| it.device == device).map(|it| it.shard.clone()).collect()
     }
 
-    pub(crate) fn shard(&self, number: usize) -> Shard<D> {
+    pub(crate) fn shard(&self, number: ShardIndex) -> Shard<D> {
         self.state.shards.borrow()[number].shard.clone()
     }
 
     /// Shuts all shards down together: one whose device hangs holds up no other.
     pub(crate) async fn shut_shards_down(&self) -> Result<(), VolumeError> {
-        let kept = self.shards().into_iter().enumerate();
+        let kept = self.numbered_shards().into_iter();
         let kept = kept.filter(|(number, _)| !self.is_suspended() && !self.is_abandoned(*number));
         let ends = kept.map(|(_, shard)| {
             log_findings(&shard);
@@ -129,7 +133,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// Does what is to be done now and then.
     pub(crate) fn look_after_shards(&self) {
-        for (number, shard) in self.shards().into_iter().enumerate() {
+        for (number, shard) in self.numbered_shards() {
             if self.is_suspended() || self.is_abandoned(number) || self.is_held(number) {
                 shard.forget_read_ahead();
                 continue;
@@ -151,7 +155,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Says when a device begins to refuse a checkpoint, and when it takes one again.
-    fn tell_of_checkpoint(&self, number: usize, shard: &Shard<D>) {
+    fn tell_of_checkpoint(&self, number: ShardIndex, shard: &Shard<D>) {
         let (error, index) = (shard.checkpoint_error(), shard.index());
         if !self.state.care.note_held_up(number, error.is_some()) {
             return;
@@ -163,13 +167,13 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    pub(crate) fn is_abandoned(&self, number: usize) -> bool {
+    pub(crate) fn is_abandoned(&self, number: ShardIndex) -> bool {
         let device = self.state.shards.borrow()[number].device;
         self.state.care.is_abandoned(device)
     }
 
     /// H2.
-    async fn bring_back(&self, number: usize, failed: Shard<D>) {
+    async fn bring_back(&self, number: ShardIndex, failed: Shard<D>) {
         let index = failed.index();
         let mut pause = FIRST_PAUSE;
         let mut renewed = self.state.care.renewed();
@@ -209,7 +213,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Puts a shard that came back in the place of the failed one, and tells of it.
-    pub(crate) fn take_in_returned(&self, number: usize, shard: &Shard<D>) {
+    pub(crate) fn take_in_returned(&self, number: ShardIndex, shard: &Shard<D>) {
         self.replace_shard(number, shard);
         self.tell_of_return(shard);
         self.state.care.tell_of_return(number, &shard.lost_volumes());
@@ -234,18 +238,18 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    pub(crate) fn way_of(&self, number: usize) -> Option<Way<D>> {
+    pub(crate) fn way_of(&self, number: ShardIndex) -> Option<Way<D>> {
         let device = self.state.shards.borrow()[number].device;
         self.state.care.way(device)
     }
 
     /// Has a shard run in the place of another.
-    pub(crate) fn put_in_place(&self, number: usize, shard: &Shard<D>) {
+    pub(crate) fn put_in_place(&self, number: ShardIndex, shard: &Shard<D>) {
         self.run_loops(shard);
         self.state.shards.borrow_mut()[number].shard = shard.clone();
     }
 
-    fn replace_shard(&self, number: usize, shard: &Shard<D>) {
+    fn replace_shard(&self, number: ShardIndex, shard: &Shard<D>) {
         let exports = self.state.exports.borrow();
         let mut left: BTreeMap<Uuid, Rc<Export<W, D>>> = exports
             .iter()

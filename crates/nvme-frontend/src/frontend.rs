@@ -12,7 +12,7 @@ use nvme_wire::log::{DeviceHealth, FailureDomain};
 use nvme_wire::{Nqn, Status};
 use slab::Slab;
 use strangers::{Quiet, Repeats, Throttle};
-use units::Instant;
+use units::{DeviceIndex, Instant};
 use uuid::Uuid;
 
 use crate::association::Association;
@@ -38,7 +38,7 @@ pub(crate) struct State<W: World, D: Device> {
     uniquifier: Cell<u8>,
     discovery: Discovery,
     /// Failure domains of the core's devices, by their numbers.
-    domains: RefCell<BTreeMap<usize, Rc<FailureDomain>>>,
+    domains: RefCell<BTreeMap<DeviceIndex, Rc<FailureDomain>>>,
     /// Errors that were answered to other commands than I/O.
     pub(crate) errors: RefCell<ErrorCounts>,
     throttle: RefCell<Throttle<Nqn>>,
@@ -172,7 +172,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
     }
 
     /// Says where a device is, for hosts that ask it of its volumes.
-    pub fn place_device(&self, device: usize, domain: FailureDomain) {
+    pub fn place_device(&self, device: DeviceIndex, domain: FailureDomain) {
         self.state.domains.borrow_mut().insert(device, Rc::new(domain));
     }
 

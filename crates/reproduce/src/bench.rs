@@ -9,7 +9,7 @@ use schedule::{
     SchedulerConfig, Slo, plan,
 };
 use ssd_model::{Model, Params};
-use units::{Duration, Instant, Pba, PbaRange};
+use units::{CoreIndex, Duration, Instant, Pba, PbaRange};
 
 use crate::ReproduceError;
 
@@ -121,9 +121,9 @@ impl Bench {
     ) -> Result<Self, ReproduceError> {
         let model = CostModel::Separate;
         let promises: Vec<Promise> =
-            clients.iter().map(|client| Promise { core: 0, slo: client.slo }).collect();
+            clients.iter().map(|client| Promise { core: CoreIndex(0), slo: client.slo }).collect();
         let plan = plan(device.ceiling, device.latency, model, &promises, 1)?;
-        let window_blocks = plan.cores[0].expect("there are clients").window_blocks;
+        let window_blocks = plan.cores[CoreIndex(0)].expect("there are clients").window_blocks;
         let ceiling = device.ceiling.quota(model);
         let config = SchedulerConfig { policy, cost_model: model, ceiling, window_blocks };
         let mut scheduler = Scheduler::new(config, Instant(0));

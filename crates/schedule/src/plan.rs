@@ -2,7 +2,8 @@
 
 use alloc::vec::Vec;
 
-use units::Duration;
+use typed_index_collections::TiVec;
+use units::{CoreIndex, Duration};
 
 use crate::sabotage::{Sabotage, broken};
 use crate::{CLASSES, Ceiling, CostModel, Direction, Quota, Slo};
@@ -17,7 +18,7 @@ const WINDOW_BLOCKS_MIN: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
     /// The core that serves it.
-    pub core: usize,
+    pub core: CoreIndex,
     /// The service level that it is promised.
     pub slo: Slo,
 }
@@ -54,7 +55,7 @@ pub struct Plan {
     /// A quota for each volume, in the order of the promises.
     pub quotas: Vec<Quota>,
     /// The part of each core; none for cores without volumes.
-    pub cores: Vec<Option<CorePart>>,
+    pub cores: TiVec<CoreIndex, Option<CorePart>>,
 }
 
 /// A core's part of a device's capacity.
@@ -102,7 +103,7 @@ pub fn plan(
         })
         .collect();
     let windows = window_blocks(ceiling, latency, model);
-    let mut sums: Vec<Option<Quota>> = Vec::new();
+    let mut sums: TiVec<CoreIndex, Option<Quota>> = TiVec::new();
     sums.resize(cores, None);
     for (promise, quota) in promises.iter().zip(&quotas) {
         let sum = &mut sums[promise.core];
@@ -221,12 +222,12 @@ mod tests {
     const LATENCY: Duration = Duration::from_micros(500);
 
     fn share(core: usize, weight: u32) -> Promise {
-        Promise { core, slo: Slo::Share { weight } }
+        Promise { core: CoreIndex(core), slo: Slo::Share { weight } }
     }
 
     fn rate(core: usize, reads: u64, writes: u64) -> Promise {
         let slo = Slo::Rate { reads_per_second: reads, writes_per_second: writes };
-        Promise { core, slo }
+        Promise { core: CoreIndex(core), slo }
     }
 
     #[test]
@@ -235,7 +236,7 @@ mod tests {
         let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 3).expect("fits");
         let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
         assert_eq!(quotas, [[40_000.0, 0.0], [25_000.0, 15_000.0], [75_000.0, 45_000.0]]);
-        assert!(plan.cores[2].is_none());
+        assert!(plan.cores[CoreIndex(2)].is_none());
         let parts = || plan.cores.iter().flatten();
         let ceilings: Vec<_> = parts().map(|part| part.ceiling.per_second).collect();
         assert_eq!(ceilings, [[65_000.0, 15_000.0], [75_000.0, 45_000.0]]);
@@ -290,7 +291,7 @@ mod tests {
         let quotas: Vec<_> = plan.quotas.iter().map(|quota| quota.per_second).collect();
         assert_eq!(quotas, [[90_000.0, 0.0], [50_000.0, 0.0]]);
         // All in one.
-        assert_eq!(plan.cores[0].expect("it has volumes").window_blocks, [100, 0]);
+        assert_eq!(plan.cores[CoreIndex(0)].expect("it has volumes").window_blocks, [100, 0]);
         let more = [rate(0, 40_000, 20_000), rate(0, 0, 20_001)];
         let error = super::plan(CEILING, LATENCY, model, &more, 1).expect_err("too much");
         let left = AdmissionError::TooMuch {
@@ -341,6 +342,6 @@ mod tests {
         let plan = plan(CEILING, LATENCY, CostModel::Separate, &promises, 2).expect("fits");
         assert_eq!(plan.quotas[0].per_second, [10.0, 10.0]);
         // A core with next to nothing can still have a large request under way.
-        assert_eq!(plan.cores[1].expect("it has a volume").window_blocks, [32, 0]);
+        assert_eq!(plan.cores[CoreIndex(1)].expect("it has a volume").window_blocks, [32, 0]);
     }
 }

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{ServiceError, VolumeKey};
+use units::DeviceIndex;
 use user_messages::Failure;
 use uuid::Uuid;
 
@@ -44,7 +45,11 @@ pub(super) fn for_now(failure: Failure) -> Failure {
 }
 
 /// Looks for absent devices, by their numbers, until they are there.
-pub(super) fn start(state: &Arc<State>, config: &ServeConfig, absent: impl Iterator<Item = usize>) {
+pub(super) fn start(
+    state: &Arc<State>,
+    config: &ServeConfig,
+    absent: impl Iterator<Item = DeviceIndex>,
+) {
     let config = Arc::new(config.clone());
     for device in absent {
         let (keeping, config) = (state.clone(), config.clone());
@@ -53,7 +58,7 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, absent: impl Itera
     }
 }
 
-async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: usize) {
+async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: DeviceIndex) {
     let mut pause = LOOK_EVERY;
     loop {
         tokio::time::sleep(pause).await;
@@ -81,20 +86,20 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: usize) {
 
 impl State {
     /// Returns true if a device was absent when the server started, and still is.
-    pub(super) fn is_absent(&self, device: usize) -> bool {
+    pub(super) fn is_absent(&self, device: DeviceIndex) -> bool {
         self.devices[device].absent.load(Ordering::Relaxed)
     }
 
     /// Notes that the server starts without a device, and why.
-    pub(super) fn is_without(&self, device: usize, failure: &Failure) {
+    pub(super) fn is_without(&self, device: DeviceIndex, failure: &Failure) {
         self.devices[device].absent.store(true, Ordering::Relaxed);
         self.set_trouble(device, Some(failure));
     }
 
     /// Tells the cores whether volumes may come with a device that is absent (A4).
     pub(super) fn tell_of_absence(&self) {
-        let mut devices = 0..self.devices.len();
-        let is_to_come = |device: usize| {
+        let mut devices = self.devices.keys();
+        let is_to_come = |device: DeviceIndex| {
             (self.is_absent(device) || self.is_fenced()) && !self.is_abandoned(device)
         };
         let may_come = devices.any(is_to_come);
@@ -105,7 +110,7 @@ impl State {
     }
 
     /// The error for requests about a device that is absent.
-    pub(super) fn away(&self, device: usize) -> ServiceError {
+    pub(super) fn away(&self, device: DeviceIndex) -> ServiceError {
         let name = &self.devices[device].name;
         let trouble = self.trouble(device).unwrap_or_default();
         ServiceError::DeviceAway { detail: format!("the device {name} is away: {trouble}") }
@@ -116,7 +121,7 @@ impl State {
         if self.membership.address.is_some() {
             return None;
         }
-        let absent = (0..self.devices.len()).filter(|device| self.is_absent(*device));
+        let absent = self.devices.keys().filter(|device| self.is_absent(*device));
         let names: Vec<&str> = absent.map(|device| self.devices[device].name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     }
@@ -147,7 +152,7 @@ impl State {
     async fn take_up_late(
         &self,
         config: &ServeConfig,
-        device: usize,
+        device: DeviceIndex,
         opened: OpenDevice,
     ) -> Result<Drive, Failure> {
         let (id, name) = (opened.superblock.uuid, opened.name.clone());
@@ -183,8 +188,8 @@ impl State {
     }
 
     /// Refuses a device whose original or copy is served, or about to be.
-    fn check_copy(&self, device: usize, id: Uuid) -> Result<(), Failure> {
-        let mut others = self.membership.devices.iter().enumerate();
+    fn check_copy(&self, device: DeviceIndex, id: Uuid) -> Result<(), Failure> {
+        let mut others = self.membership.devices.iter_enumerated();
         match others.find(|(number, own)| *number != device && own.id() == Some(id)) {
             None => Ok(()),
             Some((other, _)) => {
@@ -203,11 +208,11 @@ impl State {
     async fn now_served(
         &self,
         config: &ServeConfig,
-        device: usize,
-        devices: &BTreeMap<usize, OpenDevice>,
+        device: DeviceIndex,
+        devices: &BTreeMap<DeviceIndex, OpenDevice>,
     ) -> Result<(), ServiceError> {
         let changing = self.devices[device].changing.lock().await;
-        for core in 0..self.cores.len() {
+        for core in self.cores.keys() {
             self.take_over(core, device, &BTreeSet::new()).await?;
         }
         self.share_out(device);

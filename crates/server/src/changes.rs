@@ -13,7 +13,7 @@ use io_traits::DeviceError;
 use iscsi_frontend::chap_secrets;
 use schedule::{Promise, Slo};
 use tokio::sync::MutexGuard;
-use units::{BLOCK_SIZE, ByteLen, MetadataSize, SectorSize};
+use units::{BLOCK_SIZE, ByteLen, CoreIndex, DeviceIndex, MetadataSize, SectorSize};
 use user_messages::output::counted;
 use uuid::Uuid;
 use volume::{Terms, VolumeError, VolumeSpec};
@@ -29,7 +29,10 @@ use super::state::State;
 
 impl State {
     /// Waits until no other change to what lies on `device` is under way (V1).
-    pub(super) async fn alone_on(&self, device: usize) -> Result<MutexGuard<'_, ()>, ServiceError> {
+    pub(super) async fn alone_on(
+        &self,
+        device: DeviceIndex,
+    ) -> Result<MutexGuard<'_, ()>, ServiceError> {
         let alone = self.devices[device].changing.lock().await;
         if !self.ready.load(Ordering::Relaxed) {
             return Err(ServiceError::Unavailable);
@@ -172,7 +175,7 @@ impl State {
     fn add_chap_secrets(
         &self,
         tokens: &mut Tokens,
-        core: usize,
+        core: CoreIndex,
         volume: &VolumeStatus,
         access: &Access,
     ) {
@@ -364,7 +367,7 @@ impl State {
     }
 
     /// A volume is gone.
-    pub(super) fn forget(&self, id: Uuid, device: usize) {
+    pub(super) fn forget(&self, id: Uuid, device: DeviceIndex) {
         self.directory(|directory| directory.remove(id));
         self.devices[device].shared(|shared| shared.remove(id));
         self.withdraw(id);

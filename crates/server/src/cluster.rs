@@ -16,7 +16,7 @@ use directory::{
     BootClock as _, BootTime, Claim, ClaimRecord, Conflict, DirectoryError, HostRecord, NbdRecord,
     Reach, RestrictionsRecord, View, VolumeRecord, Word,
 };
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::access;
@@ -29,7 +29,7 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 
 impl State {
     /// The directory's record of a volume of core number `core`.
-    pub(super) fn record(&self, core: usize, volume: &VolumeStatus) -> VolumeRecord {
+    pub(super) fn record(&self, core: CoreIndex, volume: &VolumeStatus) -> VolumeRecord {
         let link = &self.cores[core];
         let access = volume.access.as_ref();
         VolumeRecord {
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// The clients of NBD of a volume as the directory has them.
-    pub(super) fn nbd_record(&self, core: usize, name: &str, access: &Access) -> NbdRecord {
+    pub(super) fn nbd_record(&self, core: CoreIndex, name: &str, access: &Access) -> NbdRecord {
         let control::NbdClients { networks, certificates, unix } =
             access::nbd_document(&access.nbd);
         // A unix socket is there for programs on this host.
@@ -62,14 +62,14 @@ impl State {
     }
 
     /// Refuses a change to what lies on a device if the directory is away, or the device another's.
-    pub(super) async fn may_change(&self, device: usize) -> Result<(), ServiceError> {
+    pub(super) async fn may_change(&self, device: DeviceIndex) -> Result<(), ServiceError> {
         let id = self.device_id(device);
         self.membership.directory.check(id).await.map_err(refusal)
     }
 
     /// Tells the directory how a volume is now. What it is not told now it is told later, when records
     /// are compared.
-    pub(super) async fn publish(&self, core: usize, volume: &VolumeStatus) {
+    pub(super) async fn publish(&self, core: CoreIndex, volume: &VolumeStatus) {
         let record = self.record(core, volume);
         if let Err(error) = self.membership.directory.update(record).await {
             tracing::warn!(
@@ -82,7 +82,7 @@ impl State {
 
     /// Notes that the directory was told something of a device and did not say that it knows it: it may or
     /// may not. Records are compared soon (W3 of `follow.rs`).
-    pub(super) fn told(&self, device: usize, error: DirectoryError) -> ServiceError {
+    pub(super) fn told(&self, device: DeviceIndex, error: DirectoryError) -> ServiceError {
         if matches!(error, DirectoryError::Unreachable { .. }) {
             self.devices[device].doubtful.store(true, Ordering::Relaxed);
         }
@@ -90,12 +90,12 @@ impl State {
     }
 
     /// The id of a device of this host in the directory.
-    pub(super) fn device_id(&self, device: usize) -> Uuid {
+    pub(super) fn device_id(&self, device: DeviceIndex) -> Uuid {
         self.membership.devices[device].id().unwrap_or_default()
     }
 
     /// Makes the directory's records those of what lies on a device. Those of one that is absent stay.
-    pub(super) async fn reconcile(&self, device: usize) -> Result<(), ServiceError> {
+    pub(super) async fn reconcile(&self, device: DeviceIndex) -> Result<(), ServiceError> {
         if self.is_absent(device) {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl State {
         }
         let _alone = self.alone_on(device).await?;
         let mut records = Vec::new();
-        for (core, link) in self.cores.iter().enumerate() {
+        for (core, link) in self.cores.iter_enumerated() {
             let volumes = link.volumes().await?;
             let here = volumes.iter().filter(|volume| volume.device == device);
             records.extend(here.map(|volume| self.record(core, volume)));
@@ -235,7 +235,7 @@ impl State {
     /// Tells another host, which is to take a device over, if this host serves it. No other host or directory
     /// is asked: the directory may be away, which is when this is asked.
     pub(super) fn serving(&self, device: Uuid) -> Serving {
-        let own = self.membership.devices.iter().position(|own| own.id() == Some(device));
+        let own = self.membership.number_of(device);
         let has_ended = self.membership.tenure.has_ended(BootTime::now);
         let served =
             own.filter(|number| !has_ended && !self.membership.devices[*number].fence.is_shut());

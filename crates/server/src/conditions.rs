@@ -11,7 +11,7 @@ use control::{DeviceNotice, NoticeKind};
 use local_devices::not_opened::MAKE_WRITABLE;
 use reactor::{OwnedDevice, PathState};
 use rustix::process::{Resource, getrlimit};
-use units::{BLOCK_SIZE, ByteLen};
+use units::{BLOCK_SIZE, ByteLen, DeviceIndex};
 use user_messages::shell;
 use volume::{GROW_BLOCKS_MIN, Superblock};
 
@@ -145,7 +145,7 @@ fn mount_of(path: &Path) -> Option<std::path::PathBuf> {
 
 impl State {
     /// Takes over what was seen of a device (N1).
-    pub(super) fn set_notices(&self, device: usize, seen: Vec<DeviceNotice>) {
+    pub(super) fn set_notices(&self, device: DeviceIndex, seen: Vec<DeviceNotice>) {
         let served = &self.devices[device];
         let mut known = served.notices.lock().unwrap_or_else(PoisonError::into_inner);
         let has = |all: &[DeviceNotice], kind| all.iter().any(|notice| notice.kind == kind);
@@ -162,7 +162,7 @@ impl State {
     }
 
     /// The conditions of a device that were seen a moment ago.
-    pub(super) fn notices(&self, device: usize) -> Vec<DeviceNotice> {
+    pub(super) fn notices(&self, device: DeviceIndex) -> Vec<DeviceNotice> {
         self.devices[device].notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -171,7 +171,7 @@ impl State {
         let lost = |notice: &DeviceNotice| {
             matches!(notice.kind, NoticeKind::FileGone | NoticeKind::FileReplaced)
         };
-        let all = (0..self.devices.len()).flat_map(|device| self.notices(device));
+        let all = self.devices.keys().flat_map(|device| self.notices(device));
         all.filter(lost).map(|notice| notice.text).next()
     }
 }

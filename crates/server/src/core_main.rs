@@ -15,7 +15,8 @@ use nbd_frontend::NbdTls;
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use reactor::{Handle, Receiver, TcpListener};
 use tokio::sync::{mpsc, oneshot};
-use units::ByteLen;
+use typed_index_collections::TiVec;
+use units::{ByteLen, CoreIndex, DeviceIndex, ShardIndex};
 use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
 
 use super::Discovery;
@@ -76,7 +77,7 @@ pub(super) struct Bound {
 /// The way to say that a shard of this core has come back.
 pub(super) struct Returns {
     /// Index of this core.
-    pub(super) core: usize,
+    pub(super) core: CoreIndex,
     pub(super) told: mpsc::UnboundedSender<Returned>,
 }
 
@@ -133,13 +134,14 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
     }
     let lines = seat.lines;
     core.on_line(move |line| lines.send(line));
-    let device_of: Rc<RefCell<Vec<usize>>> = Rc::default();
+    let device_of: Rc<RefCell<TiVec<ShardIndex, DeviceIndex>>> = Rc::default();
     let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
     core.on_return(move |shard, lost| {
         let _ = told.send(Returned { core: index, device: of.borrow()[shard], lost });
     });
-    let scrubbers = (0..devices).map(|device| Scrubber::new(&handle, &core, device)).collect();
-    let served = RefCell::new((0..devices).map(|_| None).collect());
+    let devices = || (0..devices).map(DeviceIndex);
+    let scrubbers = devices().map(|device| Scrubber::new(&handle, &core, device)).collect();
+    let served = RefCell::new(devices().map(|_| None).collect());
     let (device_timeout, map_memory) = (seat.device_timeout, seat.map_memory);
     let desk =
         Desk { handle, front_ends, device_timeout, map_memory, device_of, scrubbers, served };
@@ -205,7 +207,7 @@ struct Served {
     /// The way to it.
     way: ServedDevice,
     /// The shard that takes new volumes.
-    own_shard: usize,
+    own_shard: ShardIndex,
 }
 
 /// Answers messages of the control side.
@@ -215,11 +217,11 @@ struct Desk {
     device_timeout: Duration,
     map_memory: ByteLen,
     /// By shard.
-    device_of: Rc<RefCell<Vec<usize>>>,
+    device_of: Rc<RefCell<TiVec<ShardIndex, DeviceIndex>>>,
     /// By device.
-    scrubbers: Vec<Rc<Scrubber<ServedDevice>>>,
+    scrubbers: TiVec<DeviceIndex, Rc<Scrubber<ServedDevice>>>,
     /// By device; nothing of one that is absent.
-    served: RefCell<Vec<Option<Served>>>,
+    served: RefCell<TiVec<DeviceIndex, Option<Served>>>,
 }
 
 impl Desk {
@@ -299,7 +301,7 @@ impl Desk {
     }
 
     /// The way to a device that was reopened; `None` if there is no other.
-    fn renewed(&self, device: usize, new: &NewWay) -> Option<ServedDevice> {
+    fn renewed(&self, device: DeviceIndex, new: &NewWay) -> Option<ServedDevice> {
         let file = new.opened.attach(&self.handle);
         let mut served = self.served.borrow_mut();
         let Served { way, .. } = served[device].as_mut()?;
@@ -360,7 +362,7 @@ impl Desk {
     /// Reads the shards of a device back. Writes nothing.
     async fn recover(
         &self,
-        number: usize,
+        number: DeviceIndex,
         part: &Part,
         device: &ServedDevice,
     ) -> Result<Vec<Recovered<ServedDevice>>, OpenError> {
@@ -376,10 +378,10 @@ impl Desk {
             let (device, extents) = (device.clone(), part.extents.clone());
             let shard = Shard::recover(device, part.superblock, index, extents, options).await?;
             for loss in shard.losses().iter() {
-                tracing::error!(device = number, shard = index, "{loss}: it is not served");
+                tracing::error!(device = number.0, shard = index, "{loss}: it is not served");
             }
             for mended in shard.mended().iter() {
-                tracing::warn!(device = number, shard = index, "damage made good: {mended}");
+                tracing::warn!(device = number.0, shard = index, "damage made good: {mended}");
             }
             recovered.push(shard);
         }

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use local_devices::storage;
 use reactor::{CoreConfig, CoreThread, mailbox};
 use tokio::sync::{mpsc, oneshot};
+use typed_index_collections::{TiSlice, TiVec};
+use units::{CoreIndex, DeviceIndex};
 use user_messages::Failure;
 use uuid::Uuid;
 
@@ -25,15 +27,15 @@ pub(super) struct CoreThreads {
     threads: Vec<CoreThread<()>>,
     /// Writes what they say of their connections.
     lines: Lines,
-    links: Vec<CoreLink>,
+    links: TiVec<CoreIndex, CoreLink>,
     /// The address at which discovery is answered apart from the portals.
     discovery: Option<SocketAddr>,
     /// Shards that came back on their own.
     returns: Option<mpsc::UnboundedReceiver<Returned>>,
     /// The files and drives, by number, for the task that looks after them.
-    drives: Vec<Option<Drive>>,
+    drives: TiVec<DeviceIndex, Option<Drive>>,
     /// The devices that are absent, by number, and why.
-    absent: BTreeMap<usize, Failure>,
+    absent: BTreeMap<DeviceIndex, Failure>,
     /// Closes when a core ends.
     ends: mpsc::Receiver<()>,
 }
@@ -46,8 +48,8 @@ impl CoreThreads {
         let (end, ends) = mpsc::channel(1);
         let (returned, returns) = mpsc::unbounded_channel();
         let lines = Lines::start()?;
-        let (threads, links, discovery) = (Vec::new(), Vec::new(), None);
-        let (returns, drives, absent) = (Some(returns), Vec::new(), BTreeMap::new());
+        let (threads, links, discovery) = (Vec::new(), TiVec::new(), None);
+        let (returns, drives, absent) = (Some(returns), TiVec::new(), BTreeMap::new());
         let mut cores = Self { threads, lines, links, discovery, returns, drives, absent, ends };
         for (&cpu, &portal) in config.cores.iter().zip(portals) {
             let (sender, receiver) = mailbox();
@@ -71,7 +73,10 @@ impl CoreThreads {
                 device_timeout: config.device_timeout,
                 authentication: config.authentication.clone(),
                 tenure: config.cluster.tenure.clone(),
-                returned: core_main::Returns { core: cores.links.len(), told: returned.clone() },
+                returned: core_main::Returns {
+                    core: cores.links.next_key(),
+                    told: returned.clone(),
+                },
                 lines: cores.lines.sender(),
                 ending: core_main::Ending(end.clone()),
             };
@@ -110,7 +115,7 @@ impl CoreThreads {
     ) -> Result<(), Failure> {
         let mut devices = BTreeMap::new();
         let cluster = membership.directory.cluster();
-        for (number, device) in device_set::open_patiently(config, cluster)?.into_iter().enumerate()
+        for (number, device) in device_set::open_patiently(config, cluster)?.into_iter_enumerated()
         {
             match device {
                 Ok(device) => drop(devices.insert(number, device)),
@@ -127,7 +132,7 @@ impl CoreThreads {
         }
         runtime.block_on(self.take_up(&mut devices, membership))?;
         runtime.block_on(membership.describe_devices(config, &devices))?;
-        let drives = config.devices.iter().enumerate().map(|(number, shared)| {
+        let drives = config.devices.iter_enumerated().map(|(number, shared)| {
             let fence = membership.devices[number].fence.clone();
             Drive::of(devices.remove(&number)?, &shared.device, fence)
         });
@@ -138,12 +143,12 @@ impl CoreThreads {
     }
 
     /// The files and drives, by number; once.
-    pub(super) fn drives(&mut self) -> Vec<Option<Drive>> {
+    pub(super) fn drives(&mut self) -> TiVec<DeviceIndex, Option<Drive>> {
         std::mem::take(&mut self.drives)
     }
 
     /// The devices that are absent, and why; once.
-    pub(super) fn absent(&mut self) -> BTreeMap<usize, Failure> {
+    pub(super) fn absent(&mut self) -> BTreeMap<DeviceIndex, Failure> {
         std::mem::take(&mut self.absent)
     }
 
@@ -151,7 +156,7 @@ impl CoreThreads {
     /// before all can be. Those that cannot be had leave `devices`.
     async fn take_up(
         &mut self,
-        devices: &mut BTreeMap<usize, OpenDevice>,
+        devices: &mut BTreeMap<DeviceIndex, OpenDevice>,
         membership: &Membership,
     ) -> Result<(), Failure> {
         let mut takings = BTreeMap::new();
@@ -193,7 +198,7 @@ impl CoreThreads {
     fn settle(
         &mut self,
         config: &ServeConfig,
-        devices: &mut BTreeMap<usize, OpenDevice>,
+        devices: &mut BTreeMap<DeviceIndex, OpenDevice>,
         membership: &Membership,
     ) -> Result<(), Failure> {
         for (number, device) in &mut *devices {
@@ -208,7 +213,7 @@ impl CoreThreads {
     }
 
     /// Does without a device if it is absent, or needs a later release.
-    fn leave_out(&mut self, number: usize, failure: Failure) -> Result<(), Failure> {
+    fn leave_out(&mut self, number: DeviceIndex, failure: Failure) -> Result<(), Failure> {
         if !failure.spares_others() {
             return Err(failure);
         }
@@ -226,7 +231,7 @@ impl CoreThreads {
         self.discovery
     }
 
-    pub(super) fn links(&self) -> &[CoreLink] {
+    pub(super) fn links(&self) -> &TiSlice<CoreIndex, CoreLink> {
         &self.links
     }
 
@@ -272,7 +277,7 @@ impl CoreThreads {
 }
 
 /// A volume that is on two devices, and these.
-fn in_two_places(found: Vec<(Uuid, usize)>) -> Option<(Uuid, usize, usize)> {
+fn in_two_places(found: Vec<(Uuid, DeviceIndex)>) -> Option<(Uuid, DeviceIndex, DeviceIndex)> {
     let mut places = BTreeMap::new();
     for (id, device) in found {
         match places.insert(id, device) {
@@ -299,10 +304,13 @@ mod tests {
 
     #[test]
     fn a_volume_is_on_one_device() {
-        let found = |id: u128, device| (Uuid::from_u128(id), device);
+        let found = |id: u128, device| (Uuid::from_u128(id), DeviceIndex(device));
         let sound = [found(1, 0), found(2, 1), found(3, 0)];
         assert_eq!(in_two_places(sound.to_vec()), None);
         let copied = sound.into_iter().chain([found(3, 2)]).collect();
-        assert_eq!(in_two_places(copied), Some((Uuid::from_u128(3), 0, 2)));
+        assert_eq!(
+            in_two_places(copied),
+            Some((Uuid::from_u128(3), DeviceIndex(0), DeviceIndex(2)))
+        );
     }
 }

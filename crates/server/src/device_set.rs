@@ -27,7 +27,8 @@ use local_devices::owner::{self, Owner};
 use local_devices::storage::{self, Made, RELEASE_TIMEOUT};
 use process_limits::threads;
 use reactor::OwnedDevice;
-use units::{BLOCK_SIZE, ByteLen};
+use typed_index_collections::TiVec;
+use units::{BLOCK_SIZE, ByteLen, DeviceIndex};
 use user_messages::Failure;
 use user_messages::output::Voice;
 use user_messages::shell;
@@ -101,7 +102,7 @@ impl OpenDevice {
     pub(super) fn own_in_time(
         &mut self,
         config: &ServeConfig,
-        number: usize,
+        number: DeviceIndex,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
         if let (Some(owning), Some(spec)) = (self.owning(device), device.file()) {
@@ -115,7 +116,7 @@ impl OpenDevice {
     pub(super) fn settle_in_time(
         &mut self,
         config: &ServeConfig,
-        number: usize,
+        number: DeviceIndex,
         claimed: Option<Claimed>,
     ) -> Result<(), Failure> {
         let device = &config.devices[number].device;
@@ -184,7 +185,7 @@ fn identity(path: &Path) -> Option<Identity> {
 pub(super) fn open(
     config: &ServeConfig,
     cluster: Option<Uuid>,
-) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
+) -> Result<TiVec<DeviceIndex, Result<OpenDevice, Failure>>, Failure> {
     check_memory(config)?;
     // Dropped last: a file that is open counts as another's.
     let mut made = MadeFiles::default();
@@ -238,7 +239,7 @@ const WAIT_STEP: Duration = Duration::from_millis(200);
 pub(super) fn open_patiently(
     config: &ServeConfig,
     cluster: Option<Uuid>,
-) -> Result<Vec<Result<OpenDevice, Failure>>, Failure> {
+) -> Result<TiVec<DeviceIndex, Result<OpenDevice, Failure>>, Failure> {
     let deadline = Instant::now() + config.device_wait;
     let mut is_told = false;
     loop {
@@ -263,7 +264,7 @@ pub(super) fn open_patiently(
 /// is not formatted.
 pub(super) fn open_late(
     config: &ServeConfig,
-    number: usize,
+    number: DeviceIndex,
     cluster: Option<Uuid>,
 ) -> Result<OpenDevice, Failure> {
     let device = &config.devices[number].device;
@@ -274,7 +275,7 @@ pub(super) fn open_late(
         unreachable!("what is there is ours, or refused");
     };
     belonging::check(&spec.path, &superblock, cluster)?;
-    let name = config.device_names().swap_remove(number);
+    let name = config.device_names().swap_remove(number.0);
     let volatile_cache = volatile_cache(device);
     Ok(OpenDevice { name, source, superblock, active, mark, volatile_cache, owner: None })
 }

@@ -8,7 +8,7 @@ use control::{
     ScrubState, Server, ServiceError,
 };
 use dataplane::{CoreStats, DeviceStats, FrontendStats, ShardFailure};
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, DeviceIndex};
 use volume::Damaged;
 
 use super::lines;
@@ -51,7 +51,7 @@ impl State {
             "device shared"
         );
         let server = self.server().await?;
-        server.devices.into_iter().nth(number).ok_or(ServiceError::Unavailable)
+        server.devices.into_iter().nth(number.0).ok_or(ServiceError::Unavailable)
     }
 
     pub(super) async fn server(&self) -> Result<Server, ServiceError> {
@@ -77,15 +77,13 @@ impl State {
             notices: self.server_notices(),
             task_failures: self.tasks.panics(),
             cores,
-            devices: (0..self.devices.len())
-                .map(|device| self.device_document(device, &all))
-                .collect(),
+            devices: self.devices.keys().map(|device| self.device_document(device, &all)).collect(),
         })
     }
 
     pub(super) async fn scrub(
         &self,
-        device: usize,
+        device: DeviceIndex,
         request: ScrubRequest,
     ) -> Result<Scrub, ServiceError> {
         let served = &self.devices[device];
@@ -122,7 +120,7 @@ impl State {
         Ok(scrub)
     }
 
-    fn device_document(&self, number: usize, cores: &[CoreStats]) -> Device {
+    fn device_document(&self, number: DeviceIndex, cores: &[CoreStats]) -> Device {
         let space = Space::of(number, cores);
         let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
         let trouble = self.trouble(number);
@@ -149,12 +147,12 @@ impl State {
 }
 
 /// Returns each core's statistics of a device.
-fn parts_of(device: usize, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
+fn parts_of(device: DeviceIndex, cores: &[CoreStats]) -> impl Iterator<Item = &DeviceStats> {
     cores.iter().filter_map(move |core| core.devices.get(device))
 }
 
 /// Why a part of a device takes no changes, as the first core says that has one.
-fn failure_of(device: usize, cores: &[CoreStats]) -> Option<&ShardFailure> {
+fn failure_of(device: DeviceIndex, cores: &[CoreStats]) -> Option<&ShardFailure> {
     parts_of(device, cores).find_map(|part| part.failure.as_ref())
 }
 
@@ -169,7 +167,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn of(device: usize, cores: &[CoreStats]) -> Self {
+    pub(super) fn of(device: DeviceIndex, cores: &[CoreStats]) -> Self {
         let shards = || parts_of(device, cores).flat_map(|part| &part.capacity);
         // Cores are asked one after the other, and extents come to be theirs meanwhile: the least that one of them has
         // seen that no shard owns counts none twice.
@@ -206,9 +204,9 @@ mod tests {
             let capacity =
                 Capacity { device_total: 100, free, device_unreserved, ..Capacity::default() };
             let part = DeviceStats { capacity: vec![capacity], ..DeviceStats::default() };
-            CoreStats { devices: vec![part], ..CoreStats::default() }
+            CoreStats { devices: vec![part].into(), ..CoreStats::default() }
         };
-        assert_eq!(Space::of(0, &[core(10, 90), core(20, 70)]).free_blocks, 100);
-        assert_eq!(Space::of(0, &[]).free_blocks, 0);
+        assert_eq!(Space::of(DeviceIndex(0), &[core(10, 90), core(20, 70)]).free_blocks, 100);
+        assert_eq!(Space::of(DeviceIndex(0), &[]).free_blocks, 0);
     }
 }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use control::{Caller, ServiceError, Slo, VolumeKey, VolumeName};
 use dataplane::VolumeStatus;
-use units::BLOCK_SIZE;
+use typed_index_collections::TiVec;
+use units::{BLOCK_SIZE, CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::quota;
@@ -26,9 +27,9 @@ const VOLUMES_MAX: usize = 65_536;
 pub(super) struct Place {
     pub(super) id: Uuid,
     /// Index of its core.
-    pub(super) core: usize,
+    pub(super) core: CoreIndex,
     /// Number of its device.
-    pub(super) device: usize,
+    pub(super) device: DeviceIndex,
 }
 
 /// The part of a volume in its tenant's quota.
@@ -50,7 +51,7 @@ pub(super) struct Known {
 
 impl Known {
     /// As core number `core` says.
-    pub(super) fn of(core: usize, volume: &VolumeStatus) -> Self {
+    pub(super) fn of(core: CoreIndex, volume: &VolumeStatus) -> Self {
         let size_bytes = volume.blocks * BLOCK_SIZE as u64;
         Self {
             name: volume.name.clone(),
@@ -110,7 +111,7 @@ impl Directory {
     }
 
     /// Returns whether any volume lies on a device.
-    pub(super) fn has_volumes_on(&self, device: usize) -> bool {
+    pub(super) fn has_volumes_on(&self, device: DeviceIndex) -> bool {
         self.volumes.values().any(|it| it.is_made && it.volume.place.device == device)
     }
 
@@ -206,19 +207,19 @@ impl Directory {
     }
 
     /// The volumes that a core has on a device.
-    pub(super) fn places_on(&self, core: usize, device: usize) -> Vec<Place> {
+    pub(super) fn places_on(&self, core: CoreIndex, device: DeviceIndex) -> Vec<Place> {
         let made = self.volumes.values().filter(|entry| entry.is_made);
         let places = made.map(|entry| entry.volume.place);
         places.filter(|place| (place.core, place.device) == (core, device)).collect()
     }
 
     /// The core with the fewest volumes, the first of several.
-    pub(super) fn emptiest_core(&self, cores: usize) -> usize {
-        let mut volumes = vec![0_usize; cores];
+    pub(super) fn emptiest_core(&self, cores: usize) -> CoreIndex {
+        let mut volumes: TiVec<CoreIndex, usize> = TiVec::from(vec![0; cores]);
         for entry in self.volumes.values() {
             volumes[entry.volume.place.core] += 1;
         }
-        (0..cores).min_by_key(|core| volumes[*core]).unwrap_or(0)
+        volumes.keys().min_by_key(|core| volumes[*core]).unwrap_or_default()
     }
 }
 
@@ -239,7 +240,7 @@ mod tests {
 
     fn known(name: &str, id: Uuid, core: usize) -> Known {
         let extent = Extent { size_bytes: 4096, slo: Slo::Share(1) };
-        let place = Place { id, core, device: 0 };
+        let place = Place { id, core: CoreIndex(core), device: DeviceIndex(0) };
         Known { name: name.to_owned(), place, owner: None, extent }
     }
 
@@ -256,7 +257,7 @@ mod tests {
         assert_eq!(found(&directory, &VolumeKey::Id(FIRST)), Some(FIRST));
         assert_eq!(
             directory.find(&operator(), &VolumeKey::Id(SECOND)),
-            Some(Place { id: SECOND, core: 1, device: 0 }),
+            Some(Place { id: SECOND, core: CoreIndex(1), device: DeviceIndex(0) }),
             "the second volume keeps its own id and core"
         );
         assert_eq!(found(&directory, &name("a")), Some(FIRST));
@@ -281,9 +282,9 @@ mod tests {
     #[test]
     fn new_volumes_go_where_the_fewest_are() {
         let mut directory = Directory::default();
-        assert_eq!(directory.emptiest_core(2), 0);
+        assert_eq!(directory.emptiest_core(2), CoreIndex(0));
         directory.insert(known("a", FIRST, 0));
-        assert_eq!(directory.emptiest_core(2), 1);
+        assert_eq!(directory.emptiest_core(2), CoreIndex(1));
     }
 
     /// D3 and D4.

@@ -8,13 +8,15 @@
 //!   no division makes all limits together more than the bound, whenever it ends (H1 of `allowance.rs`).
 
 use std::collections::VecDeque;
+use typed_index_collections::TiVec;
+use units::CoreIndex;
 
 use dataplane::Allotment;
 
 /// A question to a core, which is an order if there are limits: by tenant, so many blocks.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Order {
-    pub(super) core: usize,
+    pub(super) core: CoreIndex,
     pub(super) limits: Vec<(usize, u64)>,
 }
 
@@ -42,9 +44,9 @@ pub(super) struct Division {
     /// By tenant.
     bounds: Vec<u64>,
     /// The last answer of each core, by core and tenant.
-    parts: Vec<Vec<Allotment>>,
+    parts: TiVec<CoreIndex, Vec<Allotment>>,
     /// The limits that are equal parts of what was left when it began, by core and tenant.
-    wanted: Vec<Vec<u64>>,
+    wanted: TiVec<CoreIndex, Vec<u64>>,
     phase: Phase,
     /// Orders of this phase.
     orders: VecDeque<Order>,
@@ -54,11 +56,11 @@ pub(super) struct Division {
 impl Division {
     /// Divides these bounds, by tenant, among so many cores.
     pub(super) fn new(bounds: Vec<u64>, cores: usize) -> Self {
-        let orders = (0..cores).map(|core| Order { core, limits: Vec::new() });
+        let orders = (0..cores).map(|core| Order { core: CoreIndex(core), limits: Vec::new() });
         Self {
             bounds,
-            parts: vec![Vec::new(); cores],
-            wanted: vec![Vec::new(); cores],
+            parts: vec![Vec::new(); cores].into(),
+            wanted: vec![Vec::new(); cores].into(),
             phase: Phase::Asking,
             orders: orders.collect(),
             divided: Vec::new(),
@@ -87,7 +89,7 @@ impl Division {
     }
 
     /// A core has said what it holds and may.
-    pub(super) fn answered(&mut self, core: usize, parts: Vec<Allotment>) {
+    pub(super) fn answered(&mut self, core: CoreIndex, parts: Vec<Allotment>) {
         if self.phase == Phase::Lowering && broken(Sabotage::TrustOrders) {
             // What it was told, and not what it found.
             for (part, wanted) in self.parts[core].iter_mut().zip(&self.wanted[core]) {
@@ -115,8 +117,8 @@ impl Division {
     }
 
     fn lower(&self) -> VecDeque<Order> {
-        let cores = self.parts.iter().zip(&self.wanted).enumerate();
-        let orders = cores.map(|(core, (parts, wanted))| {
+        let cores = self.parts.iter_enumerated().zip(&self.wanted);
+        let orders = cores.map(|((core, parts), wanted)| {
             let raises = broken(Sabotage::RaiseBeforeLowered);
             let limits = changes(parts, wanted, |limit, wanted| wanted < limit || raises);
             Order { core, limits: limits.collect() }
@@ -132,7 +134,7 @@ impl Division {
             spare.push(bound.saturating_sub(divided.given));
         }
         let mut orders = VecDeque::new();
-        for (core, (parts, wanted)) in self.parts.iter().zip(&self.wanted).enumerate() {
+        for ((core, parts), wanted) in self.parts.iter_enumerated().zip(&self.wanted) {
             let mut limits = Vec::new();
             for (tenant, wanted) in changes(parts, wanted, |limit, wanted| wanted > limit) {
                 let before = parts[tenant].limit;

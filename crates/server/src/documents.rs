@@ -4,7 +4,7 @@ use control::{
     Caller, ChapSource, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn,
 };
 use dataplane::VolumeStatus;
-use units::BLOCK_SIZE;
+use units::{BLOCK_SIZE, CoreIndex};
 use uuid::Uuid;
 
 use super::access;
@@ -23,7 +23,7 @@ impl State {
     pub(super) async fn list(&self, caller: &Caller) -> Result<Vec<Volume>, ServiceError> {
         let mut volumes = Vec::new();
         let own = self.directory(|directory| directory.places_of(caller));
-        for (core, link) in self.cores.iter().enumerate() {
+        for (core, link) in self.cores.iter_enumerated() {
             let here: Vec<Uuid> = own.iter().filter(|p| p.core == core).map(|p| p.id).collect();
             for ids in here.chunks(VOLUMES_AT_ONCE) {
                 let ids = ids.to_vec();
@@ -45,7 +45,7 @@ impl State {
         Ok(self.document(core, &state.ok_or_else(|| not_found(&key))?))
     }
 
-    pub(super) fn document(&self, core: usize, volume: &VolumeStatus) -> Volume {
+    pub(super) fn document(&self, core: CoreIndex, volume: &VolumeStatus) -> Volume {
         let portal = self.cores[core].portal();
         let nqn = nqn(volume.uuid);
         let access = volume.access.as_ref();

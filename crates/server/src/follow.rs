@@ -20,6 +20,7 @@ use directory::{
     Event, HostRecord, NbdRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState,
 };
 use nvme_wire::log::FailureDomain;
+use units::DeviceIndex;
 use uuid::Uuid;
 
 use super::access as terms;
@@ -40,7 +41,7 @@ pub(super) fn start(state: &Arc<State>) {
     keep(state, "directory events", events);
     keep(state, "discovery", discovery);
     // A task each: a device that hangs keeps no other waiting.
-    for device in 0..state.devices.len() {
+    for device in state.devices.keys() {
         keep(state, "records of volumes", move |state| doubtful(state, device));
     }
     keep(state, "health of devices", health);
@@ -64,7 +65,7 @@ async fn events(state: Arc<State>) {
         match directory.event().await {
             Event::Connected => {
                 tracing::info!("the directory is there");
-                for device in 0..state.devices.len() {
+                for device in state.devices.keys() {
                     let state = state.clone();
                     // A task each: a device that hangs keeps no other waiting.
                     tokio::spawn(async move {
@@ -177,7 +178,7 @@ impl Elsewhere {
 }
 
 /// Compares doubtful records of a device (W3), for as long as the server runs.
-async fn doubtful(state: Arc<State>, number: usize) {
+async fn doubtful(state: Arc<State>, number: DeviceIndex) {
     let device = &state.devices[number];
     loop {
         tokio::time::sleep(DESCRIBE_EVERY).await;
@@ -224,8 +225,7 @@ impl State {
         let host = self.membership.describe(|_| {});
         for core in &self.cores {
             for record in &host.devices {
-                let mut own = self.membership.devices.iter();
-                let Some(device) = own.position(|own| own.id() == Some(record.id)) else {
+                let Some(device) = self.membership.number_of(record.id) else {
                     continue;
                 };
                 let domain = Box::new(FailureDomain {
@@ -251,8 +251,7 @@ impl State {
 
     /// W1.
     fn abandon(&self, id: Uuid, holder: Option<&str>) {
-        let Some(device) = self.membership.devices.iter().position(|own| own.id() == Some(id))
-        else {
+        let Some(device) = self.membership.number_of(id) else {
             return;
         };
         self.membership.devices[device].fence.shut();
@@ -268,19 +267,19 @@ impl State {
     }
 
     /// Has nothing of a device that is another's.
-    pub(super) fn cut_off(&self, device: usize) {
+    pub(super) fn cut_off(&self, device: DeviceIndex) {
         for core in &self.cores {
             let _ = core.mailbox.send(CoreMessage::Abandon { device });
         }
         self.tell_of_absence();
-        for core in 0..self.cores.len() {
+        for core in self.cores.keys() {
             let places = self.directory(|directory| directory.places_on(core, device));
             places.into_iter().for_each(|place| self.forget(place.id, device));
         }
     }
 
     /// Returns true if the device is another host's now.
-    pub(super) fn is_abandoned(&self, device: usize) -> bool {
+    pub(super) fn is_abandoned(&self, device: DeviceIndex) -> bool {
         self.membership.devices[device].fence.is_shut()
     }
 }

@@ -16,7 +16,7 @@ use local_devices::owner::{RENEW_EVERY, WATCH};
 use local_devices::storage;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
-use units::{BLOCK_SIZE, ByteLen};
+use units::{BLOCK_SIZE, ByteLen, DeviceIndex};
 use volume::GROW_BLOCKS_MIN;
 
 use super::message::{Answer, CoreMessage, NewWay};
@@ -90,7 +90,7 @@ fn not_grown(why: &str) -> ServiceError {
 }
 
 /// The drive, after what was asked of it; `None` if it is another's by now.
-pub(super) async fn answer_asks(state: &State, device: usize, drive: Drive) -> Option<Drive> {
+pub(super) async fn answer_asks(state: &State, device: DeviceIndex, drive: Drive) -> Option<Drive> {
     let asks = state.devices[device].grow_asks.take();
     if asks.is_empty() {
         return Some(drive);
@@ -103,7 +103,7 @@ pub(super) async fn answer_asks(state: &State, device: usize, drive: Drive) -> O
     drive
 }
 
-async fn grow(state: &State, device: usize, drive: Drive) -> (Option<Drive>, Outcome) {
+async fn grow(state: &State, device: DeviceIndex, drive: Drive) -> (Option<Drive>, Outcome) {
     let before = drive.superblock.blocks;
     // G4.
     let _alone = match timeout(CHANGES_LIMIT, state.alone_on(device)).await {
@@ -139,7 +139,7 @@ async fn grow(state: &State, device: usize, drive: Drive) -> (Option<Drive>, Out
     (drive, outcome)
 }
 
-fn tell(state: &State, device: usize, outcome: &Outcome) {
+fn tell(state: &State, device: DeviceIndex, outcome: &Outcome) {
     let device = &state.devices[device].name;
     match outcome {
         Ok([before, after]) => {
@@ -151,7 +151,12 @@ fn tell(state: &State, device: usize, outcome: &Outcome) {
 }
 
 /// Has the device use what it has now (G2).
-async fn enlarge(state: &State, device: usize, mut drive: Drive, way: &NewWay) -> (Drive, Outcome) {
+async fn enlarge(
+    state: &State,
+    device: DeviceIndex,
+    mut drive: Drive,
+    way: &NewWay,
+) -> (Drive, Outcome) {
     drive.opened = way.opened.clone();
     aside(state, device, move || {
         let (path, fence) = (&drive.spec.path, &drive.fence);
@@ -184,7 +189,7 @@ fn ask_all<T>(
 }
 
 /// Has all shards of the device closed (G1).
-async fn close_all(state: &State, device: usize) -> Result<(), ServiceError> {
+async fn close_all(state: &State, device: DeviceIndex) -> Result<(), ServiceError> {
     let closing = ask_all(state, |answer| CoreMessage::CloseDevice { device, answer });
     let all = async {
         for closed in closing {
@@ -201,7 +206,7 @@ async fn close_all(state: &State, device: usize) -> Result<(), ServiceError> {
 /// Has all shards taken into use again, and the mark renewed meanwhile (G3).
 async fn reopen(
     state: &State,
-    device: usize,
+    device: DeviceIndex,
     mut drive: Drive,
     way: Option<NewWay>,
 ) -> Option<Drive> {

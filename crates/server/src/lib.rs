@@ -71,7 +71,8 @@ use process_limits::threads;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use units::ByteLen;
+use typed_index_collections::{TiSlice, TiVec};
+use units::{ByteLen, CoreIndex, DeviceIndex};
 use user_messages::Failure;
 
 pub use advertised::{Advertised, ParseAdvertisedError};
@@ -104,7 +105,7 @@ pub enum Discovery {
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// At least one.
-    pub devices: Vec<SharedSpec>,
+    pub devices: TiVec<DeviceIndex, SharedSpec>,
     /// CPUs, in the order of their portals.
     pub cores: Vec<u32>,
     /// The first core's NVMe/TCP portal.
@@ -306,7 +307,7 @@ async fn serve(
     let Started { asides, reading, api, guard, mut cores, membership } = started;
     let api = tokio::net::TcpListener::from_std(api).map_err(|error| no_runtime(&error))?;
     let api_address = api.local_addr().map_err(|error| no_runtime(&error))?;
-    let (links, quotas) = (cores.links().to_vec(), guard::quotas(&guard.users));
+    let (links, quotas) = (cores.links().to_owned(), guard::quotas(&guard.users));
     let absent = cores.absent();
     let beside = (&absent, asides);
     let volumes = Volumes::load(config, links, membership.clone(), quotas, beside).await;
@@ -369,7 +370,7 @@ async fn serve(
 /// Warns of risks, and says where `volumes` are served, to people and to the service manager.
 fn say_ready(
     config: &ServeConfig,
-    links: &[CoreLink],
+    links: &TiSlice<CoreIndex, CoreLink>,
     guard: &Guard,
     (api, volumes): (SocketAddr, usize),
 ) {
@@ -435,7 +436,7 @@ fn warn_of_risks(config: &ServeConfig, guard: &Guard, api: SocketAddr) {
 impl ServeConfig {
     /// Names of the devices, by number.
     fn device_names(&self) -> Vec<String> {
-        device_names(&self.devices)
+        device_names(&self.devices.raw)
     }
 }
 

@@ -17,6 +17,8 @@ use directory::{
 };
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use typed_index_collections::{TiSlice, TiVec};
+use units::{CoreIndex, DeviceIndex};
 use user_messages::Failure;
 use uuid::Uuid;
 
@@ -100,7 +102,7 @@ pub(super) struct Membership {
     pub(super) address: Option<String>,
     pub(super) id: Uuid,
     /// By number.
-    pub(super) devices: Vec<OwnDevice>,
+    pub(super) devices: TiVec<DeviceIndex, OwnDevice>,
     /// For how long it serves without the directory.
     pub(super) tenure: Tenure,
     described: Arc<Mutex<HostRecord>>,
@@ -114,7 +116,7 @@ impl Membership {
         api: SocketAddr,
         api_certificate: Option<String>,
         discovery: Option<SocketAddr>,
-        links: &[CoreLink],
+        links: &TiSlice<CoreIndex, CoreLink>,
     ) -> Result<Self, Failure> {
         let cluster = &config.cluster;
         let told = config.advertise.as_ref();
@@ -184,7 +186,7 @@ impl Membership {
     pub(super) async fn claim(
         &self,
         config: &ServeConfig,
-        devices: &BTreeMap<usize, OpenDevice>,
+        devices: &BTreeMap<DeviceIndex, OpenDevice>,
         word: Option<&Word>,
     ) -> Result<(), Failure> {
         // Together: a former host may have to be waited for, until it has stopped.
@@ -211,7 +213,7 @@ impl Membership {
 
     async fn claim_one(
         &self,
-        number: usize,
+        number: DeviceIndex,
         claim: Claim,
         word: Option<Word>,
     ) -> Result<(), DirectoryError> {
@@ -225,14 +227,19 @@ impl Membership {
         checked.inspect_err(|_| self.devices[number].forget())
     }
 
+    /// The number of the device with this identity, if it is one of this host's.
+    pub(super) fn number_of(&self, id: Uuid) -> Option<DeviceIndex> {
+        self.devices.position(|own| own.id() == Some(id))
+    }
+
     /// By which claim of its cluster a device is this host's; `None` if the host is a service by itself.
-    pub(super) fn claimed(&self, number: usize) -> Option<Claimed> {
+    pub(super) fn claimed(&self, number: DeviceIndex) -> Option<Claimed> {
         let (cluster, mark) = (self.directory.cluster()?, self.devices[number].mark()?);
         Some(Claimed { cluster, mark })
     }
 
     /// Acts upon the mark that a device is seen to carry (F9 of `directory`). `true`: it is of a later claim than this host's.
-    pub(super) fn has_lost(&self, number: usize, found: &Mark) -> bool {
+    pub(super) fn has_lost(&self, number: DeviceIndex, found: &Mark) -> bool {
         let (Some(id), Some(claimed)) = (self.devices[number].id(), self.claimed(number)) else {
             return false;
         };
@@ -248,7 +255,7 @@ impl Membership {
     pub(super) async fn describe_devices(
         &self,
         config: &ServeConfig,
-        devices: &BTreeMap<usize, OpenDevice>,
+        devices: &BTreeMap<DeviceIndex, OpenDevice>,
     ) -> Result<(), Failure> {
         let records = devices.iter().map(|(&number, device)| {
             let (model, serial) = names_of(&config.devices[number].device);
@@ -295,7 +302,7 @@ impl Membership {
     }
 
     /// Returns the known properties of a device.
-    pub(super) fn drive(&self, device: usize) -> Drive {
+    pub(super) fn drive(&self, device: DeviceIndex) -> Drive {
         let host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         let id = self.devices[device].id();
         let record = host.devices.iter().find(|record| Some(record.id) == id);

@@ -11,7 +11,7 @@ use nvme_frontend::NvmeStats;
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
 use tokio::sync::oneshot;
-use units::Slo;
+use units::{CoreIndex, DeviceIndex, Slo};
 use uuid::Uuid;
 use volume::{CutOff, ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
 
@@ -31,9 +31,9 @@ pub(crate) type Answer<T> = oneshot::Sender<T>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Returned {
     /// Index of the core.
-    pub(crate) core: usize,
+    pub(crate) core: CoreIndex,
     /// Number of the device.
-    pub(crate) device: usize,
+    pub(crate) device: DeviceIndex,
     /// Volumes of the shard that were lost meanwhile.
     pub(crate) lost: BTreeSet<Uuid>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Part {
 /// (`taking.rs`). Where a way back closes instead, the core lets go of what it has.
 pub(crate) struct TakeUp {
     /// Number of the device.
-    pub(crate) device: usize,
+    pub(crate) device: DeviceIndex,
     pub(crate) part: Part,
     /// Told the volumes when all shards of this core are read back; nothing is written yet.
     pub(crate) recovered: Answer<Result<Vec<Uuid>, OpenError>>,
@@ -89,7 +89,7 @@ pub(crate) enum CoreMessage {
     TakeUp(Box<TakeUp>),
     /// Make a volume on a device.
     CreateVolume {
-        device: usize,
+        device: DeviceIndex,
         spec: VolumeSpec,
         terms: Terms,
         answer: Answer<Result<VolumeStatus, VolumeError>>,
@@ -118,32 +118,32 @@ pub(crate) enum CoreMessage {
         answer: Answer<Result<VolumeStatus, VolumeError>>,
     },
     /// Share a device so from now on.
-    Schedule { device: usize, share: CoreShare },
+    Schedule { device: DeviceIndex, share: CoreShare },
     /// Say how the volumes are and what they do, [`VOLUMES_AT_ONCE`] by identity from `first` on.
     Flows { first: Uuid, answer: Answer<Vec<(VolumeStatus, VolumeFlow)>> },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, loss: Loss, answer: Answer<Result<(), ChangeError>> },
     /// Serve a device no more: it is another's.
-    Abandon { device: usize },
+    Abandon { device: DeviceIndex },
     /// Serve no volume until [`CoreMessage::Resume`]: whose the devices are is not known.
     Suspend,
     /// Serve them again.
     Resume,
     /// Use a device by another way, since the old one is dead.
-    Renew { device: usize, way: NewWay },
+    Renew { device: DeviceIndex, way: NewWay },
     /// Have requests to a device wait, and close its shards. [`CoreMessage::ReopenDevice`] follows in any case.
-    CloseDevice { device: usize, answer: Answer<Result<(), VolumeError>> },
+    CloseDevice { device: DeviceIndex, answer: Answer<Result<(), VolumeError>> },
     /// Take them into use again, by a way to a device that may be larger, and say whether all are back.
-    ReopenDevice { device: usize, way: Option<NewWay>, answer: Answer<bool> },
+    ReopenDevice { device: DeviceIndex, way: Option<NewWay>, answer: Answer<bool> },
     /// Tell hosts that ask where a device is.
-    Place { device: usize, domain: Box<FailureDomain> },
+    Place { device: DeviceIndex, domain: Box<FailureDomain> },
     /// Let hosts find a volume of any core, here or elsewhere.
     Announce(Box<Announcement>),
     /// Let hosts find it no more.
     Withdraw { id: Uuid },
     /// Begin a scrub of a device at so many bytes a second (`Some(Some)`), end it (`Some(None)`), or say
     /// how far it is.
-    Scrub { device: usize, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
+    Scrub { device: DeviceIndex, change: Option<Option<u64>>, answer: Answer<ScrubReport> },
     /// Say what came of its scrubs, by device.
     ScrubCounts { answer: Answer<Vec<ScrubCounts>> },
     /// Bound the space of the volumes of these tenants, too, which are numbered in this order behind those

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use units::CoreIndex;
 
 /// Begins the path of a unix socket.
 const UNIX: &str = "unix:";
@@ -52,18 +53,18 @@ impl fmt::Display for NbdAddress {
 }
 
 impl NbdAddress {
-    /// The place of the core of this index: its port is so much higher, or its path ends so.
-    pub(crate) fn of_core(&self, index: usize) -> Option<Self> {
+    /// The place of a core: its port is so much higher, or its path ends so.
+    pub(crate) fn of_core(&self, core: CoreIndex) -> Option<Self> {
         Some(match self {
             Self::Tcp(base) if base.port() == 0 => self.clone(),
             Self::Tcp(base) => {
-                let port = base.port().checked_add(u16::try_from(index).ok()?)?;
+                let port = base.port().checked_add(u16::try_from(core.0).ok()?)?;
                 Self::Tcp(SocketAddr::new(base.ip(), port))
             }
-            Self::Unix(_) if index == 0 => self.clone(),
+            Self::Unix(_) if core.0 == 0 => self.clone(),
             Self::Unix(path) => {
                 let mut path = path.clone().into_os_string();
-                path.push(format!(".{index}"));
+                path.push(format!(".{core}"));
                 Self::Unix(path.into())
             }
         })
@@ -117,10 +118,10 @@ mod tests {
             ("[::1]:0", "[::1]:0", "[::1]:0"),
             ("unix:/run/nbd.sock", "unix:/run/nbd.sock", "unix:/run/nbd.sock.2"),
         ] {
-            let of_core = |index| place(base).of_core(index).expect("a place").to_string();
+            let of_core = |core| place(base).of_core(CoreIndex(core)).expect("a place").to_string();
             assert_eq!((of_core(0).as_str(), of_core(2).as_str()), (first, third));
         }
-        assert_eq!(place("127.0.0.1:65535").of_core(1), None);
+        assert_eq!(place("127.0.0.1:65535").of_core(CoreIndex(1)), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use dataplane::VolumeStatus;
 use iscsi_frontend::{TargetRecord, target_name_of};
 use nbd_frontend::{ExportPlace, ExportRecord};
 use nvme_frontend::DiscoveryRecord;
-use units::MetadataSize;
+use units::{CoreIndex, MetadataSize};
 use uuid::Uuid;
 
 use super::directory;
@@ -61,7 +61,7 @@ pub(super) struct NbdOffer {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum NbdPlace {
     /// The core of this index.
-    Core(usize),
+    Core(CoreIndex),
     /// Another host, at these URIs.
     Host(Vec<String>),
 }
@@ -165,7 +165,7 @@ impl State {
     }
 
     /// A volume, as the core of index `at` offers it to clients of NBD.
-    fn export(&self, uuid: Uuid, at: usize, offer: NbdOffer) -> ExportRecord {
+    fn export(&self, uuid: Uuid, at: CoreIndex, offer: NbdOffer) -> ExportRecord {
         let NbdOffer { name, place, access } = offer;
         let elsewhere = |uris: Vec<String>| ExportPlace::Elsewhere { uri: uris.join(" or ") };
         let place = match place {
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// The addresses of an export of a core, of the ways by which clients may open it.
-    pub(super) fn nbd_uris(&self, core: usize, name: &str, open_to: &NbdAccess) -> Vec<String> {
+    pub(super) fn nbd_uris(&self, core: CoreIndex, name: &str, open_to: &NbdAccess) -> Vec<String> {
         let ways = self.nbd_ways(core, open_to).into_iter();
         ways.map(|(address, encryption)| address.uri(encryption, name)).collect()
     }
@@ -185,7 +185,7 @@ impl State {
     /// The commands with which a Linux host connects such an export.
     pub(super) fn nbd_connect_lines(
         &self,
-        core: usize,
+        core: CoreIndex,
         name: &str,
         open_to: &NbdAccess,
     ) -> Vec<String> {
@@ -194,7 +194,7 @@ impl State {
     }
 
     /// The ways by which clients may open an export of a core.
-    fn nbd_ways(&self, core: usize, open_to: &NbdAccess) -> Vec<(NbdAddress, Encryption)> {
+    fn nbd_ways(&self, core: CoreIndex, open_to: &NbdAccess) -> Vec<(NbdAddress, Encryption)> {
         let Offered { plain, encrypted, unix } = Offered::of(open_to, self.nbd_has_tls);
         let (link, mut ways) = (&self.cores[core], Vec::new());
         for place in &link.places {
@@ -218,7 +218,7 @@ impl State {
     /// The commands with which a Linux host connects the target of a volume, if it is served by iSCSI.
     pub(super) fn iscsi_connect(
         &self,
-        core: usize,
+        core: CoreIndex,
         volume: &VolumeStatus,
         chap: ChapSource<'_>,
     ) -> Option<String> {
@@ -239,7 +239,11 @@ impl State {
 
     /// The address by which initiators reach the iSCSI portal of a core, if it has one. Blocks with metadata have no form in
     /// SCSI: no initiator can open such a volume.
-    pub(super) fn iscsi_portal(&self, core: usize, metadata: MetadataSize) -> Option<SocketAddr> {
+    pub(super) fn iscsi_portal(
+        &self,
+        core: CoreIndex,
+        metadata: MetadataSize,
+    ) -> Option<SocketAddr> {
         let link = &self.cores[core];
         let mut places = link.places.iter().filter(|_| metadata.is_none());
         places.find_map(|place| match place {
@@ -251,12 +255,12 @@ impl State {
     /// Offers a volume by one source, or no more by that.
     pub(super) fn offer(&self, uuid: Uuid, source: Source, offer: Option<Offer>) {
         self.offers.set(uuid, source, offer, |now| {
-            for (index, core) in self.cores.iter().enumerate() {
+            for (number, core) in self.cores.iter_enumerated() {
                 let message =
                     match now.cloned() {
                         Some(Offer { addresses, restrictions, nbd, iscsi }) => {
                             let record = DiscoveryRecord { uuid, addresses, restrictions };
-                            let export = nbd.map(|offer| self.export(uuid, index, offer));
+                            let export = nbd.map(|offer| self.export(uuid, number, offer));
                             let target = iscsi.map(|IscsiOffer { addresses, access }| {
                                 TargetRecord { uuid, addresses, access }
                             });

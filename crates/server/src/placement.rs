@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 
 use control::ServiceError;
 use schedule::Promise;
+use units::{CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::message::CoreMessage;
@@ -16,11 +17,11 @@ impl State {
     pub(super) async fn devices_for(
         &self,
         wanted: Option<&str>,
-    ) -> Result<Vec<usize>, ServiceError> {
+    ) -> Result<Vec<DeviceIndex>, ServiceError> {
         if let Some(name) = wanted {
             return Ok(vec![self.device_named(name)?]);
         }
-        let mut devices: Vec<usize> = (0..self.devices.len()).collect();
+        let mut devices: Vec<DeviceIndex> = self.devices.keys().collect();
         devices.retain(|device| !self.is_absent(*device));
         if devices.iter().any(|device| !self.is_abandoned(*device)) {
             devices.retain(|device| !self.is_abandoned(*device));
@@ -39,11 +40,11 @@ impl State {
     }
 
     /// The index of the core that runs on a CPU, or of the core with the fewest volumes.
-    pub(super) fn core_for(&self, wanted: Option<u32>) -> Result<usize, ServiceError> {
+    pub(super) fn core_for(&self, wanted: Option<u32>) -> Result<CoreIndex, ServiceError> {
         let Some(cpu) = wanted else {
             return Ok(self.directory(|directory| directory.emptiest_core(self.cores.len())));
         };
-        self.cores.iter().position(|core| core.cpu == cpu).ok_or_else(|| {
+        self.cores.position(|core| core.cpu == cpu).ok_or_else(|| {
             let cores = self.cores.iter().map(|core| core.cpu).collect();
             ServiceError::UnknownCore { core: cpu, cores }
         })
@@ -52,10 +53,10 @@ impl State {
     /// Promises a new volume what it asks for, on the first of `devices` that can.
     pub(super) fn promise_on_one_of(
         &self,
-        devices: &[usize],
+        devices: &[DeviceIndex],
         id: Uuid,
         promise: Promise,
-    ) -> Result<usize, ServiceError> {
+    ) -> Result<DeviceIndex, ServiceError> {
         let mut refused = None;
         for &device in devices {
             match self.devices[device].shared(|shared| shared.admit(id, promise)) {

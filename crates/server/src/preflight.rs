@@ -6,7 +6,7 @@ use io_traits::NetworkError;
 use process_limits::cgroup;
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use units::ByteLen;
+use units::{ByteLen, CoreIndex};
 use user_messages::Failure;
 
 use super::front_ends::Place;
@@ -29,17 +29,20 @@ pub(super) fn check_cores(cores: &[u32]) -> Result<(), Failure> {
     ))
 }
 
+fn core_indexes(config: &ServeConfig) -> impl Iterator<Item = CoreIndex> {
+    (0..config.cores.len()).map(CoreIndex)
+}
+
 /// The address of a core: the base address, with its index added to the port. Port 0 is any free port, for each core.
-fn on_core(base: SocketAddr, index: usize) -> Option<SocketAddr> {
-    let offset = if base.port() == 0 { 0 } else { u16::try_from(index).ok()? };
+fn on_core(base: SocketAddr, core: CoreIndex) -> Option<SocketAddr> {
+    let offset = if base.port() == 0 { 0 } else { u16::try_from(core.0).ok()? };
     base.port().checked_add(offset).map(|port| SocketAddr::new(base.ip(), port))
 }
 
 /// The portal of each core: the base address, with its index added to the port.
 pub(super) fn portals(config: &ServeConfig) -> Result<Vec<SocketAddr>, Failure> {
     let base = config.listen;
-    let cores = 0..config.cores.len();
-    let portals: Option<Vec<_>> = cores.map(|index| on_core(base, index)).collect();
+    let portals: Option<Vec<_>> = core_indexes(config).map(|core| on_core(base, core)).collect();
     let Some(portals) = portals else {
         let what = format!("port {} plus one a core runs past 65535", base.port());
         return Err(Failure::usage(what, "give --listen a lower port"));
@@ -73,19 +76,19 @@ fn past_last_port(flag: &str) -> Failure {
 
 /// The places where each core listens for other protocols than NVMe.
 pub(super) fn places(config: &ServeConfig) -> Result<Vec<Vec<Place>>, Failure> {
-    let places_of = |index| {
+    let places_of = |core| {
         let mut places = Vec::new();
         for base in &config.nbd {
-            let place = base.of_core(index).map(Place::Nbd);
+            let place = base.of_core(core).map(Place::Nbd);
             places.push(place.ok_or_else(|| past_last_port("--nbd"))?);
         }
         if let Some(base) = config.iscsi {
-            let place = on_core(base, index).map(Place::Iscsi);
+            let place = on_core(base, core).map(Place::Iscsi);
             places.push(place.ok_or_else(|| past_last_port("--iscsi"))?);
         }
         Ok(places)
     };
-    let places = (0..config.cores.len()).map(places_of).collect::<Result<Vec<_>, Failure>>()?;
+    let places = core_indexes(config).map(places_of).collect::<Result<Vec<_>, Failure>>()?;
     let told = config.nbd.iter().any(|place| match place {
         NbdAddress::Tcp(address) => address.ip().is_unspecified() && config.advertise.is_none(),
         NbdAddress::Unix(_) => false,

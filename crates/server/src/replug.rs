@@ -31,6 +31,8 @@ use super::growing;
 use super::message::{CoreMessage, NewWay};
 use super::remembered;
 use super::state::State;
+use typed_index_collections::TiVec;
+use units::DeviceIndex;
 
 /// Interval at which failures are looked for, and a drive that is away.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -140,8 +142,8 @@ impl Drive {
 }
 
 /// Looks after drives, by their numbers, for as long as the server runs.
-pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
-    for (device, drive) in drives.into_iter().enumerate() {
+pub(super) fn start(state: &Arc<State>, drives: TiVec<DeviceIndex, Option<Drive>>) {
+    for (device, drive) in drives.into_iter_enumerated() {
         if let Some(drive) = drive {
             keep_looking(state, device, drive);
         }
@@ -149,13 +151,13 @@ pub(super) fn start(state: &Arc<State>, drives: Vec<Option<Drive>>) {
 }
 
 /// Looks after a drive from now on.
-pub(super) fn keep_looking(state: &Arc<State>, device: usize, drive: Drive) {
+pub(super) fn keep_looking(state: &Arc<State>, device: DeviceIndex, drive: Drive) {
     let name = format!("care for {}", state.devices[device].name);
     state.tasks.keep_once(&name, look_after(state.clone(), device, drive));
 }
 
 /// Looks after a drive for as long as the server runs, or the drive is this host's.
-async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
+async fn look_after(state: Arc<State>, device: DeviceIndex, mut drive: Drive) {
     let mut is_away = false;
     for looks in 1_u32.. {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -214,7 +216,7 @@ async fn look_after(state: Arc<State>, device: usize, mut drive: Drive) {
 }
 
 /// The drive, unless it carries another host's claim, which is then acted upon (P4).
-async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> {
+async fn still_own(state: &State, device: DeviceIndex, drive: Drive) -> Option<Drive> {
     let (drive, mark) = aside(state, device, move || {
         let mark = drive.mark();
         (drive, mark)
@@ -225,7 +227,11 @@ async fn still_own(state: &State, device: usize, drive: Drive) -> Option<Drive> 
 }
 
 /// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
-pub(super) async fn renew_mark(state: &State, device: usize, mut drive: Drive) -> Option<Drive> {
+pub(super) async fn renew_mark(
+    state: &State,
+    device: DeviceIndex,
+    mut drive: Drive,
+) -> Option<Drive> {
     let (drive, renewal) = aside(state, device, move || {
         // A mark is a write as any other (F1, F3 of `device::layer`).
         let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
@@ -244,7 +250,7 @@ pub(super) async fn renew_mark(state: &State, device: usize, mut drive: Drive) -
 }
 
 /// The drive, whose conditions are known then.
-async fn look_at_conditions(state: &State, device: usize, mut drive: Drive) -> Drive {
+async fn look_at_conditions(state: &State, device: DeviceIndex, mut drive: Drive) -> Drive {
     let is_to_note =
         drive.noted != Noted::Done && state.directory(|directory| directory.has_volumes_on(device));
     let (drive, seen) = aside(state, device, move || {
@@ -260,7 +266,7 @@ async fn look_at_conditions(state: &State, device: usize, mut drive: Drive) -> D
     drive
 }
 
-async fn look_aside(state: &State, device: usize, drive: Drive) -> (Drive, Found) {
+async fn look_aside(state: &State, device: DeviceIndex, drive: Drive) -> (Drive, Found) {
     aside(state, device, move || {
         let found = drive.look();
         (drive, found)
@@ -272,7 +278,7 @@ async fn look_aside(state: &State, device: usize, drive: Drive) -> (Drive, Found
 /// where the runtime waits for its threads.
 pub(super) async fn aside<T: Send + 'static>(
     state: &State,
-    device: usize,
+    device: DeviceIndex,
     look: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let aside = state.devices[device].aside.as_ref();
@@ -283,7 +289,7 @@ pub(super) async fn aside<T: Send + 'static>(
 
 impl State {
     /// Says what keeps a device from being used, or that nothing does any more.
-    pub(super) fn set_trouble(&self, device: usize, failure: Option<&Failure>) {
+    pub(super) fn set_trouble(&self, device: DeviceIndex, failure: Option<&Failure>) {
         let served = &self.devices[device];
         let trouble = failure.map(Failure::in_one_line);
         let mut known = served.trouble.lock().unwrap_or_else(PoisonError::into_inner);
@@ -297,7 +303,7 @@ impl State {
     }
 
     /// The fault that keeps a device from being used, if there is one.
-    pub(super) fn trouble(&self, device: usize) -> Option<String> {
+    pub(super) fn trouble(&self, device: DeviceIndex) -> Option<String> {
         self.devices[device].trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

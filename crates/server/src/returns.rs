@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use control::ServiceError;
 use schedule::Promise;
 use tokio::sync::mpsc::UnboundedReceiver;
+use units::{CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::directory::Known;
@@ -41,8 +42,8 @@ impl State {
     /// The same, while no other change to the device is under way; others are not told.
     pub(super) async fn take_over(
         &self,
-        core: usize,
-        device: usize,
+        core: CoreIndex,
+        device: DeviceIndex,
         lost: &BTreeSet<Uuid>,
     ) -> Result<(), ServiceError> {
         let mut volumes = self.cores[core].volumes().await?;

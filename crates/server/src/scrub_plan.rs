@@ -6,6 +6,7 @@ use control::{ScrubRequest, ScrubState, StartScrub};
 
 use super::ServeConfig;
 use super::service::Volumes;
+use units::DeviceIndex;
 
 /// Time from the start to the first one, if not sooner. The server does not remember when the last one was;
 /// one which is often restarted would otherwise never come to it.
@@ -21,7 +22,7 @@ pub(super) struct ScrubPlan {
 /// Begins scrubs of all devices every so often, if that is wanted.
 pub(super) fn start(volumes: &Volumes, config: &ServeConfig) {
     if let Some(every) = config.scrub_every {
-        for device in 0..config.devices.len() {
+        for device in config.devices.keys() {
             let keeping = volumes.clone();
             let tasks = &volumes.state().tasks;
             tasks.keep("planned scrubs", move || keep(keeping.clone(), device, every));
@@ -30,7 +31,7 @@ pub(super) fn start(volumes: &Volumes, config: &ServeConfig) {
 }
 
 /// Begins a scrub of a device every so often, for as long as the server runs. One that still runs goes on instead.
-async fn keep(volumes: Volumes, device: usize, every: Duration) {
+async fn keep(volumes: Volumes, device: DeviceIndex, every: Duration) {
     let mut pause = every.min(FIRST_AFTER);
     loop {
         volumes.plan_scrub(device, ScrubPlan { every, next: Instant::now() + pause });

@@ -12,6 +12,7 @@ use reactor::Handle;
 use volume::{Damaged, ScrubStep, Structure, VolumeError};
 
 use super::scrub_pace::{Pace, scrub_at};
+use units::DeviceIndex;
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
@@ -66,7 +67,7 @@ pub(super) struct Scrubber<D: Device> {
     /// A shard that fails and comes back is another one.
     core: Core<Handle, D>,
     /// Number of the device.
-    device: usize,
+    device: DeviceIndex,
     report: RefCell<ScrubReport>,
     counts: RefCell<ScrubCounts>,
     /// Number of the scrub that runs; a task of another number ends.
@@ -74,7 +75,7 @@ pub(super) struct Scrubber<D: Device> {
 }
 
 impl<D: Device> Scrubber<D> {
-    pub(super) fn new(handle: &Handle, core: &Core<Handle, D>, device: usize) -> Rc<Self> {
+    pub(super) fn new(handle: &Handle, core: &Core<Handle, D>, device: DeviceIndex) -> Rc<Self> {
         Rc::new(Self {
             handle: handle.clone(),
             core: core.clone(),

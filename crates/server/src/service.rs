@@ -19,6 +19,8 @@ use control::{
     ServiceError, Serving, Tokens, Volume, VolumeKey, VolumeService,
 };
 use schedule::Promise;
+use typed_index_collections::TiVec;
+use units::{CoreIndex, DeviceIndex};
 use user_messages::Failure;
 use uuid::Uuid;
 
@@ -48,19 +50,19 @@ impl Volumes {
     /// The volumes of `cores`, which run and hold their parts of the devices.
     pub(crate) async fn load(
         config: &ServeConfig,
-        cores: Vec<CoreLink>,
+        cores: TiVec<CoreIndex, CoreLink>,
         membership: Membership,
         quotas: Vec<BlockQuota>,
-        (absent, asides): (&BTreeMap<usize, Failure>, Vec<Option<Aside>>),
+        (absent, asides): (&BTreeMap<DeviceIndex, Failure>, Vec<Option<Aside>>),
     ) -> Result<Self, ServiceError> {
         let specs = config.devices.iter().zip(config.device_names()).zip(asides);
         let devices = specs.map(|((spec, name), aside)| {
             ServedDevice::new(SharedDevice::new(name, spec.sharing, cores.len()), aside)
         });
-        let devices: Vec<ServedDevice> = devices.collect();
+        let devices: TiVec<DeviceIndex, ServedDevice> = devices.collect();
         let mut directory = Directory::default();
         let mut offered = Vec::new();
-        for (core, link) in cores.iter().enumerate() {
+        for (core, link) in cores.iter_enumerated() {
             for volume in link.volumes().await? {
                 let known = Known::of(core, &volume);
                 let place = known.place;
@@ -102,13 +104,13 @@ impl Volumes {
                 state.announce(*place, volume, access);
             }
         }
-        (0..state.devices.len()).for_each(|device| state.share_out(device));
+        state.devices.keys().for_each(|device| state.share_out(device));
         state.bound_tenants(quotas).await?;
         state.tell_of_absence();
         // Hosts find what each volume and each tenant may take in force.
         state.cores.iter().try_for_each(CoreLink::admit)?;
         state.place_devices();
-        for device in 0..state.devices.len() {
+        for device in state.devices.keys() {
             if let Err(error) = state.reconcile(device).await {
                 tracing::warn!("records are not compared with the device yet: {error}");
             }
@@ -121,7 +123,7 @@ impl Volumes {
     }
 
     /// Notes when scrubs of a device begin, so that it can be shown.
-    pub(super) fn plan_scrub(&self, device: usize, plan: ScrubPlan) {
+    pub(super) fn plan_scrub(&self, device: DeviceIndex, plan: ScrubPlan) {
         let scrubs = &self.state.devices[device].scrubs;
         *scrubs.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
     }

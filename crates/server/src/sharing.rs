@@ -12,7 +12,8 @@ use schedule::{
     AdmissionError, Ceiling, CorePart, CostModel, PolicyKind, Promise, Quota, SchedulerConfig, Slo,
     plan,
 };
-use units::Duration;
+use typed_index_collections::TiVec;
+use units::{CoreIndex, Duration};
 use uuid::Uuid;
 
 /// The settings of a core: its part of the device, and the rates that its volumes may count on.
@@ -136,9 +137,9 @@ impl SharedDevice {
     }
 
     /// The settings for each core.
-    pub(super) fn core_shares(&self) -> Vec<CoreShare> {
+    pub(super) fn core_shares(&self) -> TiVec<CoreIndex, CoreShare> {
         let Some(ceiling) = self.spec.ceiling else {
-            return vec![(None, Vec::new()); self.cores];
+            return vec![(None, Vec::new()); self.cores].into();
         };
         let promises: Vec<Promise> = self.fitting(ceiling);
         let cost_model = self.spec.cost_model;
@@ -150,7 +151,7 @@ impl SharedDevice {
             let policy = self.spec.policy;
             Some(SchedulerConfig { policy, cost_model, ceiling, window_blocks })
         };
-        let mut shares: Vec<CoreShare> =
+        let mut shares: TiVec<CoreIndex, CoreShare> =
             plan.cores.iter().map(|part| (config(part), Vec::new())).collect();
         for ((id, promise), quota) in self.promises.iter().zip(&plan.quotas) {
             shares[promise.core].1.push((*id, *quota));
@@ -277,7 +278,7 @@ mod tests {
     const CEILING: Ceiling = Ceiling { reads_per_second: 1000, writes_per_second: 500 };
 
     fn rate(core: usize, reads_per_second: u64, writes_per_second: u64) -> Promise {
-        Promise { core, slo: Slo::Rate { reads_per_second, writes_per_second } }
+        Promise { core: CoreIndex(core), slo: Slo::Rate { reads_per_second, writes_per_second } }
     }
 
     fn id(n: u128) -> Uuid {
@@ -303,7 +304,7 @@ mod tests {
         let mut shared = device(None);
         let error = shared.admit(id(1), rate(0, 1, 1)).expect_err("no ceiling");
         assert_eq!(error, ServiceError::NoCeiling { device: "mem:1GiB".to_owned() });
-        shared.admit(id(1), Promise { core: 0, slo: Slo::default() }).expect("a share");
+        shared.admit(id(1), Promise { core: CoreIndex(0), slo: Slo::default() }).expect("a share");
         assert!(shared.core_shares().iter().all(|(config, _)| config.is_none()));
         let half = ChangeDevice { reads_per_second: Some(9), ..ChangeDevice::default() };
         shared.change(&half).expect_err("half a ceiling");
@@ -328,7 +329,7 @@ mod tests {
         assert_eq!(document.write_cost_per_mille, Some(2_000));
         assert_eq!(document.unpromised_reads_per_second, Some(200));
         assert_eq!(document.unpromised_writes_per_second, None);
-        let (config, quotas) = &shared.core_shares()[0];
+        let (config, quotas) = &shared.core_shares().raw[0];
         assert_eq!(quotas[0].1.per_second, [800.0, 0.0]);
         let config = config.as_ref().expect("a ceiling");
         assert_eq!(config.cost_model, CostModel::WriteCosts { per_mille: 2_000 });
@@ -343,7 +344,7 @@ mod tests {
         shared.admit_known(id(1), rate(0, 3000, 100));
         shared.admit_known(id(2), rate(1, 1000, 100));
         let shares = shared.core_shares();
-        let quota = |core: usize| shares[core].1[0].1.per_second;
+        let quota = |core| shares[CoreIndex(core)].1[0].1.per_second;
         assert_eq!((quota(0), quota(1)), ([750.0, 100.0], [250.0, 100.0]));
     }
 }

@@ -11,6 +11,8 @@ use control::{DeviceNotice, Portal, ServerNotice, ServiceError};
 use dataplane::{VolumeFlow, VolumeStatus};
 use reactor::Sender;
 use tokio::sync::oneshot;
+use typed_index_collections::TiVec;
+use units::{CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::allowance::Holdings;
@@ -68,14 +70,14 @@ pub(super) struct ServedDevice {
 
 pub(super) struct State {
     /// By number.
-    pub(super) devices: Vec<ServedDevice>,
+    pub(super) devices: TiVec<DeviceIndex, ServedDevice>,
     /// True if hosts have to know a volume's token.
     pub(super) authenticates: bool,
     /// Clients of NBD may begin TLS.
     pub(super) nbd_has_tls: bool,
     /// For which hash function new tokens are made.
     pub(super) token_hash: Hash,
-    pub(super) cores: Vec<CoreLink>,
+    pub(super) cores: TiVec<CoreIndex, CoreLink>,
     pub(super) started: Instant,
     pub(super) ready: AtomicBool,
     /// Hosts are cut off until the directory confirms what is this host's (`tenure.rs`).
@@ -184,15 +186,15 @@ impl State {
     }
 
     /// The number of the device that the API calls `name`.
-    pub(super) fn device_named(&self, name: &str) -> Result<usize, ServiceError> {
-        self.devices.iter().position(|device| device.name == name).ok_or_else(|| {
+    pub(super) fn device_named(&self, name: &str) -> Result<DeviceIndex, ServiceError> {
+        self.devices.position(|device| device.name == name).ok_or_else(|| {
             let devices = self.devices.iter().map(|device| device.name.clone()).collect();
             ServiceError::UnknownDevice { device: name.to_owned(), devices }
         })
     }
 
     /// Tells every core its part of a device, and what its volumes may count on.
-    pub(super) fn share_out(&self, device: usize) {
+    pub(super) fn share_out(&self, device: DeviceIndex) {
         let shares = self.devices[device].shared(|shared| shared.core_shares());
         for (core, share) in self.cores.iter().zip(shares) {
             // A core that has ended has no part in anything.

@@ -44,7 +44,7 @@ impl State {
             });
             let flows = link.flows().await?;
             volumes.extend(
-                flows.iter().map(|(of, flow)| volume_stats(link, &devices[of.device], of, flow)),
+                flows.iter().map(|(of, flow)| volume_stats(link, &devices[of.device.0], of, flow)),
             );
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));

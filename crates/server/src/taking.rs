@@ -11,6 +11,8 @@
 use device::layer::Fence;
 use local_devices::not_opened::{failing, is_failing, of_later_release};
 use tokio::sync::oneshot;
+use typed_index_collections::TiSlice;
+use units::{CoreIndex, DeviceIndex};
 use user_messages::{Failure, shell};
 use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError};
@@ -34,8 +36,8 @@ pub(super) struct Taking {
 impl Taking {
     /// Gives each core its part of device `number`, to be read back.
     pub(super) fn begin(
-        links: &[CoreLink],
-        number: usize,
+        links: &TiSlice<CoreIndex, CoreLink>,
+        number: DeviceIndex,
         opened: &OpenDevice,
         fence: &Fence,
     ) -> Result<Self, Failure> {
@@ -49,12 +51,12 @@ impl Taking {
             serving: Vec::new(),
         };
         let extents = ExtentAllocator::new(&opened.superblock);
-        for (index, link) in links.iter().enumerate() {
+        for (core, link) in links.iter_enumerated() {
             let part = Part {
                 source: opened.source.clone(),
                 superblock: opened.superblock,
                 extents: extents.clone(),
-                shards: shards_of(index, links.len(), &opened.active),
+                shards: shards_of(core, links.len(), &opened.active),
                 volatile_cache: opened.volatile_cache,
                 fence: fence.clone(),
             };
@@ -134,12 +136,12 @@ async fn all<T>(
     Ok(all)
 }
 
-/// The shards of a device that belong to core `index` of `count`: its own, and of those that were ever
+/// The shards of a device that belong to core `core` of `count`: its own, and of those that were ever
 /// used (`active`) what has no core of its own.
-fn shards_of(index: usize, count: usize, active: &[u16]) -> Vec<u16> {
-    let own = u16::try_from(index).expect("no more cores than shards");
+fn shards_of(core: CoreIndex, count: usize, active: &[u16]) -> Vec<u16> {
+    let own = u16::try_from(core.0).expect("no more cores than shards");
     let others = active.iter().copied();
-    let others = others.filter(|shard| *shard != own && usize::from(*shard) % count == index);
+    let others = others.filter(|shard| *shard != own && usize::from(*shard) % count == core.0);
     std::iter::once(own).chain(others).collect()
 }
 
@@ -167,10 +169,10 @@ mod tests {
 
     #[test]
     fn every_shard_has_one_core() {
-        assert_eq!(shards_of(0, 2, &[0, 1, 2, 3, 4]), [0, 2, 4]);
-        assert_eq!(shards_of(1, 2, &[0, 1, 2, 3, 4]), [1, 3]);
-        assert_eq!(shards_of(1, 2, &[]), [1], "a new one");
-        assert_eq!(shards_of(0, 1, &[3]), [0, 3]);
+        assert_eq!(shards_of(CoreIndex(0), 2, &[0, 1, 2, 3, 4]), [0, 2, 4]);
+        assert_eq!(shards_of(CoreIndex(1), 2, &[0, 1, 2, 3, 4]), [1, 3]);
+        assert_eq!(shards_of(CoreIndex(1), 2, &[]), [1], "a new one");
+        assert_eq!(shards_of(CoreIndex(0), 1, &[3]), [0, 3]);
     }
 
     /// Other devices are served beside it, and no message says to restore, mend or format what is whole.

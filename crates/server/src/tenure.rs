@@ -104,8 +104,8 @@ impl State {
         self.tenure_changes.say(true);
         self.tell_cores(|| CoreMessage::Suspend);
         self.tell_of_absence();
-        for core in 0..self.cores.len() {
-            for device in 0..self.devices.len() {
+        for core in self.cores.keys() {
+            for device in self.devices.keys() {
                 let places = self.directory(|directory| directory.places_on(core, device));
                 places.into_iter().for_each(|place| self.withdraw(place.id));
             }
@@ -138,7 +138,7 @@ impl State {
         self.tenure_changes.say(false);
         self.tell_of_absence();
         tracing::warn!("the directory confirms it: what is still this host's is served again");
-        for (core, link) in self.cores.iter().enumerate() {
+        for (core, link) in self.cores.iter_enumerated() {
             // One that has ended serves nothing.
             let volumes = link.volumes().await.unwrap_or_default();
             let kept = volumes.iter().filter(|volume| !self.is_abandoned(volume.device));

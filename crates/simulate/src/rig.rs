@@ -12,7 +12,7 @@ use io_traits::{Clock, Network, Spawn};
 use local_sync::{Permit, Semaphore};
 use nvme_frontend::{NvmeCore, NvmeOptions};
 use sim::SimWorld;
-use units::{Duration, Slo};
+use units::{Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{
     CheckReport, ExtentAllocator, OpenError, Recovered, Shard, ShardOptions, VolumeError,
@@ -224,7 +224,7 @@ impl Rig {
         let VolumeModel { metadata, sector, .. } = *model;
         let terms = volume::Terms { slo, access, metadata, sector };
         match &self.core {
-            Some(core) => drop(core.create_volume(model.shard, spec, terms).await?),
+            Some(core) => drop(core.create_volume(ShardIndex(model.shard), spec, terms).await?),
             None => drop(self.shards()[model.shard].create_volume_under(spec, terms).await?),
         }
         Ok(())

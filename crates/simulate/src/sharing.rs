@@ -1,6 +1,7 @@
 //! Ceilings, policies and promises that change under load, and what must hold of them at rest.
 
 use std::rc::Rc;
+use units::DeviceIndex;
 use uuid::Uuid;
 
 use schedule::{CostModel, Quota, SchedulerConfig};
@@ -21,7 +22,7 @@ impl Rig {
     pub(crate) fn share(&self, rng: &mut Rng, volumes: &[Rc<VolumeModel>]) {
         let Some(core) = self.core() else { return };
         if rng.one_in(4) {
-            return core.schedule(0, None, &[]);
+            return core.schedule(DeviceIndex(0), None, &[]);
         }
         let rate = rng.between(RATES.0, RATES.1) as f64;
         let cost_model = match rng.one_in(2) {
@@ -45,7 +46,7 @@ impl Rig {
                 (volume.uuid(), Quota { per_second: [rate * part, rate * part / 2.0] })
             })
             .collect();
-        core.schedule(0, Some(config), &quotas);
+        core.schedule(DeviceIndex(0), Some(config), &quotas);
     }
 
     /// Returns the leftovers in a queue when no request waits; `None` if there are none, as it should be.

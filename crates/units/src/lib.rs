@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod block;
 mod byte_len;
+mod index;
 mod instant;
 mod metadata;
 mod sector;
@@ -18,6 +19,7 @@ mod slo;
 pub use block::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 pub use byte_len::{ByteLen, ParseByteLenError};
 pub use core::time::Duration;
+pub use index::{CoreIndex, DeviceIndex, ShardIndex};
 pub use instant::Instant;
 pub use metadata::MetadataSize;
 pub use sector::SectorSize;

@@ -11,7 +11,7 @@ use dataplane::{ChangeError, Core, CoreOptions, Loss};
 use io_traits::{Clock, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
 use test_support::start_only_shard;
-use units::{Duration, Slo};
+use units::{Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, VolumeSpec};
 
@@ -37,7 +37,7 @@ async fn serve(world: &SimWorld) -> SimCore {
     core.attach(shard);
     for uuid in [VOLUME, OTHER] {
         let spec = VolumeSpec { uuid, name: uuid.to_string(), blocks: BLOCKS };
-        core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
+        core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("room for a volume");
     }
     let (serving, listener) = (core.clone(), world.listen(portal()).expect("a free address"));
     world.spawn(async move { serving.serve(&LineFrontend, listener).await });

@@ -257,7 +257,7 @@ impl Serve {
             return Err(Failure::usage(what, "leave out --api-open, or --api-users"));
         }
         Ok(ServeConfig {
-            devices,
+            devices: devices.into(),
             cores,
             listen,
             iscsi: self.iscsi.or(file.iscsi),
@@ -375,9 +375,9 @@ mod tests {
         assert_eq!(config.listen.port(), 6000);
         assert_eq!(config.api.port(), 5001);
         assert_eq!((config.cores.as_slice(), config.connections_max), (&[1, 0][..], 7));
-        assert_eq!(config.devices[0].to_string(), "mem:1GiB");
+        assert_eq!(config.devices.raw[0].to_string(), "mem:1GiB");
         let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
-        assert_eq!((config.devices[0].to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
+        assert_eq!((config.devices.raw[0].to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
         let config = serve("--device mem:2GiB --auth on").settle(file()).expect("complete");
         assert!(config.authentication.is_some());
         assert!(serve("").settle(file()).expect("complete").authentication.is_none());

@@ -23,7 +23,7 @@ use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::task_function;
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
 use test_support::start_only_shard;
-use units::{Duration, SectorSize, Slo};
+use units::{Duration, SectorSize, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
 
@@ -64,7 +64,7 @@ async fn serve_with(
     let core = start_on(world, device, options, authenticates).await;
     for (uuid, byte) in [(VOLUME, 1), (OTHER, 2)] {
         let spec = VolumeSpec { uuid, name: uuid.to_string(), blocks: BLOCKS };
-        core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
+        core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("room for a volume");
         admit(&core, uuid, Access { tokens: vec![token(byte)], ..Access::default() }).await;
     }
     core
@@ -290,7 +290,7 @@ fn logical_blocks_of_512_bytes_are_read_and_changed_by_themselves() {
         let core = serve(&world, false).await;
         let spec = VolumeSpec { uuid: SMALL, name: SMALL.to_string(), blocks: BLOCKS };
         let terms = Terms { sector: SectorSize::Bytes512, ..Terms::default() };
-        core.create_volume(0, spec, terms).await.expect("room");
+        core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
         admit(&core, SMALL, Access::default()).await;
         let mut initiator = session(&world, SMALL).await;
         let ask = |opcode, lba, blocks| Cdb::with_blocks(opcode, lba, blocks);

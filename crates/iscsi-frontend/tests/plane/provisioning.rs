@@ -5,7 +5,7 @@ use io_traits::Clock;
 use iscsi_wire::Cdb;
 use iscsi_wire::cdb::{opcode as scsi, service_action_in};
 use sim::SimDevice;
-use units::{Duration, SectorSize, Slo};
+use units::{Duration, SectorSize, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{Terms, VolumeSpec};
 
@@ -68,7 +68,7 @@ fn small_blocks_are_mapped_with_their_physical_one() {
         let core = serve(&world, false).await;
         let spec = VolumeSpec { uuid: SMALL, name: SMALL.to_string(), blocks: BLOCKS };
         let terms = Terms { sector: SectorSize::Bytes512, ..Terms::default() };
-        core.create_volume(0, spec, terms).await.expect("room");
+        core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
         admit(&core, SMALL, Access::default()).await;
         let mut initiator = session(&world, SMALL).await;
         let write = Cdb::with_blocks(scsi::WRITE_16, 17, 1);
@@ -113,7 +113,7 @@ fn a_pool_that_runs_full_is_told() {
         let core = serve_on(&world, SimDevice::new(&world, SMALL_DEVICE_BLOCKS), false).await;
         let spec =
             VolumeSpec { uuid: LARGE, name: LARGE.to_string(), blocks: 2 * SMALL_DEVICE_BLOCKS };
-        core.create_volume(0, spec, Slo::default()).await.expect("thin");
+        core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("thin");
         admit(&core, LARGE, Access::default()).await;
         let mut initiator = session(&world, LARGE).await;
         for round in 0..2 {

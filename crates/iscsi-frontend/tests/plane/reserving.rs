@@ -15,7 +15,7 @@ use nvme_wire::reservation::{
 use nvme_wire::{IoOpcode, Status};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
-use units::{Duration, Lba};
+use units::{DeviceIndex, Duration, Lba};
 
 use crate::strict::{Ended, Initiator};
 use crate::together::{nbd, nvme_host, serve_all};
@@ -275,7 +275,7 @@ fn commands_of_a_preempted_host_are_aborted() {
         let ceiling = Quota { per_second: [1e6, 20.0] };
         let (policy, cost_model) = (PolicyKind::default(), CostModel::Separate);
         let config = SchedulerConfig { policy, cost_model, ceiling, window_blocks: [64, 1] };
-        core.schedule(0, Some(config), &[(VOLUME, ceiling)]);
+        core.schedule(DeviceIndex(0), Some(config), &[(VOLUME, ceiling)]);
         second.withholds = true;
         let write = |lba| Cdb::with_blocks(scsi::WRITE_10, lba, 1);
         let large = Cdb::with_blocks(scsi::WRITE_10, 100, 32);

@@ -15,7 +15,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::Status;
 use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba, Pba};
+use units::{DeviceIndex, Duration, Lba, Pba};
 
 use crate::strict::Initiator;
 use crate::{
@@ -300,7 +300,11 @@ fn floods_of_three_protocols_share_the_rate_of_their_volume() {
             window_blocks: [64, 8],
         };
         let quota = |reads| Quota { per_second: [reads, 10.0] };
-        core.schedule(0, Some(config), &[(VOLUME, quota(RATE)), (OTHER, quota(OTHER_RATE))]);
+        core.schedule(
+            DeviceIndex(0),
+            Some(config),
+            &[(VOLUME, quota(RATE)), (OTHER, quota(OTHER_RATE))],
+        );
         let counts = Counts::default();
         flood(&world, &counts).await;
         world.sleep_until(world.now() + Duration::from_secs(1)).await;

@@ -15,7 +15,7 @@ use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
 use nbd_wire::{Command, CommandFlags, Errno, HeaderStyle, OptionCode, OptionReplyKind};
 use sim::{SimDevice, SimWorld, Simulation};
 use test_support::start_only_shard;
-use units::{BLOCK_SIZE, MetadataSize};
+use units::{BLOCK_SIZE, MetadataSize, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
 
@@ -78,7 +78,7 @@ async fn create(core: &SimCore, uuid: Uuid, name: &str, access: &Access, metadat
     let spec = VolumeSpec { uuid, name: name.into(), blocks: BLOCKS };
     let access = access.encode().expect("short");
     let terms = Terms { access, metadata, ..Terms::default() };
-    core.create_volume(0, spec, terms).await.expect("room for a volume");
+    core.create_volume(ShardIndex(0), spec, terms).await.expect("room for a volume");
 }
 
 /// A core with the volume `db`, under `access`.

@@ -14,7 +14,7 @@ use nvme_wire::log::{
 use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, SglDescriptor, Sqe, Status, property};
 use sim::{DeviceFaults, SimWorld};
-use units::{Duration, Lba, LbaRange};
+use units::{DeviceIndex, Duration, Lba, LbaRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{self, RawHost, capsule};
@@ -150,7 +150,10 @@ fn a_volume_that_takes_no_changes_says_so() {
         volume.write(Lba(0), data(1, 8)).await.expect("written");
         assert_eq!(volume.failure_domain().await.expect("read"), None, "it was never set");
         let domain = FailureDomain { health: DeviceHealth::Good, ..FailureDomain::default() };
-        core.place_device(0, FailureDomain { host: "flash-1".into(), ..domain.clone() });
+        core.place_device(
+            DeviceIndex(0),
+            FailureDomain { host: "flash-1".into(), ..domain.clone() },
+        );
         let said = volume.failure_domain().await.expect("read").expect("said");
         assert_eq!((said.host.as_str(), said.health), ("flash-1", DeviceHealth::Good));
         assert_eq!(client.smart_health().await.expect("read").critical_warning, 0);

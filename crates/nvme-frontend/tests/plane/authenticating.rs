@@ -11,7 +11,7 @@ use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
 use nvme_wire::{AdminOpcode, Cqe, IoOpcode, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
-use units::{Duration, Lba};
+use units::{Duration, Lba, ShardIndex};
 use volume::{Terms, VolumeError, VolumeSpec};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -54,7 +54,7 @@ pub(crate) async fn server_with(world: &SimWorld, access: Access, options: NvmeO
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS };
     let access = access.encode().expect("short");
     let terms = Terms { access, ..Terms::default() };
-    core.create_volume(0, spec, terms).await.expect("room");
+    core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
     core
 }
 

@@ -8,7 +8,7 @@ use io_traits::Spawn;
 use nvme_wire::IoOpcode;
 use nvme_wire::reservation::{RACQA_ACQUIRE, RREGA_REGISTER, ReservationCommand};
 use sim::SimWorld;
-use units::{Duration, Lba, LbaRange};
+use units::{DeviceIndex, Duration, Lba, LbaRange};
 
 use crate::support::{
     SimCore, connect, data, host, serve_new, serve_shards, serve_slowly, simulate, sleep,
@@ -64,13 +64,13 @@ fn hosts_wait_while_a_device_is_closed_and_nothing_fails() {
             for _ in 0..8 {
                 let pause = world.draw(|rng| rng.below(300));
                 sleep(&world, Duration::from_millis(pause)).await;
-                core.close_device(0).await.expect("the device works");
+                core.close_device(DeviceIndex(0)).await.expect("the device works");
                 // What was answered is on its way to the hosts.
                 sleep(&world, Duration::from_millis(200)).await;
                 let requests = done.requests.get();
                 sleep(&world, Duration::from_secs(1)).await;
                 assert_eq!(done.requests.get(), requests, "hosts wait");
-                assert!(core.reopen_device(0, None).await);
+                assert!(core.reopen_device(DeviceIndex(0), None).await);
                 sleep(&world, Duration::from_millis(200)).await;
                 assert!(done.requests.get() > requests, "they go on");
             }
@@ -94,7 +94,7 @@ fn reservations_outlive_a_closed_device() {
             |action, rtype| ReservationCommand { action, ignore_key: false, rtype, cptpl: 0 };
         let register = command(RREGA_REGISTER, 0);
         first.reserve(IoOpcode::RESERVATION_REGISTER, register, [0, 7]).await.expect("registered");
-        core.close_device(0).await.expect("the device works");
+        core.close_device(DeviceIndex(0)).await.expect("the device works");
         let reserved = Rc::new(Cell::new(false));
         let (told, reserving) = (reserved.clone(), first.clone());
         world.spawn(async move {
@@ -106,11 +106,11 @@ fn reservations_outlive_a_closed_device() {
         });
         sleep(&world, Duration::from_secs(1)).await;
         assert!(!reserved.get(), "it waits");
-        assert!(core.reopen_device(0, None).await);
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         sleep(&world, Duration::from_secs(1)).await;
         assert!(reserved.get());
-        core.close_device(0).await.expect("the device works");
-        assert!(core.reopen_device(0, None).await);
+        core.close_device(DeviceIndex(0)).await.expect("the device works");
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         second.write(Lba(0), data(1, 1)).await.expect_err("the other host excludes it");
         first.write(Lba(0), data(1, 1)).await.expect("it may");
         check(&core).await;
@@ -132,17 +132,17 @@ fn a_device_that_does_not_come_to_rest_goes_on_as_it_was() {
         sleep(&world, Duration::from_millis(1)).await;
         let (closing, outcome) = (core.clone(), Rc::new(Cell::new(None)));
         let closed = outcome.clone();
-        world.spawn(async move { closed.set(Some(closing.close_device(0).await)) });
+        world.spawn(async move { closed.set(Some(closing.close_device(DeviceIndex(0)).await)) });
         sleep(&world, Duration::from_millis(1)).await;
         assert!(!written.get() && outcome.take().is_none(), "it is under way");
-        assert!(core.reopen_device(0, None).await);
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         sleep(&world, Duration::from_secs(5)).await;
         assert!(written.get());
         assert!(outcome.take().expect("it has ended").is_err());
         let found = volume.read(Lba(0), 1).await.expect("it is served");
         assert_eq!(found.as_bytes(), data(1, 1).as_bytes());
-        core.close_device(0).await.expect("at rest it can be closed");
-        assert!(core.reopen_device(0, None).await);
+        core.close_device(DeviceIndex(0)).await.expect("at rest it can be closed");
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         core.shutdown().await.expect("the device works");
     });
 }
@@ -156,16 +156,16 @@ fn all_shards_serve_once_the_device_is_let_go_of() {
         let core = serve_shards(world.clone(), slow_device(&world).await, 2, options).await;
         let (closing, outcome) = (core.clone(), Rc::new(Cell::new(None)));
         let closed = outcome.clone();
-        world.spawn(async move { closed.set(Some(closing.close_device(0).await)) });
+        world.spawn(async move { closed.set(Some(closing.close_device(DeviceIndex(0)).await)) });
         sleep(&world, Duration::from_millis(1)).await;
         let are_closing = || core.shards().iter().map(|it| it.is_closing()).collect::<Vec<_>>();
         assert_eq!(are_closing(), [true, false], "the first one is under way");
-        assert!(core.reopen_device(0, None).await);
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         sleep(&world, Duration::from_secs(5)).await;
         assert!(outcome.take().is_some(), "it has ended");
         assert_eq!(are_closing(), [false, false]);
-        core.close_device(0).await.expect("at rest it can be closed");
-        assert!(core.reopen_device(0, None).await);
+        core.close_device(DeviceIndex(0)).await.expect("at rest it can be closed");
+        assert!(core.reopen_device(DeviceIndex(0), None).await);
         core.shutdown().await.expect("the device works");
     });
 }

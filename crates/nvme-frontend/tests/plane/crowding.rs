@@ -11,7 +11,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::Status;
 use nvme_wire::identify::{Cns, Identify};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba};
+use units::{Duration, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::{Terms, VolumeSpec};
 
@@ -56,7 +56,7 @@ impl Server {
             let spec = VolumeSpec { uuid: uuid_of(volume), name, blocks: BLOCKS };
             let access = opened_by(&[volume as u8]).encode().expect("short");
             let terms = Terms { access, ..Terms::default() };
-            core.create_volume(0, spec, terms).await.expect("room");
+            core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
         }
         announce(&core);
         Self { world: world.clone(), processor, _core: core }

@@ -9,7 +9,7 @@ use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Explanation, Message};
 use nvme_wire::{AdminOpcode, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
-use units::{Duration, Lba};
+use units::{DeviceIndex, Duration, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::{Terms, VolumeSpec};
 
@@ -117,7 +117,7 @@ impl Change {
                 set(Access { restrictions: elsewhere, ..opened_by(&[1]) }, false).await;
             }
             Self::Cut => set(opened_by(&[2]), true).await,
-            Self::Abandoned => core.abandon(0),
+            Self::Abandoned => core.abandon(DeviceIndex(0)),
         }
     }
 }
@@ -248,7 +248,7 @@ fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
         let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: 64 };
         let access = opened_by(&[2]).encode().expect("short");
         let terms = Terms { access, ..Terms::default() };
-        core.create_volume(0, spec, terms).await.expect("room");
+        core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
         let mut greedy = Vec::new();
         for _ in 0..105 {
             let mut visitor = Visitor::new(&world, VOLUME, 1).await;
@@ -277,7 +277,9 @@ async fn with_two_volumes_for(world: &SimWorld, group: Group) -> (SimCore, Uuid)
     let other = Uuid::from_u128(2);
     let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: 64 };
     let access = opened_by(&[2]).encode().expect("short");
-    core.create_volume(0, spec, Terms { access, ..Terms::default() }).await.expect("room");
+    core.create_volume(ShardIndex(0), spec, Terms { access, ..Terms::default() })
+        .await
+        .expect("room");
     (core, other)
 }
 

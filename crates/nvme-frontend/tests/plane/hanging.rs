@@ -12,7 +12,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
 use test_support::start_only_shard;
-use units::{BLOCK_SIZE, Duration, Lba, Pba, PbaRange, Slo};
+use units::{BLOCK_SIZE, DeviceIndex, Duration, Lba, Pba, PbaRange, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
@@ -97,7 +97,7 @@ async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128)
     let device =
         HangingDevice { device, hangs: Rc::new(Cell::new(false)), released: Notify::new() };
     let watched = TimeoutDevice::new(device.clone(), world, TIMEOUT);
-    let device_number = usize::try_from(number).expect("small") - 1;
+    let device_number = DeviceIndex(usize::try_from(number).expect("small") - 1);
     let shard = core.attach_on(device_number, start_only_shard(watched).await);
     let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1000 };
     core.create_volume(shard, spec, Slo::default()).await.expect("room");
@@ -125,7 +125,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
             let (bad, good) = (connect(&world, 1).await, connect(&world, 2).await);
             bad.write(Lba(5), data(1, 4)).await.expect("written");
             good.write(Lba(5), data(2, 4)).await.expect("written");
-            assert!(core.stats().devices[0].failure.is_none());
+            assert!(core.stats().devices[DeviceIndex(0)].failure.is_none());
 
             // The journal notes that all is settled, and is idle then.
             sleep(&world, Duration::from_secs(1)).await;
@@ -144,7 +144,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
             assert!(good.read(Lba(5), 4).await.is_ok());
 
             assert_eq!(
-                core.stats().devices[0].failure.is_some(),
+                core.stats().devices[DeviceIndex(0)].failure.is_some(),
                 writes,
                 "only a lost journal needs to be read back"
             );
@@ -153,7 +153,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
             let read = bad.read(Lba(5), 4).await.expect("it answers again");
             let expected = data(1, 4);
             assert_eq!(read.as_bytes()[..4096], expected.as_bytes()[..4096]);
-            assert!(core.stats().devices[0].failure.is_none());
+            assert!(core.stats().devices[DeviceIndex(0)].failure.is_none());
             bad.write(Lba(6), data(3, 1)).await.expect("it works again");
         });
     }
@@ -228,7 +228,7 @@ fn a_crowd_before_a_hung_device_slows_no_other() {
         };
         for device in [0, 1] {
             let quotas = [(Uuid::from_u128(device as u128 + 1), ceiling)];
-            core.schedule(device, Some(config), &quotas);
+            core.schedule(DeviceIndex(device), Some(config), &quotas);
         }
         let mut crowd = Vec::new();
         for _ in 0..40 {
@@ -296,7 +296,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
         }
         sleep(&world, TIMEOUT / 4).await;
         let stats = core.stats();
-        let flow = &stats.devices[0].done.flow;
+        let flow = &stats.devices[DeviceIndex(0)].done.flow;
         assert_eq!((flow.queued + flow.in_flight, answered.get()), (requests, 0));
         assert!(stats.memory_used_bytes >= requests * BLOCK_SIZE as u64, "{stats:?}");
         hanging.set_hanging(false);

@@ -11,7 +11,7 @@ use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::auth::{Body, Message};
 use nvme_wire::{FabricsType, Status};
 use sim::Rng;
-use units::{Duration, Instant, Lba, Slo};
+use units::{Duration, Instant, Lba, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
@@ -380,7 +380,7 @@ fn hosts_of_one_volume_leave_places_for_those_of_others() {
         let world = &siege.world;
         let other = Uuid::from_u128(2);
         let spec = VolumeSpec { uuid: other, name: "other".into(), blocks: BLOCKS };
-        siege.core.create_volume(0, spec, Slo::default()).await.expect("room");
+        siege.core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("room");
         let mut greedy = Vec::new();
         let refused = loop {
             let asked = RawHost::queue(world, (0, 0xFFFF), &nqn_of(VOLUME)).await;

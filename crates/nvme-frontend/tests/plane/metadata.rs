@@ -7,7 +7,7 @@ use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::CapsuleResp;
 use nvme_wire::{IoOpcode, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
-use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize};
+use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, ShardIndex};
 use volume::{Terms, VolumeSpec};
 use zerocopy::FromBytes;
 
@@ -23,7 +23,7 @@ async fn serve_new(world: &SimWorld, metadata: MetadataSize) -> (SimCore, sim::S
     let core = serve(world.clone(), device.clone()).await;
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS };
     let terms = Terms { metadata, ..Terms::default() };
-    let status = core.create_volume(0, spec, terms).await.expect("room");
+    let status = core.create_volume(ShardIndex(0), spec, terms).await.expect("room");
     assert_eq!(status.metadata, metadata);
     announce(&core);
     (core, device)

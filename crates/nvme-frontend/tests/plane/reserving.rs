@@ -19,7 +19,7 @@ use nvme_wire::sqe::NSID_ALL;
 use nvme_wire::{AdminOpcode, Cqe, IoOpcode, SglDescriptor, Sqe, Status};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::{Rng, SimDevice, SimWorld, Simulation};
-use units::{Duration, Lba, LbaRange};
+use units::{DeviceIndex, Duration, Lba, LbaRange};
 use zerocopy::FromBytes;
 
 use crate::support::raw_host::{C2H_DATA, CAPSULE_RESP, RawHost, capsule};
@@ -300,7 +300,7 @@ fn preempt_and_abort_aborts_what_waits() {
         let ceiling = Quota { per_second: [1e6, 20.0] };
         let (policy, cost_model) = (PolicyKind::default(), CostModel::Separate);
         let config = SchedulerConfig { policy, cost_model, ceiling, window_blocks: [64, 1] };
-        core.schedule(0, Some(config), &[(VOLUME, ceiling)]);
+        core.schedule(DeviceIndex(0), Some(config), &[(VOLUME, ceiling)]);
         let ended = Rc::new(RefCell::new(Vec::new()));
         for block in 0..20 {
             let (victim, ended) = (second.clone(), ended.clone());

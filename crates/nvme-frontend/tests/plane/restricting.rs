@@ -8,7 +8,7 @@ use nvme_frontend::{DiscoveryRecord, NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{AdminOpcode, Cqe, Nqn, SglDescriptor, Sqe, Status};
 use sim::SimWorld;
-use units::{Duration, Lba};
+use units::{Duration, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::VolumeSpec;
 use zerocopy::FromBytes;
@@ -46,7 +46,7 @@ async fn server(world: &SimWorld, authenticates: bool, restrictions: Restriction
     let options = NvmeOptions { authentication, ..NvmeOptions::new(portal()) };
     let core = serve_with(world.clone(), device, options).await;
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: 64 };
-    core.create_volume(0, spec, volume::Terms::default()).await.expect("room");
+    core.create_volume(ShardIndex(0), spec, volume::Terms::default()).await.expect("room");
     restrict(&core, restrictions).await;
     core
 }

@@ -9,7 +9,7 @@ use dataplane::Loss;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld};
-use units::{Duration, Lba, LbaRange, Pba, PbaRange, Slo};
+use units::{DeviceIndex, Duration, Lba, LbaRange, Pba, PbaRange, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{JournalLoss, OpenError, VolumeSpec};
 
@@ -177,11 +177,11 @@ fn volumes_serve_again_when_their_device_returns() {
                 sleep(&world, Duration::from_millis(700)).await;
                 device.fails.set(fails);
                 sleep(&world, Duration::from_millis(1500)).await;
-                assert!(core.stats().devices[0].failure.is_some(), "{fails:?}");
+                assert!(core.stats().devices[DeviceIndex(0)].failure.is_some(), "{fails:?}");
                 device.fails.set(Fails::Nothing);
                 // Attempts come at growing distances.
                 sleep(&world, Duration::from_secs(4)).await;
-                assert!(core.stats().devices[0].failure.is_none(), "{fails:?}");
+                assert!(core.stats().devices[DeviceIndex(0)].failure.is_none(), "{fails:?}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
             all_is_there(&world, &core, &volume, &model).await;
@@ -208,16 +208,16 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
                     device.fails.set(Fails::Everything);
                     let (fails, failed) = (Rc::new(Cell::new(Fails::Nothing)), Rc::default());
                     device = FailingDevice { device: device.device.clone(), fails, failed };
-                    core.renew(0, device.clone());
+                    core.renew(DeviceIndex(0), device.clone());
                     assert!(
-                        core.stats().devices[0].failure.is_some(),
+                        core.stats().devices[DeviceIndex(0)].failure.is_some(),
                         "by the old way nothing is written"
                     );
                     let pause = world.draw(|rng| rng.below(600));
                     sleep(&world, Duration::from_millis(pause)).await;
                 }
                 sleep(&world, Duration::from_secs(2)).await;
-                assert!(core.stats().devices[0].failure.is_none(), "round {round}");
+                assert!(core.stats().devices[DeviceIndex(0)].failure.is_none(), "round {round}");
                 volume.write(Lba(900), data(5, 1)).await.expect("it takes changes again");
             }
             all_is_there(&world, &core, &volume, &model).await;
@@ -232,7 +232,7 @@ fn a_failed_shard_says_why() {
     simulate(7, |world| async move {
         let (core, device) = serve(&world).await;
         let volume = connect(&world, VOLUME).await;
-        let failure = || core.stats().devices[0].failure.clone();
+        let failure = || core.stats().devices[DeviceIndex(0)].failure.clone();
         // All that it writes is a record.
         let block = [LbaRange::new(Lba(0), 1)];
         for fails in [Fails::Everything, Fails::Changes] {
@@ -262,7 +262,7 @@ fn a_shard_that_is_back_can_do_everything() {
     simulate(3, |world| async move {
         let (core, device) = serve(&world).await;
         let other = Uuid::from_u128(9);
-        let returned: Rc<RefCell<Vec<(usize, usize)>>> = Rc::default();
+        let returned: Rc<RefCell<Vec<(ShardIndex, usize)>>> = Rc::default();
         let (told, state) = (returned.clone(), core.clone());
         core.on_return(move |shard, lost| {
             assert!(lost.is_empty());
@@ -270,13 +270,17 @@ fn a_shard_that_is_back_can_do_everything() {
         });
         device.fails.set(Fails::Changes);
         let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
-        core.create_volume(0, spec(other), Slo::default()).await.expect_err("it fails");
+        core.create_volume(ShardIndex(0), spec(other), Slo::default()).await.expect_err("it fails");
         core.delete_volume(VOLUME, Loss::Accepted).await.expect_err("it fails");
         sleep(&world, Duration::from_millis(400)).await;
         device.fails.set(Fails::Nothing);
         sleep(&world, Duration::from_secs(3)).await;
-        assert_eq!(*returned.borrow(), [(0, 1)], "told once, with all volumes in place");
-        core.create_volume(0, spec(other), Slo::default()).await.expect("room");
+        assert_eq!(
+            *returned.borrow(),
+            [(ShardIndex(0), 1)],
+            "told once, with all volumes in place"
+        );
+        core.create_volume(ShardIndex(0), spec(other), Slo::default()).await.expect("room");
         let volume = connect(&world, other).await;
         volume.write(Lba(1), data(1, 3)).await.expect("room");
         let kept = connect(&world, VOLUME).await;
@@ -298,7 +302,9 @@ fn a_volume_that_can_be_read_again_is_served_again() {
         volume.write(Lba(1), data(7, 1), None).await.expect("room");
         for _ in 0..2 {
             device.fails.set(Fails::Changes);
-            core.create_volume(0, spec(refused), Slo::default()).await.expect_err("it fails");
+            core.create_volume(ShardIndex(0), spec(refused), Slo::default())
+                .await
+                .expect_err("it fails");
             device.fails.set(Fails::Nothing);
             sleep(&world, Duration::from_secs(3)).await;
             let served: Vec<Uuid> = core.volumes().iter().map(|volume| volume.uuid).collect();
@@ -329,6 +335,6 @@ fn a_checkpoint_that_the_device_fails_is_tried_again() {
         volume.write(Lba(5), data(2, 3)).await.expect("requests go on");
         device.fails.set(Fails::Nothing);
         sleep(&world, Duration::from_secs(1)).await;
-        assert!(done.get() && core.stats().devices[0].failure.is_none());
+        assert!(done.get() && core.stats().devices[DeviceIndex(0)].failure.is_none());
     });
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use dataplane::Loss;
 use io_traits::Spawn;
 use schedule::Slo;
-use units::{Duration, Lba};
+use units::{DeviceIndex, Duration, Lba};
 use uuid::Uuid;
 
 use crate::support::simulate;
@@ -171,10 +171,10 @@ fn changes_under_load_lose_nothing() {
             match round % 5 {
                 0 => sharing.schedule("fcfs"),
                 1 => sharing.schedule("drr"),
-                2 => sharing.core.schedule(0, None, &[]),
+                2 => sharing.core.schedule(DeviceIndex(0), None, &[]),
                 3 => sharing.schedule("sts"),
                 _ => {
-                    sharing.core.schedule(0, None, &[]);
+                    sharing.core.schedule(DeviceIndex(0), None, &[]);
                     sharing.schedule("drr");
                 }
             }
@@ -183,7 +183,7 @@ fn changes_under_load_lose_nothing() {
         }
         tenants.iter().for_each(|tenant| tenant.depth.set(0));
         sharing.pass(SECOND).await;
-        let window = sharing.core.stats().devices[0].window;
+        let window = sharing.core.stats().devices[DeviceIndex(0)].window;
         assert_eq!((window.in_use_blocks, window.queued), ([0; 2], [0; 2]));
         for flow in sharing.core.flows_from(Uuid::nil(), usize::MAX) {
             let stats = flow.done.flow;
@@ -218,7 +218,7 @@ fn a_host_that_goes_leaves_the_line() {
         let rates = sharing.rates(std::slice::from_ref(&stays), SECOND).await;
         assert!(rates[0] > 0.4 * share(1.0), "{rates:?}");
         let stats = sharing.core.stats();
-        assert!(stats.devices[0].window.queued.iter().sum::<u64>() <= 8, "{stats:?}");
+        assert!(stats.devices[DeviceIndex(0)].window.queued.iter().sum::<u64>() <= 8, "{stats:?}");
         sharing.core.shutdown().await.expect("a checkpoint");
     });
 }

@@ -12,7 +12,7 @@ use nvme_wire::io::BlockCommand;
 use nvme_wire::pdu::{CapsuleResp, Digests, H2cData, R2t};
 use nvme_wire::{Cqe, IoOpcode, SglDescriptor, Sqe, Status};
 use sim::{DeviceFaults, Rng, SimDevice, SimWorld, Simulation};
-use units::{BLOCK_SIZE, Duration, Lba};
+use units::{BLOCK_SIZE, DeviceIndex, Duration, Lba};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::support::raw_host::{CAPSULE_RESP, RawHost, capsule};
@@ -321,7 +321,7 @@ fn errors_are_counted_by_what_hosts_are_told() {
         drop((io, admin));
         core.delete_volume(VOLUME, Loss::Accepted).await.expect("deleted");
         sleep(&world, Duration::from_secs(5)).await;
-        let device = &core.stats().devices[0].done;
+        let device = &core.stats().devices[DeviceIndex(0)].done;
         assert_eq!(told(&device.errors), expected, "also of what is gone");
         assert_eq!(device.latency[1].counts.iter().sum::<u64>(), device.flow.requests);
         let asked = RawHost::queue(&world, (0, 0xFFFF), &nqn_of(VOLUME)).await;

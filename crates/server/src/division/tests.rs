@@ -3,6 +3,8 @@
 use std::panic::catch_unwind;
 
 use super::*;
+use typed_index_collections::TiVec;
+use units::CoreIndex;
 
 /// A core that acts as `volume::Allowance` and `dataplane::Allotment` do.
 #[derive(Clone, Debug)]
@@ -42,14 +44,14 @@ struct Core {
 
 struct World {
     seed: u64,
-    cores: Vec<Core>,
+    cores: TiVec<CoreIndex, Core>,
     bounds: Vec<u64>,
     /// One at a time.
     division: Option<(Begun, Division)>,
     /// True if it has an order on its way.
     waits: bool,
     /// Answers on their way.
-    answers: Vec<(u64, usize, Vec<Allotment>)>,
+    answers: Vec<(u64, CoreIndex, Vec<Allotment>)>,
     count: u64,
     /// By tenant: blocks that came with devices, which is a fact and no division's doing.
     came: Vec<u64>,
@@ -102,7 +104,7 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut world = Self {
             seed,
-            cores: Vec::new(),
+            cores: TiVec::new(),
             bounds: Vec::new(),
             division: None,
             waits: false,
@@ -146,7 +148,7 @@ impl World {
         let (core, tenant) =
             (self.draw(self.cores.len() as u64), self.draw(self.came.len() as u64));
         let (what, blocks) = (self.draw(20), 1 + self.draw(60));
-        let part = &mut self.cores[core as usize].parts[tenant as usize];
+        let part = &mut self.cores[CoreIndex(core as usize)].parts[tenant as usize];
         let nth = blocks as usize % part.under_way.len().max(1);
         match what {
             0..5 => self.seen.refused += u64::from(!part.write(blocks)),
@@ -208,7 +210,7 @@ impl World {
 
     /// A core takes the next order out of its mailbox.
     fn obey(&mut self) {
-        let at = self.draw(self.cores.len() as u64) as usize;
+        let at = CoreIndex(self.draw(self.cores.len() as u64) as usize);
         let Some(Sent { by, order }) = self.cores[at].mailbox.pop_front() else { return };
         let before = self.may_hold();
         let parts = self.cores[at].parts.iter_mut().enumerate().map(|(tenant, part)| {
@@ -250,7 +252,7 @@ impl World {
             96 if self.division.take().is_some() => self.seen.abandoned += 1,
             // A core ends before it takes its order: the server ends, and this division.
             97 => {
-                let at = self.draw(self.cores.len() as u64) as usize;
+                let at = CoreIndex(self.draw(self.cores.len() as u64) as usize);
                 let lost = self.cores[at].mailbox.pop_back();
                 let is_of = |lost: Sent, begun: &Begun| lost.by.number == begun.number;
                 if let (Some(lost), Some((begun, _))) = (lost, &self.division)

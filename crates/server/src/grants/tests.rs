@@ -4,6 +4,8 @@ use dataplane::Allotment;
 
 use super::*;
 use crate::division::{Division, Order};
+use typed_index_collections::TiVec;
+use units::CoreIndex;
 
 /// A host: what it knows and what its cores hold. Its steps are those of `granting.rs`, torn apart where others
 /// may come between or it may end.
@@ -12,7 +14,7 @@ struct Host {
     session: u128,
     bound: u64,
     /// By core: what it holds, and may.
-    cores: Vec<(u64, u64)>,
+    cores: TiVec<CoreIndex, (u64, u64)>,
     /// The blocks that they held when it last divided.
     counted: u64,
     /// The record as it saw it last.
@@ -63,7 +65,7 @@ impl World {
         };
         world.quota = 1 + world.draw(5_000);
         for id in 0..1 + world.draw(4) {
-            let cores = vec![(0, 0); 1 + id as usize % 3];
+            let cores = vec![(0, 0); 1 + id as usize % 3].into();
             world.hosts.push(Host {
                 id: Uuid::from_u128(id.into()),
                 session: 0,
@@ -144,7 +146,7 @@ impl World {
         let at = self.draw(self.hosts.len() as u64) as usize;
         let (what, number) = (self.draw(100), self.draw(self.quota + 1));
         let host = &mut self.hosts[at];
-        let core = number as usize % host.cores.len();
+        let core = CoreIndex(number as usize % host.cores.len());
         match what {
             0..30 if host.lives => {
                 let (used, limit) = &mut host.cores[core];

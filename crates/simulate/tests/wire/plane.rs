@@ -11,7 +11,7 @@ use local_sync::{Notify, first_of};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimStream, SimWorld, Simulation};
 use test_support::start_only_shard;
-use units::{Duration, MetadataSize};
+use units::{Duration, MetadataSize, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
 use wire_oracle::pdu::Digests;
@@ -61,7 +61,7 @@ impl Server {
         core.attach(shard);
         let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks: BLOCKS as u64 };
         let terms = Terms { metadata: self.metadata, ..Terms::default() };
-        core.create_volume(0, spec, terms).await.expect("room for a volume");
+        core.create_volume(ShardIndex(0), spec, terms).await.expect("room for a volume");
         let listener = world.listen(portal()).expect("a free address");
         world.spawn(async move { core.serve(listener).await });
     }

@@ -13,7 +13,7 @@ use client::{Client, Options, Volume};
 use io_traits::{Buffer, BufferSlice, Clock, Device, World};
 use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld, Simulation};
-use units::{BLOCK_SIZE, Duration, Slo};
+use units::{BLOCK_SIZE, Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
 
@@ -127,7 +127,7 @@ pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOpt
 
 pub(crate) async fn create<D: Device>(core: &NvmeCore<SimWorld, D>, blocks: u64) {
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
-    core.create_volume(0, spec, Slo::default()).await.expect("room for a volume");
+    core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("room for a volume");
     announce(core);
 }
 

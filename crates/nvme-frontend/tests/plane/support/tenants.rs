@@ -10,7 +10,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{Ceiling, CorePart, CostModel, PolicyKind, Promise, SchedulerConfig, Slo, plan};
 use sim::SimWorld;
 use ssd_model::{Model, Params, Preset};
-use units::{Duration, Instant, Lba};
+use units::{CoreIndex, DeviceIndex, Duration, Instant, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
@@ -63,7 +63,7 @@ impl Sharing {
         for (n, slo) in slos.iter().enumerate() {
             let name = format!("volume-{n}");
             let spec = VolumeSpec { uuid: uuid_of(n), name, blocks: VOLUME_BLOCKS };
-            core.create_volume(0, spec, *slo).await.expect("room");
+            core.create_volume(ShardIndex(0), spec, *slo).await.expect("room");
         }
         Self { world: world.clone(), core, slos: slos.to_vec() }
     }
@@ -71,14 +71,16 @@ impl Sharing {
     /// Sets the ceiling and a policy.
     pub(crate) fn schedule(&self, policy: &str) {
         let model = CostModel::Separate;
-        let promises: Vec<_> = self.slos.iter().map(|slo| Promise { core: 0, slo: *slo }).collect();
+        let promises: Vec<_> =
+            self.slos.iter().map(|slo| Promise { core: CoreIndex(0), slo: *slo }).collect();
         let plan = plan(CEILING, LATENCY, model, &promises, 1).expect("fits");
-        let CorePart { ceiling, window_blocks } = plan.cores[0].expect("there are volumes");
+        let CorePart { ceiling, window_blocks } =
+            plan.cores[CoreIndex(0)].expect("there are volumes");
         let policy: PolicyKind = policy.parse().expect("known");
         let config = SchedulerConfig { policy, cost_model: model, ceiling, window_blocks };
         let quotas: Vec<_> = plan.quotas.into_iter().enumerate().collect();
         let quotas: Vec<_> = quotas.into_iter().map(|(n, quota)| (uuid_of(n), quota)).collect();
-        self.core.schedule(0, Some(config), &quotas);
+        self.core.schedule(DeviceIndex(0), Some(config), &quotas);
     }
 
     /// Connects a host and fills the volume.

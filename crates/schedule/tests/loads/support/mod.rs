@@ -11,7 +11,7 @@ use schedule::{
     Quota, Request, Scheduler, SchedulerConfig, Slo, plan,
 };
 use sim::{Excess, Judge, Rng};
-use units::{Duration, Instant};
+use units::{CoreIndex, Duration, Instant};
 
 use self::draw::{Arrivals, Load};
 
@@ -231,8 +231,11 @@ impl World {
     /// Divides the device again.
     fn divide(&mut self) {
         loop {
-            let promises: Vec<Promise> =
-                self.tenants.values().map(|t| Promise { core: t.core, slo: t.slo }).collect();
+            let promises: Vec<Promise> = self
+                .tenants
+                .values()
+                .map(|t| Promise { core: CoreIndex(t.core), slo: t.slo })
+                .collect();
             match plan(self.ceiling, self.latency, self.model, &promises, self.cores.len()) {
                 Ok(plan) => {
                     self.check_plan(&plan, &promises);
@@ -251,12 +254,13 @@ impl World {
     fn check_plan(&mut self, plan: &Plan, promises: &[Promise]) {
         let whole = self.ceiling.quota(self.model).per_second;
         for (class, whole) in whole.into_iter().enumerate() {
-            let part = |core: usize| plan.cores[core].map_or(0.0, |p| p.ceiling.per_second[class]);
-            let sum: f64 = (0..plan.cores.len()).map(part).sum();
+            let part =
+                |core: CoreIndex| plan.cores[core].map_or(0.0, |p| p.ceiling.per_second[class]);
+            let sum: f64 = plan.cores.keys().map(part).sum();
             if sum > whole * 1.000_001 {
                 self.find(|| format!("L1: cores may do {sum} of {whole}"));
             }
-            for core in 0..plan.cores.len() {
+            for core in plan.cores.keys() {
                 let of_core = promises.iter().zip(&plan.quotas).filter(|(p, _)| p.core == core);
                 let sum: f64 = of_core.map(|(_, quota)| quota.per_second[class]).sum();
                 if sum > part(core) * 1.000_101 {
