@@ -2,10 +2,9 @@
 
 mod api;
 mod attach;
-mod auth_args;
+mod authentication;
 mod bench;
 mod calibrate;
-mod config_file;
 mod cost;
 mod datastore;
 mod detach;
@@ -26,6 +25,7 @@ mod reproduce;
 mod restrictions;
 mod scrub;
 mod serve;
+mod settings;
 mod status;
 mod token_file;
 mod tokens;

@@ -5,20 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use directory::Word;
 use local_devices::sharing_spec::SharedSpec;
+use merge::Merge;
 use process_limits::MemoryBound;
-use server::Advertised;
-use server::NbdAddress;
-use server::{Discovery, Host, ServeConfig};
+use server::{Host, ServeConfig};
 use units::ByteLen;
 use user_messages::Failure;
 
-use super::auth_args::AuthArgs;
-use super::config_file::ConfigFile;
-use super::membership::{ClusterArgs, parse_discovery, usual_discovery};
-use crate::address::parse_address;
-use crate::core_list::CoreList;
-use crate::interval::Interval;
+use super::membership::{parse_down, usual_discovery};
+use super::settings::Settings;
+use super::{authentication, membership};
 
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 const API_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
@@ -64,34 +61,16 @@ Examples:
   On memory, to try things out, open to every host that reaches it:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
-Configuration file (--config), every key optional; flags win over it:
+Configuration file (--config): each of these flags is a key, with `_` for `-`; `devices` and `labels` are written as here. Flags win
+over it, and --create, --take-over and --confirm-down are no settings:
     devices = [\"file:/srv/flash.img\"]
     cores = [0, 1]
     listen = \"0.0.0.0:4420\"
-    iscsi = \"0.0.0.0:3260\"
-    advertise = \"192.0.2.7\"
-    api = \"127.0.0.1:7420\"
-    discovery = \"0.0.0.0:8009\"
     nbd = [\"0.0.0.0:10809\", \"unix:/run/farflash/nbd.sock\"]
-    nbd_tls = \"/var/lib/farflash/nbd-tls\"
-    directory = \"etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/prod\"
-    host_name = \"flash-1\"
     labels = { rack = \"r1\" }
-    host_lease = 10
-    fence_after = \"30s\"
-    auth = \"on\"
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
-    auth_groups = [\"null\", \"ffdhe3072\"]
-    api_users = \"/etc/farflash/users.toml\"
-    api_open = false
-    api_tls = \"/var/lib/farflash/tls\"
-    audit_log = \"/var/log/farflash/audit.jsonl\"
-    format_if_blank = false
-    connections_max = 2048
     core_memory = \"256MiB\"
-    map_memory = \"1GiB\"
     device_timeout = 15
-    device_wait = 60
     scrub_every = \"30d\"
     log_json = false
 
@@ -99,187 +78,101 @@ SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once
 SIGHUP reads the list of API users and the API's certificate again, and reopens the audit log.
 FARFLASH_LOG=debug logs more.";
 
-fn devices_help() -> String {
-    format!(
-        "Devices that volumes lie on, once for each: {}. Each takes a ceiling: \
-         `,reads-per-second=N,writes-per-second=N[,latency-target=500us][,policy=drr|sts|fcfs]`",
-        device::kind::forms(true)
-    )
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     /// A TOML file with settings (see below); flags win over it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    #[arg(long = "device", value_name = "DEVICE", help = devices_help())]
-    devices: Vec<SharedSpec>,
-    /// CPUs to serve on, such as 0 or 0,2 or 0-3; each gets a thread and a portal
-    /// [default: the first that this process may use]
-    #[arg(long, value_name = "LIST")]
-    cores: Option<CoreList>,
-    /// Address to which hosts connect; the portal of the n-th core has the port plus n
-    /// [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    listen: Option<SocketAddr>,
-    /// Serve iSCSI, too, there; the n-th core has the port plus n [default: no iSCSI]
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    iscsi: Option<SocketAddr>,
-    /// The addresses that hosts are told, where they differ from the one listened on; discovery tells each
-    /// host the nearest, everything else the first
-    #[arg(long, value_name = "IP[,IP...]")]
-    advertise: Option<Advertised>,
-    /// Address of the REST API [default: 127.0.0.1:7420]
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    api: Option<SocketAddr>,
-    /// One more place that answers NVMe discovery, or `off`; every portal does anyhow
-    /// [default: port 8009 beside the portals, if it is free]
-    #[arg(long, value_name = "IP:PORT|off", value_parser = parse_discovery)]
-    discovery: Option<Discovery>,
-    /// Serve NBD at this place, such as 127.0.0.1:10809 or unix:/run/farflash/nbd.sock; give it again for one of the
-    /// other kind. The n-th core has the port plus n, or the path with `.n` behind it. A volume is there only if
-    /// `farflash volume restrict` says for which clients [default: nowhere]
-    #[arg(long, value_name = "IP:PORT|unix:PATH")]
-    nbd: Vec<NbdAddress>,
-    /// Let clients of NBD begin TLS with certificate.pem and key.pem of this directory; with clients.pem, the certificates of the
-    /// authorities for clients, `farflash volume restrict --nbd-certificate` names those that may open a volume
-    #[arg(long, value_name = "DIRECTORY")]
-    nbd_tls: Option<PathBuf>,
     #[command(flatten)]
-    cluster: ClusterArgs,
-    #[command(flatten)]
-    auth: AuthArgs,
-    /// Users of the API: a TOML file of operators and tenants (see `farflash api-token --help`)
-    /// [default: root and the user this server runs as, on this host]
-    #[arg(long, value_name = "FILE")]
-    api_users: Option<PathBuf>,
-    /// Let every caller that reaches the API do everything
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    api_open: Option<bool>,
-    /// Encrypt the API (https) with certificate.pem and key.pem of this directory. If neither is there,
-    /// they are made, for this machine's name and the API's address [default: plain HTTP]
-    #[arg(long, value_name = "DIRECTORY")]
-    api_tls: Option<PathBuf>,
-    /// Append a line for each change that the API is asked for: the user, the change, the time and the
-    /// outcome
-    #[arg(long, value_name = "FILE")]
-    audit_log: Option<PathBuf>,
-    /// Format a device that is all zeroes instead of refusing it
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    format_if_blank: Option<bool>,
+    settings: Settings,
     /// With --format-if-blank and size=, make files that are not there yet, or are empty. For a first start only: later a file
     /// that is not there is one whose file system is not mounted
     #[arg(long)]
     create: bool,
-    /// Host connections that each core serves at a time; a tenant's volumes together, or a volume without a
-    /// tenant, get half of them [default: 2048]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=65_536))]
-    connections_max: Option<u32>,
-    /// Memory for the data of requests, on each core: at least 32MiB, and with all cores together no more than the machine has
-    /// or its control group allows [default: 256MiB, or with all cores half of that if it is less]
-    #[arg(long, value_name = "SIZE")]
-    core_memory: Option<ByteLen>,
-    /// Memory for the maps of volumes, on each core, divided equally among the devices; at least 4MiB
-    /// for each. What does not fit is read when it is needed. All of a map takes up to 0.4 % of the data, 0.6 % where
-    /// single blocks were deallocated all over it [default: 1GiB, or with all cores a quarter of what the machine has or its
-    /// control group allows if that is less]
-    #[arg(long, value_name = "SIZE")]
-    map_memory: Option<ByteLen>,
-    /// Seconds after which a request to a file or drive that is not answered fails [default: 15]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
-    device_timeout: Option<u32>,
-    /// Seconds that the start waits for a device that is not there, where the server cannot start without [default: 0]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86_400))]
-    device_wait: Option<u32>,
-    /// Interval of scrubs of each device, which read and check all that lies on it, such as 7d or 12h (see
-    /// `farflash scrub`); the first begins an hour after the start [default: never]
-    #[arg(long, value_name = "INTERVAL")]
-    scrub_every: Option<Interval>,
-    /// Log one JSON object a line
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    log_json: Option<bool>,
+    /// Take the devices that are there now from hosts that are gone and did not give them back. Refused if one is seen at the
+    /// addresses that it had. A host with --fence-after is waited for until it has stopped; any other one has to be named
+    /// by --confirm-down, since it may still serve them unseen
+    #[arg(long)]
+    take_over: bool,
+    /// A host from which --take-over may take devices though it does not stop by itself; repeat for more. By
+    /// this you assert that it is down: powered off, or cut off from all hosts that use its volumes. If that
+    /// is not so, two hosts serve a volume, and writes are lost. '*' stands for the former host of a device
+    /// of which the directory has no record
+    #[arg(long, value_name = "HOST", requires = "take_over", value_parser = parse_down)]
+    confirm_down: Vec<String>,
 }
 
 impl Serve {
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(mut self) -> Result<(), Failure> {
         // First of all: a signal that comes before the server is ready must find someone.
         let host = Host::new()?;
-        let file = match &self.config {
-            Some(path) => ConfigFile::read(path)?,
-            None => ConfigFile::default(),
-        };
+        if let Some(path) = &self.config {
+            self.settings.merge(Settings::read(path)?);
+        }
         // Dropped before anything is said of a failure.
-        let _log = server::logging::start(self.logs_json(&file))?;
-        host.run(&self.settle(file)?)
+        let _log = server::logging::start(self.settings.log_json.unwrap_or(false))?;
+        host.run(&self.settle()?)
     }
 
-    fn logs_json(&self, file: &ConfigFile) -> bool {
-        self.log_json.or(file.log_json).unwrap_or(false)
-    }
-
-    /// Flags over file over defaults.
-    fn settle(self, mut file: ConfigFile) -> Result<ServeConfig, Failure> {
-        let written = file.cluster();
-        let authentication = self.auth.settle(file.auth())?;
-        let devices = if self.devices.is_empty() { file.devices } else { self.devices };
-        let cores = self.cores.or(file.cores).map_or_else(first_core, |list| list.0);
+    /// Fills in the defaults, and checks what belongs together.
+    fn settle(mut self) -> Result<ServeConfig, Failure> {
+        let word = self.take_over.then(|| Word::down(self.confirm_down));
+        let cluster = membership::settle(&mut self.settings, word)?;
+        let settings = self.settings;
+        let authentication = authentication::settle(&settings)?;
+        let cores = settings.cores.map_or_else(first_core, |list| list.0);
         if cores.is_empty() {
             let what = "the list of cores is empty";
             return Err(Failure::usage(what, "name at least one core, such as `cores = [0]`"));
         }
-        if devices.is_empty() {
+        if settings.devices.is_empty() {
             let what = "no device is given, so volumes have nowhere to lie";
             let remedy = "name one with --device file:PATH or --device mem:SIZE";
             return Err(Failure::usage(what, remedy));
         }
-        let connections_max = self.connections_max.or(file.connections_max);
-        let connections_max = connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT);
+        let connections_max = settings.connections_max.unwrap_or(CONNECTIONS_MAX_DEFAULT);
         if !(1..=65_536).contains(&connections_max) {
             let what = format!("connections_max = {connections_max} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 65536"));
         }
-        let core_memory = self.core_memory.or(file.core_memory);
-        let map_memory = self.map_memory.or(file.map_memory);
-        let (core_memory, map_memory) = memory((core_memory, map_memory), &devices, cores.len())?;
-        let device_timeout = self.device_timeout.or(file.device_timeout);
-        let device_timeout = device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
+        let memory_given = (settings.core_memory, settings.map_memory);
+        let (core_memory, map_memory) = memory(memory_given, &settings.devices, cores.len())?;
+        let device_timeout = settings.device_timeout.unwrap_or(DEVICE_TIMEOUT_DEFAULT);
         if !(1..=3600).contains(&device_timeout) {
             let what = format!("device_timeout = {device_timeout} is out of bounds");
             return Err(Failure::usage(what, "set it between 1 and 3600 (seconds)"));
         }
-        let device_wait = self.device_wait.or(file.device_wait).unwrap_or(0);
-        let listen = self.listen.or(file.listen).unwrap_or(LISTEN_DEFAULT);
-        let cluster = self.cluster.settle(written)?;
-        let api_users = self.api_users.or(file.api_users);
-        let api_open = self.api_open.or(file.api_open).unwrap_or(false);
-        if api_open && api_users.is_some() {
+        let device_wait = settings.device_wait.unwrap_or(0);
+        let listen = settings.listen.unwrap_or(LISTEN_DEFAULT);
+        let api_open = settings.api_open.unwrap_or(false);
+        if api_open && settings.api_users.is_some() {
             let what = "an API that is open to everybody has no list of users";
             return Err(Failure::usage(what, "leave out --api-open, or --api-users"));
         }
         Ok(ServeConfig {
-            devices: devices.into(),
+            devices: settings.devices.into(),
             cores,
             listen,
-            iscsi: self.iscsi.or(file.iscsi),
-            advertise: self.advertise.or(file.advertise),
-            api: self.api.or(file.api).unwrap_or(API_DEFAULT),
-            discovery: self.discovery.or(file.discovery).unwrap_or_else(|| usual_discovery(listen)),
-            nbd: if self.nbd.is_empty() { file.nbd } else { self.nbd },
-            nbd_tls: self.nbd_tls.or(file.nbd_tls),
+            iscsi: settings.iscsi,
+            advertise: settings.advertise,
+            api: settings.api.unwrap_or(API_DEFAULT),
+            discovery: settings.discovery.unwrap_or_else(|| usual_discovery(listen)),
+            nbd: settings.nbd,
+            nbd_tls: settings.nbd_tls,
             cluster,
-            format_if_blank: self.format_if_blank.or(file.format_if_blank).unwrap_or(false),
+            format_if_blank: settings.format_if_blank.unwrap_or(false),
             create: self.create,
             authentication,
-            api_users,
+            api_users: settings.api_users,
             api_open,
-            api_tls: self.api_tls.or(file.api_tls),
-            audit_log: self.audit_log.or(file.audit_log),
+            api_tls: settings.api_tls,
+            audit_log: settings.audit_log,
             connections_max,
             core_memory,
             map_memory,
             device_timeout: Duration::from_secs(device_timeout.into()),
             device_wait: Duration::from_secs(device_wait.into()),
-            scrub_every: self.scrub_every.or(file.scrub_every).map(|interval| interval.0),
+            scrub_every: settings.scrub_every.map(|interval| interval.0),
         })
     }
 }
@@ -366,37 +259,42 @@ mod tests {
         <Line as clap::Parser>::parse_from(words).serve
     }
 
+    /// These flags beside this file.
+    fn settled(flags: &str, file: &str) -> Result<ServeConfig, Failure> {
+        let mut serve = serve(flags);
+        serve.settings.merge(toml::from_str(file).expect("valid"));
+        serve.settle()
+    }
+
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
         let file = "devices = [\"mem:1GiB\"]\ncores = [1, 0]\nauth = \"off\"\n\
                     listen = \"127.0.0.1:5000\"\napi = \"[::1]:5001\"\nconnections_max = 7";
-        let file = || toml::from_str::<ConfigFile>(file).expect("valid");
-        let config = serve("--listen 127.0.0.1:6000").settle(file()).expect("complete");
+        let config = settled("--listen 127.0.0.1:6000", file).expect("complete");
         assert_eq!(config.listen.port(), 6000);
         assert_eq!(config.api.port(), 5001);
         assert_eq!((config.cores.as_slice(), config.connections_max), (&[1, 0][..], 7));
         assert_eq!(config.devices.raw[0].to_string(), "mem:1GiB");
-        let config = serve("--device mem:2GiB --cores 3").settle(file()).expect("complete");
-        assert_eq!((config.devices.raw[0].to_string().as_str(), config.cores[0]), ("mem:2GiB", 3));
-        let config = serve("--device mem:2GiB --auth on").settle(file()).expect("complete");
+        let config = settled("--device mem:2GiB --cores 3", file).expect("complete");
+        let device = config.devices.raw[0].to_string();
+        assert_eq!((device.as_str(), config.devices.len(), config.cores[0]), ("mem:2GiB", 1, 3));
+        let config = settled("--device mem:2GiB --auth on", file).expect("complete");
         assert!(config.authentication.is_some());
-        assert!(serve("").settle(file()).expect("complete").authentication.is_none());
-        let config = serve("--device mem:2GiB").settle(ConfigFile::default());
-        let config = config.expect("complete");
+        assert!(settled("", file).expect("complete").authentication.is_none());
+        let config = settled("--device mem:2GiB", "").expect("complete");
         assert!(
             config.authentication.is_some(),
             "no host is let in without authentication by default"
         );
         assert_eq!((config.listen, config.api), (LISTEN_DEFAULT, API_DEFAULT));
         assert_eq!(config.map_memory, MAP_MEMORY_DEFAULT);
-        let line = "--device mem:2GiB --auth off --map-memory 64MiB";
-        let file = || toml::from_str::<ConfigFile>("map_memory = \"1MiB\"").expect("valid");
-        let config = serve(line).settle(file()).expect("complete");
+        let (line, file) = ("--device mem:2GiB --auth off", "map_memory = \"1MiB\"");
+        let config = settled(&format!("{line} --map-memory 64MiB"), file).expect("complete");
         assert_eq!(config.map_memory, ByteLen(64 << 20));
-        assert!(serve("--device mem:2GiB --auth off").settle(file()).is_err(), "too little");
+        assert!(settled(line, file).is_err(), "too little");
         assert_eq!(config.scrub_every, None);
-        let file = toml::from_str("auth = \"off\"\nscrub_every = \"30d\"").expect("valid");
-        let config = serve("--device mem:2GiB").settle(file).expect("complete");
+        let file = "auth = \"off\"\nscrub_every = \"30d\"";
+        let config = settled("--device mem:2GiB", file).expect("complete");
         assert_eq!(config.scrub_every, Some(Duration::from_secs(30 * 86_400)));
     }
 
@@ -485,10 +383,10 @@ mod tests {
             if !file.is_empty() {
                 text += &format!("log_json = {file}\nformat_if_blank = {file}\n");
             }
-            let file: ConfigFile = toml::from_str(&text).expect("valid");
-            let serve = serve(flags);
-            assert_eq!(serve.logs_json(&file), expected, "{flags}, {text}");
-            let config = serve.settle(file).expect("complete");
+            let mut serve = serve(flags);
+            serve.settings.merge(toml::from_str(&text).expect("valid"));
+            assert_eq!(serve.settings.log_json.unwrap_or(false), expected, "{flags}, {text}");
+            let config = serve.settle().expect("complete");
             assert_eq!(config.format_if_blank, expected, "{flags}, {text}");
         }
     }
@@ -496,8 +394,7 @@ mod tests {
     #[test]
     fn a_device_is_taken_over_where_there_is_a_directory_wherever_that_is_said() {
         let take_over = |flags: &str, file: &str| {
-            let file: ConfigFile = toml::from_str(file).expect("valid");
-            let config = serve(&format!("--device mem:2GiB {flags}")).settle(file);
+            let config = settled(&format!("--device mem:2GiB {flags}"), file);
             config.map(|config| config.cluster.take_over.is_some()).ok()
         };
         let file = "directory = \"etcd://192.0.2.1:2379/prod\"";

@@ -1,8 +1,10 @@
-//! The authentication that `farflash serve` requires of hosts, from flags and a file.
+//! The authentication that `farflash serve` requires of hosts.
 
 use auth::{Group, Hash, Policy};
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use user_messages::Failure;
+
+use super::settings::Settings;
 
 /// The hosts that may open a volume.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
@@ -13,47 +15,19 @@ pub(super) enum Auth {
     Off,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct AuthArgs {
-    /// Require that hosts know a volume's token (`farflash volume create` shows it) to open it
-    /// [default: on]
-    #[arg(long, value_enum)]
-    auth: Option<Auth>,
-    /// Hash functions that a host may prove its token with, the first that it knows being taken; new tokens
-    /// are made for the first of all [default: sha256,sha384,sha512]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    auth_hashes: Option<Vec<String>>,
-    /// Diffie-Hellman groups that it may use for that, in the same way; without `null` it has to use one
-    /// [default: null,ffdhe2048,ffdhe3072,ffdhe4096,ffdhe6144,ffdhe8192]
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    auth_groups: Option<Vec<String>>,
-}
-
-/// The same options, from a file.
-#[derive(Debug, Default)]
-pub(super) struct WrittenAuth {
-    pub(super) auth: Option<Auth>,
-    pub(super) auth_hashes: Option<Vec<String>>,
-    pub(super) auth_groups: Option<Vec<String>>,
-}
-
-impl AuthArgs {
-    /// Flags over file over defaults; `None` lets everybody in.
-    pub(super) fn settle(self, file: WrittenAuth) -> Result<Option<Policy>, Failure> {
-        let default = Policy::default();
-        let hashes = match self.auth_hashes.or(file.auth_hashes) {
-            Some(names) => listed("auth-hashes", &names, &Hash::ALL, Hash::from_name, Hash::name)?,
-            None => default.hashes,
-        };
-        let groups = match self.auth_groups.or(file.auth_groups) {
-            Some(names) => {
-                listed("auth-groups", &names, &Group::ALL, Group::from_name, Group::name)?
-            }
-            None => default.groups,
-        };
-        let is_on = self.auth.or(file.auth) != Some(Auth::Off);
-        Ok(is_on.then_some(Policy { hashes, groups }))
-    }
+/// Returns what is asked of hosts; `None` lets everybody in.
+pub(super) fn settle(settings: &Settings) -> Result<Option<Policy>, Failure> {
+    let default = Policy::default();
+    let hashes = match &settings.auth_hashes {
+        Some(names) => listed("auth-hashes", names, &Hash::ALL, Hash::from_name, Hash::name)?,
+        None => default.hashes,
+    };
+    let groups = match &settings.auth_groups {
+        Some(names) => listed("auth-groups", names, &Group::ALL, Group::from_name, Group::name)?,
+        None => default.groups,
+    };
+    let is_on = settings.auth != Some(Auth::Off);
+    Ok(is_on.then_some(Policy { hashes, groups }))
 }
 
 /// Returns the values that `names` stand for, each once.
@@ -93,9 +67,8 @@ mod tests {
     }
 
     fn settled(groups: &[&str]) -> Result<Option<Policy>, Failure> {
-        let flags = AuthArgs { auth: None, auth_hashes: None, auth_groups: names(groups) };
         let auth_hashes = names(&["sha512", "sha256"]);
-        flags.settle(WrittenAuth { auth_hashes, ..WrittenAuth::default() })
+        settle(&Settings { auth_hashes, auth_groups: names(groups), ..Settings::default() })
     }
 
     #[test]
