@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{ServiceError, VolumeKey};
@@ -53,7 +52,7 @@ pub(super) fn start(
     let config = Arc::new(config.clone());
     for device in absent {
         let (keeping, config) = (state.clone(), config.clone());
-        let name = format!("look for {}", state.devices[device].name);
+        let name = format!("look for {}", state.devices[device].name());
         state.tasks.keep(&name, move || look_for(keeping.clone(), config.clone(), device));
     }
 }
@@ -62,7 +61,7 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: DeviceInd
     let mut pause = LOOK_EVERY;
     loop {
         tokio::time::sleep(pause).await;
-        if state.is_abandoned(device) || !state.ready.load(Ordering::Relaxed) {
+        if state.is_abandoned(device) || !state.opening.is_open() {
             return;
         }
         let (looking, cluster) = (config.clone(), state.membership.directory.cluster());
@@ -79,7 +78,7 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: DeviceInd
         };
         match taken {
             Ok(drive) => return replug::keep_looking(&state, device, drive),
-            Err(failure) => state.set_trouble(device, Some(&for_now(failure))),
+            Err(failure) => state.devices[device].set_trouble(Some(&for_now(failure))),
         }
     }
 }
@@ -87,13 +86,13 @@ async fn look_for(state: Arc<State>, config: Arc<ServeConfig>, device: DeviceInd
 impl State {
     /// Returns true if a device was absent when the server started, and still is.
     pub(super) fn is_absent(&self, device: DeviceIndex) -> bool {
-        self.devices[device].absent.load(Ordering::Relaxed)
+        self.devices[device].is_absent()
     }
 
     /// Notes that the server starts without a device, and why.
     pub(super) fn is_without(&self, device: DeviceIndex, failure: &Failure) {
-        self.devices[device].absent.store(true, Ordering::Relaxed);
-        self.set_trouble(device, Some(failure));
+        self.devices[device].set_absent(true);
+        self.devices[device].set_trouble(Some(failure));
     }
 
     /// Tells the cores whether volumes may come with a device that is absent (A4).
@@ -103,16 +102,13 @@ impl State {
             (self.is_absent(device) || self.is_fenced()) && !self.is_abandoned(device)
         };
         let may_come = devices.any(is_to_come);
-        for core in &self.cores {
-            // One that has ended lets no host in.
-            let _ = core.mailbox.send(CoreMessage::AwaitVolumes { may_come });
-        }
+        self.cores.tell(|| CoreMessage::AwaitVolumes { may_come });
     }
 
     /// The error for requests about a device that is absent.
     pub(super) fn away(&self, device: DeviceIndex) -> ServiceError {
-        let name = &self.devices[device].name;
-        let trouble = self.trouble(device).unwrap_or_default();
+        let name = self.devices[device].name();
+        let trouble = self.devices[device].trouble().unwrap_or_default();
         ServiceError::DeviceAway { detail: format!("the device {name} is away: {trouble}") }
     }
 
@@ -122,7 +118,7 @@ impl State {
             return None;
         }
         let absent = self.devices.keys().filter(|device| self.is_absent(*device));
-        let names: Vec<&str> = absent.map(|device| self.devices[device].name.as_str()).collect();
+        let names: Vec<&str> = absent.map(|device| self.devices[device].name()).collect();
         (!names.is_empty()).then(|| names.join(", "))
     }
 
@@ -193,7 +189,7 @@ impl State {
         match others.find(|(number, own)| *number != device && own.id() == Some(id)) {
             None => Ok(()),
             Some((other, _)) => {
-                let (other, name) = (&self.devices[other].name, &self.devices[device].name);
+                let (other, name) = (self.devices[other].name(), self.devices[device].name());
                 Err(Failure::runtime(
                     format!(
                         "{other} and {name} are one device and its copy: both have the id {id}"
@@ -211,21 +207,24 @@ impl State {
         device: DeviceIndex,
         devices: &BTreeMap<DeviceIndex, OpenDevice>,
     ) -> Result<(), ServiceError> {
-        let changing = self.devices[device].changing.lock().await;
+        let changing = self.devices[device].alone().await;
         for core in self.cores.keys() {
             self.take_over(core, device, &BTreeSet::new()).await?;
         }
         self.share_out(device);
         self.account_for_more().await?;
-        self.devices[device].absent.store(false, Ordering::Relaxed);
+        self.devices[device].set_absent(false);
         self.tell_of_absence();
-        self.set_trouble(device, None);
+        self.devices[device].set_trouble(None);
         drop(changing);
         // If the directory is away, it is told when the connection is back.
         let _ = self.membership.describe_devices(config, devices).await;
         self.place_devices();
         if let Err(error) = self.reconcile(device).await {
-            tracing::warn!(device = self.devices[device].name, "records are not compared: {error}");
+            tracing::warn!(
+                device = self.devices[device].name(),
+                "records are not compared: {error}"
+            );
         }
         if self.is_abandoned(device) {
             // Lost while it was taken up, when there was nothing of it to cut off.

@@ -9,10 +9,19 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub(super) const UNREADABLE: &str =
     "it cannot be read who may open the volume; a newer version may have written it";
 
-/// For which hash function tokens are made: they have as many random bits as its digest, and what
-/// proves them follows from them and the host's name by it.
-pub(super) fn token_hash(policy: Option<&Policy>) -> Hash {
-    policy.and_then(|policy| policy.hashes.first().copied()).unwrap_or(Hash::Sha256)
+/// Says how tokens of volumes are made, and if hosts have to know them.
+pub(super) struct TokenRules {
+    pub(super) are_required: bool,
+    /// For which hash function new ones are made.
+    pub(super) hash: Hash,
+}
+
+impl TokenRules {
+    /// Returns those of a server with this authentication.
+    pub(super) fn of(policy: Option<&Policy>) -> Self {
+        let hash = policy.and_then(|policy| policy.hashes.first().copied());
+        Self { are_required: policy.is_some(), hash: hash.unwrap_or(Hash::Sha256) }
+    }
 }
 
 /// The time of day, which never goes back: a grace that is over is not opened again by a clock.

@@ -21,9 +21,11 @@ use control::ServiceError;
 use dataplane::Allotment;
 use units::BLOCK_SIZE;
 
+use super::cores::CoreLink;
 use super::division::{Divided, Division, Order};
+use super::granting::Granting;
 use super::message::CoreMessage;
-use super::state::{CoreLink, State};
+use super::state::State;
 
 /// Pause between two divisions.
 const ROUND: Duration = Duration::from_secs(1);
@@ -107,13 +109,33 @@ impl Holdings {
     }
 }
 
+/// The space that tenants may hold here: the bounded ones, and how what they may still add is divided and granted.
+#[derive(Default)]
+pub(super) struct Quotas {
+    holdings: Holdings,
+    /// Held while what they may still add is divided among the cores.
+    dividing: tokio::sync::Mutex<()>,
+    /// This host's parts of their quotas.
+    granting: Granting,
+}
+
+impl Quotas {
+    pub(super) fn holdings(&self) -> &Holdings {
+        &self.holdings
+    }
+
+    pub(super) fn granting(&self) -> &Granting {
+        &self.granting
+    }
+}
+
 /// Divides for as long as the server runs. The cores know the tenants.
 pub(super) async fn keep(state: Arc<State>) {
     let mut before = Vec::new();
     loop {
         // A core that does not answer has ended, and the server ends.
         let Ok(divided) = state.divide().await else { return };
-        let holdings = state.holdings.all();
+        let holdings = state.quotas.holdings.all();
         // The new tenants.
         before.extend(holdings.iter().skip(before.len()).map(|holding| holding.bound()));
         let left: Vec<u64> = divided.iter().map(|tenant| tenant.left).collect();
@@ -143,11 +165,11 @@ fn say_if_full(holding: &Holding, before: u64, left: u64) {
 impl State {
     /// Bounds tenants by these quotas from now on, and divides by them. Of a tenant that is not among them the quota stays.
     pub(super) async fn bound_tenants(&self, quotas: Vec<BlockQuota>) -> Result<(), ServiceError> {
-        let new = self.holdings.update(quotas);
+        let new = self.quotas.holdings.update(quotas);
         if !new.is_empty() {
             self.bound_more(new).await?;
         }
-        if self.holdings.is_empty() {
+        if self.quotas.holdings.is_empty() {
             return Ok(());
         }
         self.first_grants().await
@@ -156,21 +178,22 @@ impl State {
     /// Tells the cores of tenants whose volumes are bounded, too (H4).
     async fn bound_more(&self, new: Vec<Arc<Holding>>) -> Result<(), ServiceError> {
         let _no_grants = self.unaccounted().await;
-        let _alone = self.dividing.lock().await;
-        for core in &self.cores {
+        let _alone = self.quotas.dividing.lock().await;
+        for core in self.cores.iter() {
             let owners = new.iter().map(|holding| holding.owner.clone()).collect();
             let told = core.mailbox.send(CoreMessage::BoundTenants { owners });
             told.map_err(|_| ServiceError::Unavailable)?;
         }
-        self.holdings.list().extend(new);
+        self.quotas.holdings.list().extend(new);
         Ok(())
     }
 
     /// Divides among the cores what each tenant may still add here (H1, H2).
     pub(super) async fn divide(&self) -> Result<Vec<Divided>, ServiceError> {
         // One at a time: what another finds lowered must not be raised meanwhile.
-        let _alone = self.dividing.lock().await;
-        let bounds: Vec<u64> = self.holdings.all().iter().map(|holding| holding.bound()).collect();
+        let _alone = self.quotas.dividing.lock().await;
+        let bounds: Vec<u64> =
+            self.quotas.holdings.all().iter().map(|holding| holding.bound()).collect();
         if bounds.is_empty() {
             return Ok(Vec::new());
         }

@@ -1,7 +1,5 @@
 //! Changes to volumes, done by the cores that hold them.
 
-use std::sync::atomic::Ordering;
-
 use ::access::Access;
 use control::{
     Caller, ChangeAuth, ChangeRestrictions, ChapSource, CreateVolume, CreatedVolume, CutOff,
@@ -33,8 +31,8 @@ impl State {
         &self,
         device: DeviceIndex,
     ) -> Result<MutexGuard<'_, ()>, ServiceError> {
-        let alone = self.devices[device].changing.lock().await;
-        if !self.ready.load(Ordering::Relaxed) {
+        let alone = self.devices[device].alone().await;
+        if !self.opening.is_open() {
             return Err(ServiceError::Unavailable);
         }
         if self.is_absent(device) {
@@ -60,7 +58,7 @@ impl State {
         self.names_are_known()?;
         let slo = slo_of(slo.unwrap_or_default());
         let id = Uuid::new_v4();
-        let (access, mut tokens) = access::create(restrictions, owner.clone(), self.token_hash)?;
+        let (access, mut tokens) = access::create(restrictions, owner.clone(), self.tokens.hash)?;
         self.catch_up(caller).await?;
         let devices = self.devices_for(device.as_deref()).await?;
         // From here to the reservation nothing is waited for: no other task comes between.
@@ -86,7 +84,7 @@ impl State {
         self.share_out(device);
         self.announce(place, &made, &access);
         tracing::info!(%name, %id, size_bytes = size_bytes.bytes(), core = self.cores[core].cpu,
-            device = self.devices[device].name, "volume created");
+            device = self.devices[device].name(), "volume created");
         self.add_chap_secrets(&mut tokens, core, &made, &access);
         let mut volume = self.document(core, &made);
         if let (Some(initiator), Some(target)) = (&tokens.chap_secret, &tokens.chap_target_secret) {
@@ -162,7 +160,7 @@ impl State {
         let _alone = self.alone_on(place.device).await?;
         self.may_change(place.device).await?;
         let before = self.access(&key, place).await?;
-        let (access, mut tokens) = access::rotated(before, change.grace_seconds, self.token_hash)?;
+        let (access, mut tokens) = access::rotated(before, change.grace_seconds, self.tokens.hash)?;
         let set = self.set_access(&key, place, access.clone(), change.cut).await?;
         self.announce(place, &set, &access);
         tracing::info!(name = set.name, id = %set.uuid, cut = change.cut,
@@ -179,7 +177,8 @@ impl State {
         volume: &VolumeStatus,
         access: &Access,
     ) {
-        let is_needed = self.authenticates && self.iscsi_portal(core, volume.metadata).is_some();
+        let is_needed =
+            self.tokens.are_required && self.iscsi_portal(core, volume.metadata).is_some();
         if let Some(token) = access.tokens.first().filter(|_| is_needed) {
             let secrets = chap_secrets(&token.secret, token.controller.as_ref());
             tokens.chap_secret = Some(secrets.initiator.to_string());

@@ -1,8 +1,7 @@
 //! The volumes of the whole service, as this host knows them from the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ::access::{Access, NbdAccess};
@@ -26,6 +25,22 @@ use super::state::State;
 
 /// Least time between two log lines about another host that asks for a device.
 const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// When it was last said that another host asks for a device.
+#[derive(Default)]
+pub(super) struct Asked(Mutex<Option<Instant>>);
+
+impl Asked {
+    /// Returns true if the last line was long ago: strangers may ask, and must not fill the log.
+    fn is_worth_saying(&self) -> bool {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
+        if is_due {
+            *said = Some(Instant::now());
+        }
+        is_due
+    }
+}
 
 impl State {
     /// The directory's record of a volume of core number `core`.
@@ -84,7 +99,7 @@ impl State {
     /// may not. Records are compared soon (W3 of `follow.rs`).
     pub(super) fn told(&self, device: DeviceIndex, error: DirectoryError) -> ServiceError {
         if matches!(error, DirectoryError::Unreachable { .. }) {
-            self.devices[device].doubtful.store(true, Ordering::Relaxed);
+            self.devices[device].set_doubtful(true);
         }
         refusal(error)
     }
@@ -101,7 +116,7 @@ impl State {
         }
         if !self.is_accounted() {
             // G4 of `grants.rs`. It is tried again (W3 of `follow.rs`).
-            self.devices[device].doubtful.store(true, Ordering::Relaxed);
+            self.devices[device].set_doubtful(true);
             let reason = "it does not know yet what this host holds of quotas".to_owned();
             return Err(ServiceError::DirectoryUnavailable { reason });
         }
@@ -113,7 +128,7 @@ impl State {
             records.extend(here.map(|volume| self.record(core, volume)));
         }
         let id = self.device_id(device);
-        self.devices[device].doubtful.store(false, Ordering::Relaxed);
+        self.devices[device].set_doubtful(false);
         let conflicts = self.membership.directory.reconcile(id, records).await;
         for conflict in conflicts.map_err(|error| self.told(device, error))? {
             match conflict {
@@ -144,7 +159,7 @@ impl State {
         // Of one that was never there since the start only the name is known.
         let is_here = own.any(|(own, device)| match own.id() {
             Some(own) => own == id,
-            None => is_its && device.name == name,
+            None => is_its && device.name() == name,
         });
         if is_here {
             let detail =
@@ -241,9 +256,9 @@ impl State {
             own.filter(|number| !has_ended && !self.membership.devices[*number].fence.is_shut());
         if let Some(number) = served
             && self.view().cut_off.is_some()
-            && self.is_worth_saying()
+            && self.asked.is_worth_saying()
         {
-            let device = &self.devices[number].name;
+            let device = self.devices[number].name();
             tracing::warn!(
                 device,
                 "another host asks for a device of this one, which is cut off from the \
@@ -251,16 +266,6 @@ impl State {
             );
         }
         Serving { host: self.membership.id, serves: served.is_some() }
-    }
-
-    /// Returns true if the last line was long ago: strangers may ask, and must not fill the log.
-    fn is_worth_saying(&self) -> bool {
-        let mut said = self.asked_for.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = said.is_none_or(|said| said.elapsed() >= SAY_EVERY);
-        if is_due {
-            *said = Some(Instant::now());
-        }
-        is_due
     }
 
     pub(super) fn known_elsewhere(
@@ -324,7 +329,7 @@ impl State {
             grace_until: None,
             grace_seconds_left: None,
             owner: record.owner.clone(),
-            connect: connect_line(&nqn, portal.address, self.authenticates),
+            connect: connect_line(&nqn, portal.address, self.tokens.are_required),
             nqn,
             state: VolumeState::Unreachable,
             trouble: None,

@@ -5,16 +5,16 @@
 //! - N2: a file that no path reaches is served on, since that is the only way to its data.
 
 use std::path::Path;
-use std::sync::PoisonError;
 
 use control::{DeviceNotice, NoticeKind};
 use local_devices::not_opened::MAKE_WRITABLE;
 use reactor::{OwnedDevice, PathState};
 use rustix::process::{Resource, getrlimit};
-use units::{BLOCK_SIZE, ByteLen, DeviceIndex};
+use units::{BLOCK_SIZE, ByteLen};
 use user_messages::shell;
 use volume::{GROW_BLOCKS_MIN, Superblock};
 
+use super::served_device::ServedDevice;
 use super::state::State;
 
 /// Looks at a device; may wait for its file system.
@@ -144,34 +144,12 @@ fn mount_of(path: &Path) -> Option<std::path::PathBuf> {
 }
 
 impl State {
-    /// Takes over what was seen of a device (N1).
-    pub(super) fn set_notices(&self, device: DeviceIndex, seen: Vec<DeviceNotice>) {
-        let served = &self.devices[device];
-        let mut known = served.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |all: &[DeviceNotice], kind| all.iter().any(|notice| notice.kind == kind);
-        for notice in seen.iter().filter(|notice| !has(&known, notice.kind)) {
-            match notice.kind.is_wrong() {
-                true => tracing::error!(device = served.name, "{}", notice.text),
-                false => tracing::warn!(device = served.name, "{}", notice.text),
-            }
-        }
-        for notice in known.iter().filter(|notice| !has(&seen, notice.kind)) {
-            tracing::warn!(device = served.name, kind = notice.kind.name(), "is over");
-        }
-        *known = seen;
-    }
-
-    /// The conditions of a device that were seen a moment ago.
-    pub(super) fn notices(&self, device: DeviceIndex) -> Vec<DeviceNotice> {
-        self.devices[device].notices.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The files whose data is gone when this process ends, and how to save it (N2).
     pub(super) fn lost_at_the_end(&self) -> Option<String> {
         let lost = |notice: &DeviceNotice| {
             matches!(notice.kind, NoticeKind::FileGone | NoticeKind::FileReplaced)
         };
-        let all = self.devices.keys().flat_map(|device| self.notices(device));
+        let all = self.devices.iter().flat_map(ServedDevice::notices);
         all.filter(lost).map(|notice| notice.text).next()
     }
 }

@@ -11,12 +11,12 @@ use units::{CoreIndex, DeviceIndex};
 use user_messages::Failure;
 use uuid::Uuid;
 
+use super::cores::CoreLink;
 use super::device_set::{self, OpenDevice};
 use super::lines::Lines;
 use super::membership::Membership;
 use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
-use super::state::CoreLink;
 use super::taking::Taking;
 use super::{
     Discovery, ServeConfig, absent, core_ended, core_main, front_ends, nbd_tls, preflight,

@@ -1,6 +1,5 @@
 //! Requests of the API about devices and the server itself.
 
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use control::{
@@ -57,7 +56,7 @@ impl State {
     pub(super) async fn server(&self) -> Result<Server, ServiceError> {
         let mut cores = Vec::new();
         let mut all = Vec::new();
-        for link in &self.cores {
+        for link in self.cores.iter() {
             let (stats, _) = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             cores.push(Core {
                 core: link.cpu,
@@ -70,8 +69,8 @@ impl State {
         }
         Ok(Server {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            uptime_seconds: self.started.elapsed().as_secs(),
-            authentication: self.authenticates,
+            uptime_seconds: self.opening.uptime().as_secs(),
+            authentication: self.tokens.are_required,
             log_lines_left_out: crate::logging::lines_left_out() + lines::left_out(),
             directory: self.directory_status(),
             notices: self.server_notices(),
@@ -93,12 +92,12 @@ impl State {
             ScrubRequest::Start(_) if self.is_absent(device) => return Err(self.away(device)),
             ScrubRequest::Start(start) => {
                 let rate = start.bytes_per_second.unwrap_or(SCRUB_BYTES_PER_SECOND);
-                tracing::info!(device = served.name, bytes_per_second = rate, "scrub begun");
+                tracing::info!(device = served.name(), bytes_per_second = rate, "scrub begun");
                 Some(Some(rate / cores))
             }
             ScrubRequest::Stop => Some(None),
         };
-        let plan = *served.scrubs.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = served.scrub_plan();
         let mut scrub = Scrub {
             every_seconds: plan.map(|plan| plan.every.as_secs()),
             next_in_seconds: plan
@@ -109,7 +108,7 @@ impl State {
             damaged: 0,
             places: Vec::new(),
         };
-        for core in &self.cores {
+        for core in self.cores.iter() {
             let report = core.ask(|answer| CoreMessage::Scrub { device, change, answer }).await?;
             scrub.state = scrub.state.max(report.state);
             scrub.checked_bytes += report.checked_blocks * BLOCK_SIZE as u64;
@@ -123,7 +122,7 @@ impl State {
     fn device_document(&self, number: DeviceIndex, cores: &[CoreStats]) -> Device {
         let space = Space::of(number, cores);
         let media_errors = parts_of(number, cores).any(|part| part.media_errors > 0);
-        let trouble = self.trouble(number);
+        let trouble = self.devices[number].trouble();
         let failure = failure_of(number, cores);
         let health = match failure.is_some() || trouble.is_some() {
             true => DeviceHealth::Failed,
@@ -132,14 +131,14 @@ impl State {
         };
         let block = BLOCK_SIZE as u64;
         Device {
-            name: self.devices[number].name.clone(),
+            name: self.devices[number].name().to_owned(),
             capacity_bytes: space.total_blocks * block,
             free_bytes: space.free_blocks * block,
             health,
             trouble,
             is_abandoned: self.is_abandoned(number),
             failure: failure.map(ToString::to_string),
-            notices: self.notices(number),
+            notices: self.devices[number].notices(),
             volatile_write_cache: parts_of(number, cores).any(|part| part.flushes),
             sharing: self.devices[number].shared(|shared| shared.document()),
         }

@@ -9,6 +9,7 @@
 //!   quota.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
 use control::{Caller, ServiceError, Slo, VolumeKey, VolumeName};
 use dataplane::VolumeStatus;
@@ -74,6 +75,21 @@ struct Entry {
 pub(super) struct Directory {
     volumes: BTreeMap<Uuid, Entry>,
     by_name: BTreeSet<(String, Uuid)>,
+}
+
+/// The same for several threads.
+#[derive(Debug)]
+pub(super) struct SharedDirectory(Mutex<Directory>);
+
+impl SharedDirectory {
+    pub(super) fn new(directory: Directory) -> Self {
+        Self(Mutex::new(directory))
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&mut Directory) -> T) -> T {
+        // A panic elsewhere leaves the directory whole: each change is one insert or remove.
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl Directory {

@@ -64,7 +64,7 @@ impl State {
             allocated_bytes: volume.mapped_blocks * BLOCK_SIZE as u64,
             address: portal.address,
             portal,
-            device: self.devices[volume.device].name.clone(),
+            device: self.devices[volume.device].name().to_owned(),
             drive: self.membership.drive(volume.device),
             slo: slo_document(volume.slo),
             absent_interfaces: interfaces::absent(&restrictions.interfaces),
@@ -76,15 +76,15 @@ impl State {
             grace_until: grace.map(|grace| grace.until),
             grace_seconds_left: grace.map(|grace| grace.seconds_left),
             owner: access.and_then(|access| access.owner.clone()),
-            connect: connect_line(&nqn, portal.address, self.authenticates),
+            connect: connect_line(&nqn, portal.address, self.tokens.are_required),
             nqn,
             state: match self.is_fenced() {
                 true => VolumeState::Unreachable,
                 false => VolumeState::Online,
             },
             trouble,
-            host: self.host_name.clone(),
-            labels: self.labels.clone(),
+            host: self.membership.name(),
+            labels: self.membership.labels(),
             cut_off: None,
         }
     }

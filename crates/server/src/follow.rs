@@ -12,7 +12,6 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{ChangeRestrictions, DeviceHealth, NbdClients};
@@ -70,7 +69,7 @@ async fn events(state: Arc<State>) {
                     // A task each: a device that hangs keeps no other waiting.
                     tokio::spawn(async move {
                         if let Err(error) = state.reconcile(device).await {
-                            let device = &state.devices[device].name;
+                            let device = state.devices[device].name();
                             tracing::warn!(device, "records are not compared: {error}");
                         }
                     });
@@ -182,10 +181,10 @@ async fn doubtful(state: Arc<State>, number: DeviceIndex) {
     let device = &state.devices[number];
     loop {
         tokio::time::sleep(DESCRIBE_EVERY).await;
-        if device.doubtful.load(Ordering::Relaxed)
+        if device.is_doubtful()
             && let Err(error) = state.reconcile(number).await
         {
-            tracing::warn!(device = device.name, "records are not compared: {error}");
+            tracing::warn!(device = device.name(), "records are not compared: {error}");
         }
     }
 }
@@ -223,7 +222,7 @@ impl State {
     /// Tells every core where its devices are, for hosts that ask it of their volumes.
     pub(super) fn place_devices(&self) {
         let host = self.membership.describe(|_| {});
-        for core in &self.cores {
+        for core in self.cores.iter() {
             for record in &host.devices {
                 let Some(device) = self.membership.number_of(record.id) else {
                     continue;
@@ -255,7 +254,7 @@ impl State {
             return;
         };
         self.membership.devices[device].fence.shut();
-        let name = &self.devices[device].name;
+        let name = self.devices[device].name();
         match holder {
             Some(holder) => tracing::error!(device = name, %id, holder,
                 "the device is served by another host, by an operator's word: its volumes are cut off here"),
@@ -268,9 +267,7 @@ impl State {
 
     /// Has nothing of a device that is another's.
     pub(super) fn cut_off(&self, device: DeviceIndex) {
-        for core in &self.cores {
-            let _ = core.mailbox.send(CoreMessage::Abandon { device });
-        }
+        self.cores.tell(|| CoreMessage::Abandon { device });
         self.tell_of_absence();
         for core in self.cores.keys() {
             let places = self.directory(|directory| directory.places_on(core, device));

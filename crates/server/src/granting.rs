@@ -70,15 +70,16 @@ impl State {
 
     /// Returns true if records of volumes may become this host's: others know what it holds (G4).
     pub(super) fn is_accounted(&self) -> bool {
-        self.holdings.is_empty() || self.granting.is_accounted.load(Ordering::Relaxed)
+        self.quotas.holdings().is_empty()
+            || self.quotas.granting().is_accounted.load(Ordering::Relaxed)
     }
 
     /// Has this host know for the first time what it may hold, as far as the directory is there.
     pub(super) async fn first_grants(&self) -> Result<(), ServiceError> {
         if self.is_alone() {
-            let holdings = self.holdings.all();
+            let holdings = self.quotas.holdings().all();
             holdings.iter().for_each(|holding| holding.set_bound(holding.quota_blocks()));
-            self.granting.is_accounted.store(true, Ordering::Relaxed);
+            self.quotas.granting().is_accounted.store(true, Ordering::Relaxed);
             return self.divide().await.map(drop);
         }
         for _ in 0..FIRST_ROUNDS {
@@ -97,12 +98,12 @@ impl State {
     /// A device has come, and with it what its volumes hold: a fact, which counts at once (G1), and which others
     /// are to know before records of its volumes become this host's (G4).
     pub(super) async fn account_for_more(&self) -> Result<(), ServiceError> {
-        if self.holdings.is_empty() || self.is_alone() {
+        if self.quotas.holdings().is_empty() || self.is_alone() {
             return Ok(());
         }
         let tenants = self.unaccounted().await;
         let divided = self.divide().await?;
-        for (holding, divided) in self.holdings.all().iter().zip(&divided) {
+        for (holding, divided) in self.quotas.holdings().all().iter().zip(&divided) {
             holding.set_bound(holding.bound().max(divided.given));
         }
         drop(tenants);
@@ -112,16 +113,16 @@ impl State {
     /// Begins a change of the space that this host holds, or of its bounds: other hosts have to know it
     /// before records become this host's (G4). While the guard is held no grant changes.
     pub(super) async fn unaccounted(&self) -> MutexGuard<'_, Vec<Growth>> {
-        let tenants = self.granting.tenants.lock().await;
-        self.granting.is_accounted.store(false, Ordering::Relaxed);
+        let tenants = self.quotas.granting().tenants.lock().await;
+        self.quotas.granting().is_accounted.store(false, Ordering::Relaxed);
         tenants
     }
 
     /// Looks at the grants of all tenants, and asks for more or gives back. Whether anything has changed.
     async fn regrant(&self, looks_for_gone: bool) -> Result<bool, ServiceError> {
-        let mut tenants = self.granting.tenants.lock().await;
+        let mut tenants = self.quotas.granting().tenants.lock().await;
         let divided = self.divide().await?;
-        let (now, holdings) = (Instant::now(), self.holdings.all());
+        let (now, holdings) = (Instant::now(), self.quotas.holdings().all());
         for (holding, divided) in holdings.iter().zip(&divided).skip(tenants.len()) {
             // What it holds came with the devices, or was there before it was bounded.
             holding.set_bound(divided.given);
@@ -154,7 +155,7 @@ impl State {
             self.divide().await?;
         }
         if all {
-            self.granting.is_accounted.store(true, Ordering::Relaxed);
+            self.quotas.granting().is_accounted.store(true, Ordering::Relaxed);
         }
         Ok(changed)
     }
@@ -167,7 +168,7 @@ impl State {
         is_idle: bool,
         looks_for_gone: bool,
     ) -> Result<Result<Option<bool>, DirectoryError>, ServiceError> {
-        let holding = &self.holdings.all()[number];
+        let holding = &self.quotas.holdings().all()[number];
         let recorded = match self.recorded(holding, looks_for_gone) {
             Ok(recorded) => recorded,
             Err(error) => return Ok(Err(error)),

@@ -62,11 +62,11 @@ impl State {
             return Err(self.away(device));
         }
         let served = &self.devices[device];
-        if served.aside.is_none() {
+        if served.aside().is_none() {
             let detail = format!("{name} lies in memory and has the size that it was given");
             return Err(ServiceError::Setting { detail });
         }
-        let answered = timeout(ANSWER_LIMIT, served.grow_asks.add()).await;
+        let answered = timeout(ANSWER_LIMIT, served.grow_asks().add()).await;
         let [before, after] = match answered {
             Ok(Ok(outcome)) => outcome?,
             Ok(Err(_)) => return Err(ServiceError::Unavailable),
@@ -74,7 +74,7 @@ impl State {
                 return Err(not_grown("it is another host's now"));
             }
             Err(_) => {
-                return Err(match self.trouble(device) {
+                return Err(match self.devices[device].trouble() {
                     Some(_) => self.away(device),
                     None => not_grown("it does not answer in time"),
                 });
@@ -91,7 +91,7 @@ fn not_grown(why: &str) -> ServiceError {
 
 /// The drive, after what was asked of it; `None` if it is another's by now.
 pub(super) async fn answer_asks(state: &State, device: DeviceIndex, drive: Drive) -> Option<Drive> {
-    let asks = state.devices[device].grow_asks.take();
+    let asks = state.devices[device].grow_asks().take();
     if asks.is_empty() {
         return Some(drive);
     }
@@ -121,7 +121,7 @@ async fn grow(state: &State, device: DeviceIndex, drive: Drive) -> (Option<Drive
     }
     let is_lost = || Err(not_grown("another process has it"));
     let Some(drive) = renew_mark(state, device, drive).await else { return (None, is_lost()) };
-    tracing::info!(device = state.devices[device].name, "is about to grow: hosts wait");
+    tracing::info!(device = state.devices[device].name(), "is about to grow: hosts wait");
     let (drive, outcome) = match close_all(state, device).await {
         Err(error) => (reopen(state, device, drive, None).await, Err(error)),
         Ok(()) => {
@@ -140,7 +140,7 @@ async fn grow(state: &State, device: DeviceIndex, drive: Drive) -> (Option<Drive
 }
 
 fn tell(state: &State, device: DeviceIndex, outcome: &Outcome) {
-    let device = &state.devices[device].name;
+    let device = state.devices[device].name();
     match outcome {
         Ok([before, after]) => {
             let [before, after] = [before, after].map(|it| ByteLen(it * BLOCK_SIZE as u64));
@@ -179,7 +179,7 @@ fn ask_all<T>(
     state: &State,
     mut message: impl FnMut(Answer<T>) -> CoreMessage,
 ) -> Vec<oneshot::Receiver<T>> {
-    let ask = |core: &super::state::CoreLink| {
+    let ask = |core: &super::cores::CoreLink| {
         let (answer, answered) = oneshot::channel();
         // Of a core that has ended the way back closes.
         let _ = core.mailbox.send(message(answer));

@@ -16,6 +16,7 @@ mod cluster;
 mod conditions;
 mod core_main;
 mod core_thread;
+mod cores;
 mod device_set;
 mod devices;
 mod directory;
@@ -50,6 +51,7 @@ mod scrub_pace;
 mod scrub_plan;
 mod scrubber;
 mod seek;
+mod served_device;
 mod service;
 mod sharing;
 mod state;
@@ -78,13 +80,13 @@ use user_messages::Failure;
 pub use advertised::{Advertised, ParseAdvertisedError};
 use aside::Aside;
 use core_thread::CoreThreads;
+use cores::CoreLink;
 use front_ends::Place;
 pub use membership::ClusterConfig;
 use membership::Membership;
 pub use nbd_address::{NbdAddress, ParseNbdAddressError};
 use recorded::recorded;
 use service::Volumes;
-use state::CoreLink;
 
 /// Longest wait for the data cores to finish what is in flight and to write their checkpoints. What
 /// was acknowledged is safe without; the next start then has more to recover.

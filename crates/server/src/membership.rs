@@ -23,9 +23,9 @@ use user_messages::Failure;
 use uuid::Uuid;
 
 use super::ServeConfig;
+use super::cores::CoreLink;
 use super::device_set::OpenDevice;
 use super::seek::{self, Here};
-use super::state::CoreLink;
 
 /// Pause before the directory is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -293,6 +293,16 @@ impl Membership {
         let mut host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut host);
         host.clone()
+    }
+
+    /// This host's name in the service.
+    pub(super) fn name(&self) -> String {
+        self.described.lock().unwrap_or_else(PoisonError::into_inner).name.clone()
+    }
+
+    /// The failure domains that it shares with others.
+    pub(super) fn labels(&self) -> BTreeMap<String, String> {
+        self.described.lock().unwrap_or_else(PoisonError::into_inner).labels.clone()
     }
 
     /// Returns the addresses at which clients reach `portal`, which is one of this host's cores'.

@@ -195,8 +195,8 @@ impl State {
 
     /// The ways by which clients may open an export of a core.
     fn nbd_ways(&self, core: CoreIndex, open_to: &NbdAccess) -> Vec<(NbdAddress, Encryption)> {
-        let Offered { plain, encrypted, unix } = Offered::of(open_to, self.nbd_has_tls);
         let (link, mut ways) = (&self.cores[core], Vec::new());
+        let Offered { plain, encrypted, unix } = Offered::of(open_to, link.nbd_tls.is_some());
         for place in &link.places {
             match place {
                 Place::Nbd(NbdAddress::Tcp(at)) => {
@@ -233,7 +233,7 @@ impl State {
         portal: SocketAddr,
         chap: ChapSource<'_>,
     ) -> String {
-        let chap = self.authenticates.then_some(chap);
+        let chap = self.tokens.are_required.then_some(chap);
         control::iscsi_connect(&target_name_of(uuid), &uuid.to_string(), portal, chap)
     }
 

@@ -4,7 +4,7 @@
 //!   by a metric.
 
 use std::fs::{File, read_to_string};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::{ApiTls, ServerNotice, ServerNoticeKind};
@@ -31,7 +31,7 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, tls: Option<ApiTls
     let nbd_tls = state.cores.iter().find_map(|core| core.nbd_tls.clone());
     let refused = Refused { connections_max: config.connections_max, seen: 0, told_until: 0 };
     let mut looks = Looks { tls, nbd_tls, names, refused, maps: None, count: 0 };
-    state.set_own_notices(looks.look(None));
+    state.own_notices.set(looks.look(None));
     let (tasks, looks) = (state.tasks.clone(), Arc::new(tokio::sync::Mutex::new(looks)));
     tasks.keep("conditions of the server", move || {
         let (state, looks) = (state.clone(), looks.clone());
@@ -41,7 +41,7 @@ pub(super) fn start(state: &Arc<State>, config: &ServeConfig, tls: Option<ApiTls
                 // A core that hangs holds up no other look.
                 let refused = tokio::time::timeout(LOOK_EVERY, state.refused_connections()).await;
                 let refused = refused.ok().flatten();
-                state.set_own_notices(looks.lock().await.look(refused));
+                state.own_notices.set(looks.lock().await.look(refused));
             }
         }
     });
@@ -202,10 +202,14 @@ impl Memory {
     }
 }
 
-impl State {
+/// Conditions of this server that were seen a moment ago.
+#[derive(Default)]
+pub(super) struct OwnNotices(Mutex<Vec<ServerNotice>>);
+
+impl OwnNotices {
     /// Takes over what was seen of the server itself (N3).
-    fn set_own_notices(&self, seen: Vec<ServerNotice>) {
-        let mut known = self.own_notices.lock().unwrap_or_else(PoisonError::into_inner);
+    fn set(&self, seen: Vec<ServerNotice>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for notice in seen.iter().filter(|notice| !known.contains(notice)) {
             match notice.kind.is_wrong() {
                 true => tracing::error!(kind = notice.kind.name(), "{}", notice.text),
@@ -219,10 +223,16 @@ impl State {
         *known = seen;
     }
 
+    fn all(&self) -> Vec<ServerNotice> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl State {
     /// Connections that all cores refused since they began; `None` if one does not say.
     async fn refused_connections(&self) -> Option<u64> {
         let mut refused = 0;
-        for link in &self.cores {
+        for link in self.cores.iter() {
             refused += link.ask(|answer| CoreMessage::Refused { answer }).await.ok()?;
         }
         Some(refused)
@@ -230,7 +240,7 @@ impl State {
 
     /// The conditions of the server that hold, but for that of the audit log, which the API knows.
     pub(super) fn server_notices(&self) -> Vec<ServerNotice> {
-        let own = self.own_notices.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let own = self.own_notices.all();
         self.refusing().into_iter().chain(self.tasks.notices()).chain(own).collect()
     }
 }

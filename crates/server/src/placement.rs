@@ -28,7 +28,7 @@ impl State {
         }
         if devices.len() > 1 {
             let mut stats = Vec::new();
-            for core in &self.cores {
+            for core in self.cores.iter() {
                 stats.push(core.ask(|answer| CoreMessage::Stats { answer }).await?.0);
             }
             devices.sort_by_key(|device| {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
 use directory::{Admit, View, VolumeRecord};
@@ -133,7 +132,7 @@ impl State {
         match self.cores[core].ask(|answer| CoreMessage::ShowVolume { id, answer }).await {
             Ok(Some(volume)) => self.publish(core, &volume).await,
             // It is compared when that can be asked.
-            Ok(None) | Err(_) => self.devices[device].doubtful.store(true, Ordering::Relaxed),
+            Ok(None) | Err(_) => self.devices[device].set_doubtful(true),
         }
     }
 }

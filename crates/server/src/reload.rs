@@ -14,7 +14,6 @@
 //!   that was not made at the start.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{ApiTls, Deed, Guard, UserChanges};
@@ -59,7 +58,7 @@ pub(super) fn start(
 
 /// G6. The end of the server is on this thread, too, so that nothing comes between the two lines.
 fn tell(state: &State, how: notify::State) {
-    if state.ready.load(Ordering::Relaxed) {
+    if state.opening.is_open() {
         notify::notify(how);
     }
 }

@@ -11,7 +11,7 @@
 //!   host's: the mark is read before the drive is used again, and every [`MARK_LOOKS`] looks while it is
 //!   served, since two hosts may reach it.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use device::kind::{DeviceSpec, FileSpec};
@@ -152,7 +152,7 @@ pub(super) fn start(state: &Arc<State>, drives: TiVec<DeviceIndex, Option<Drive>
 
 /// Looks after a drive from now on.
 pub(super) fn keep_looking(state: &Arc<State>, device: DeviceIndex, drive: Drive) {
-    let name = format!("care for {}", state.devices[device].name);
+    let name = format!("care for {}", state.devices[device].name());
     state.tasks.keep_once(&name, look_after(state.clone(), device, drive));
 }
 
@@ -184,15 +184,15 @@ async fn look_after(state: Arc<State>, device: DeviceIndex, mut drive: Drive) {
         drive = same;
         if !matches!(found, Found::Well) {
             // They are looked at again when it is back.
-            state.set_notices(device, Vec::new());
+            state.devices[device].set_notices(Vec::new());
         }
         is_away = match found {
             Found::Well => {
-                state.set_trouble(device, None);
+                state.devices[device].set_trouble(None);
                 false
             }
             Found::Away(failure) => {
-                state.set_trouble(device, Some(&failure));
+                state.devices[device].set_trouble(Some(&failure));
                 true
             }
             Found::Reopened(opened) => {
@@ -201,14 +201,10 @@ async fn look_after(state: Arc<State>, device: DeviceIndex, mut drive: Drive) {
                 drive = reopened;
                 let Some(number) = drive.fence.renew() else { return };
                 let way = NewWay { opened: drive.opened.clone(), number };
-                for core in &state.cores {
-                    let way = way.clone();
-                    // A core that has ended uses nothing.
-                    let _ = core.mailbox.send(CoreMessage::Renew { device, way });
-                }
-                let name = &state.devices[device].name;
+                state.cores.tell(|| CoreMessage::Renew { device, way: way.clone() });
+                let name = state.devices[device].name();
                 tracing::warn!(device = name, "reopened: its old handle is dead");
-                state.set_trouble(device, None);
+                state.devices[device].set_trouble(None);
                 false
             }
         };
@@ -244,7 +240,7 @@ pub(super) async fn renew_mark(
     let what =
         format!("{} is not served here any more: {}", drive.spec.path.display(), whose(&mark));
     let remedy = "leave the device to one of both servers; `farflash fsck` tells whether anything of it is damaged";
-    state.set_trouble(device, Some(&Failure::runtime(what, remedy)));
+    state.devices[device].set_trouble(Some(&Failure::runtime(what, remedy)));
     state.cut_off(device);
     None
 }
@@ -262,7 +258,7 @@ async fn look_at_conditions(state: &State, device: DeviceIndex, mut drive: Drive
         (drive, seen)
     })
     .await;
-    state.set_notices(device, seen);
+    state.devices[device].set_notices(seen);
     drive
 }
 
@@ -281,29 +277,8 @@ pub(super) async fn aside<T: Send + 'static>(
     device: DeviceIndex,
     look: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    let aside = state.devices[device].aside.as_ref();
+    let aside = state.devices[device].aside();
     let looked = aside.expect("a file or drive has a thread").run(look).await;
     // What was looked at is gone with the panic: the task ends with it, and is told of.
     looked.expect("looking does not panic")
-}
-
-impl State {
-    /// Says what keeps a device from being used, or that nothing does any more.
-    pub(super) fn set_trouble(&self, device: DeviceIndex, failure: Option<&Failure>) {
-        let served = &self.devices[device];
-        let trouble = failure.map(Failure::in_one_line);
-        let mut known = served.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known == trouble {
-            return;
-        }
-        if let Some(trouble) = &trouble {
-            tracing::error!(device = served.name, "is away: {trouble}; looking again");
-        }
-        *known = trouble;
-    }
-
-    /// The fault that keeps a device from being used, if there is one.
-    pub(super) fn trouble(&self, device: DeviceIndex) -> Option<String> {
-        self.devices[device].trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }

@@ -39,7 +39,7 @@ async fn keep(volumes: Volumes, device: DeviceIndex, every: Duration) {
         pause = every;
         let shown = volumes.state().scrub(device, ScrubRequest::Show).await;
         if shown.is_ok_and(|scrub| scrub.state == ScrubState::Running) {
-            let device = &volumes.state().devices[device].name;
+            let device = volumes.state().devices[device].name();
             tracing::warn!(
                 device,
                 "the last scrub still runs; give it more bytes a second, or more time"

@@ -9,9 +9,9 @@
 //! volumes in `documents.rs`, of devices in `devices.rs` and `stats.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
@@ -25,25 +25,52 @@ use user_messages::Failure;
 use uuid::Uuid;
 
 use super::ServeConfig;
-use super::access::token_hash;
-use super::allowance::{BlockQuota, Holdings};
+use super::access::TokenRules;
+use super::allowance::{BlockQuota, Quotas};
 use super::aside::Aside;
-use super::directory::{Directory, Known};
-use super::granting::Granting;
+use super::cluster::Asked;
+use super::cores::{CoreLink, Cores};
+use super::directory::{Directory, Known, SharedDirectory};
 use super::in_flight::{InFlight, Turn};
 use super::membership::Membership;
 use super::offers::Offers;
+use super::own_conditions::OwnNotices;
 use super::returns::say_of_one_name;
 use super::scrub_plan::ScrubPlan;
+use super::served_device::ServedDevice;
 use super::sharing::{SharedDevice, slo_of};
-use super::state::{CoreLink, ServedDevice, State};
+use super::state::State;
 use super::tasks::Tasks;
-use super::tenure;
+use super::tenure::Fencing;
 
 /// The volumes of this server.
 #[derive(Clone)]
 pub(crate) struct Volumes {
     state: Arc<State>,
+}
+
+/// Says if a server takes changes, and since when it runs.
+pub(super) struct Opening {
+    started: Instant,
+    is_open: AtomicBool,
+}
+
+impl Opening {
+    fn now() -> Self {
+        Self { started: Instant::now(), is_open: AtomicBool::new(true) }
+    }
+
+    pub(super) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    fn close(&self) {
+        self.is_open.store(false, Ordering::Relaxed);
+    }
 }
 
 impl Volumes {
@@ -75,27 +102,19 @@ impl Volumes {
             }
         }
         let state = State {
+            cores: Cores::new(cores),
             devices,
-            authenticates: config.authentication.is_some(),
-            nbd_has_tls: config.nbd_tls.is_some(),
-            token_hash: token_hash(config.authentication.as_ref()),
-            cores,
-            started: Instant::now(),
-            ready: AtomicBool::new(true),
-            fenced: AtomicBool::new(false),
-            tenure_changes: tenure::Changes::default(),
-            directory: Mutex::new(directory),
+            directory: SharedDirectory::new(directory),
             offers: Offers::default(),
-            holdings: Holdings::default(),
-            dividing: tokio::sync::Mutex::default(),
-            granting: Granting::default(),
-            in_flight: InFlight::default(),
-            host_name: config.cluster.host_name.clone(),
-            labels: config.cluster.labels.clone(),
+            quotas: Quotas::default(),
             membership,
-            asked_for: Mutex::default(),
+            fencing: Fencing::default(),
+            asked: Asked::default(),
+            tokens: TokenRules::of(config.authentication.as_ref()),
+            opening: Opening::now(),
+            in_flight: InFlight::default(),
             tasks: Tasks::default(),
-            own_notices: Mutex::default(),
+            own_notices: OwnNotices::default(),
         };
         absent.iter().for_each(|(device, failure)| state.is_without(*device, failure));
         for (place, volume) in &offered {
@@ -124,18 +143,17 @@ impl Volumes {
 
     /// Notes when scrubs of a device begin, so that it can be shown.
     pub(super) fn plan_scrub(&self, device: DeviceIndex, plan: ScrubPlan) {
-        let scrubs = &self.state.devices[device].scrubs;
-        *scrubs.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+        self.state.devices[device].plan_scrubs(plan);
     }
 
     /// From now on nothing is answered: the server stops.
     pub(crate) fn close(&self) {
-        self.state.ready.store(false, Ordering::Relaxed);
+        self.state.opening.close();
     }
 
     /// Returns true if changes are taken.
     fn is_open(&self) -> bool {
-        self.state.ready.load(Ordering::Relaxed)
+        self.state.opening.is_open()
     }
 
     /// Number of volumes.

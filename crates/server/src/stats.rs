@@ -10,17 +10,19 @@ use dataplane::{ErrorCounts, LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, Volum
 use units::BLOCK_SIZE;
 use volume::MapMemory;
 
+use super::cores::CoreLink;
 use super::message::CoreMessage;
 use super::scrubber::ScrubCounts;
+use super::served_device::ServedDevice;
 use super::sharing::slo_document;
-use super::state::{CoreLink, ServedDevice, State};
+use super::state::State;
 
 impl State {
     pub(super) async fn stats(&self) -> Result<Stats, ServiceError> {
         let mut devices: Vec<DeviceStats> = self.devices.iter().map(device_stats).collect();
         let mut sums = vec![dataplane::FlowStats::default(); devices.len()];
         let (mut cores, mut volumes) = (Vec::new(), Vec::new());
-        for link in &self.cores {
+        for link in self.cores.iter() {
             let (core, nvme) = link.ask(|answer| CoreMessage::Stats { answer }).await?;
             for ((device, sum), part) in devices.iter_mut().zip(&mut sums).zip(&core.devices) {
                 sum.add(&part.done.flow);
@@ -48,7 +50,7 @@ impl State {
             );
         }
         volumes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-        let time_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let time_ns = u64::try_from(self.opening.uptime().as_nanos()).unwrap_or(u64::MAX);
         let latency_bounds_us = LATENCY_BOUNDS_US.to_vec();
         Ok(Stats { time_ns, devices, latency_bounds_us, cores, volumes })
     }
@@ -58,7 +60,7 @@ impl State {
 fn device_stats(device: &ServedDevice) -> DeviceStats {
     let sharing = device.shared(|shared| shared.document());
     DeviceStats {
-        name: device.name.clone(),
+        name: device.name().to_owned(),
         sharing,
         windows: Vec::new(),
         flow: FlowStats::default(),

@@ -18,9 +18,9 @@ use uuid::Uuid;
 use volume::{ExtentAllocator, OpenError};
 
 use super::core_ended;
+use super::cores::CoreLink;
 use super::device_set::OpenDevice;
 use super::message::{CoreMessage, Part, TakeUp};
-use super::state::CoreLink;
 
 /// A device that is being taken up. The cores let go of it when this is dropped (T3).
 pub(super) struct Taking {

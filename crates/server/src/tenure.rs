@@ -8,7 +8,7 @@
 //! - K3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their order, before
 //!   a server ends that was told to.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHand
     let term = state.membership.tenure.term()?;
     let watching = state.clone();
     state.tasks.keep("lease of devices", move || watch(watching.clone()));
-    let (audit, changes) = (audit?, state.tenure_changes.begin());
+    let (audit, changes) = (audit?, state.fencing.changes.begin());
     let state = state.clone();
     Some(tokio::task::spawn_blocking(move || {
         for is_fenced in changes {
@@ -47,16 +47,23 @@ pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHand
 
 /// Waits until what changed is recorded (K3), when nothing is served any more.
 pub(super) async fn end(state: &State, recording: Option<JoinHandle<()>>) {
-    state.tenure_changes.end();
+    state.fencing.changes.end();
     if let Some(recording) = recording {
         // A file that hangs keeps no server.
         let _ = tokio::time::timeout(RECORDED_WITHIN, recording).await;
     }
 }
 
+/// Says if hosts are cut off until the directory confirms which devices are this host's.
+#[derive(Default)]
+pub(super) struct Fencing {
+    is_fenced: AtomicBool,
+    changes: Changes,
+}
+
 /// K3: the changes, for the task that records them, if there is one.
 #[derive(Default)]
-pub(super) struct Changes(Mutex<Option<mpsc::Sender<bool>>>);
+struct Changes(Mutex<Option<mpsc::Sender<bool>>>);
 
 impl Changes {
     fn begin(&self) -> mpsc::Receiver<bool> {
@@ -93,16 +100,16 @@ async fn watch(state: Arc<State>) {
 impl State {
     /// Returns true if hosts are cut off until the directory confirms which devices are this host's.
     pub(super) fn is_fenced(&self) -> bool {
-        self.fenced.load(Ordering::Relaxed)
+        self.fencing.is_fenced.load(Ordering::Relaxed)
     }
 
     /// K1. Says why: it `has_lost` something, or time is over.
     fn stop_serving(&self, term: Term, has_lost: bool) {
-        if self.fenced.swap(true, Ordering::Relaxed) {
+        if self.fencing.is_fenced.swap(true, Ordering::Relaxed) {
             return;
         }
-        self.tenure_changes.say(true);
-        self.tell_cores(|| CoreMessage::Suspend);
+        self.fencing.changes.say(true);
+        self.cores.tell(|| CoreMessage::Suspend);
         self.tell_of_absence();
         for core in self.cores.keys() {
             for device in self.devices.keys() {
@@ -129,13 +136,13 @@ impl State {
         if !self.membership.tenure.renew(asked, BootTime::now()) {
             return;
         }
-        let was_fenced = self.fenced.swap(false, Ordering::Relaxed);
+        let was_fenced = self.fencing.is_fenced.swap(false, Ordering::Relaxed);
         // Also those that have noticed by themselves.
-        self.tell_cores(|| CoreMessage::Resume);
+        self.cores.tell(|| CoreMessage::Resume);
         if !was_fenced {
             return;
         }
-        self.tenure_changes.say(false);
+        self.fencing.changes.say(false);
         self.tell_of_absence();
         tracing::warn!("the directory confirms it: what is still this host's is served again");
         for (core, link) in self.cores.iter_enumerated() {
@@ -150,22 +157,15 @@ impl State {
         }
     }
 
-    fn tell_cores(&self, message: impl Fn() -> CoreMessage) {
-        for core in &self.cores {
-            // One that has ended serves nothing.
-            let _ = core.mailbox.send(message());
-        }
-    }
-
     /// K3.
     fn deed(&self, term: Term, is_fenced: bool) -> Deed {
-        let devices: Vec<&str> = self.devices.iter().map(|device| &*device.name).collect();
+        let devices: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
         Deed {
             by: "fence-after",
             what: if is_fenced { "FENCE" } else { "SERVE" },
             to: self.membership.address.clone().unwrap_or_default(),
             change: json!({
-                "host": self.host_name,
+                "host": self.membership.name(),
                 "devices": devices,
                 "fence_after_seconds": term.ends_after().as_secs(),
             }),
