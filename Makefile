@@ -125,7 +125,7 @@ test-young-clocks: deps ## the tests that read the machine's clocks, as on a mac
 
 .PHONY: cores-test
 cores-test: deps ## all orders in which cores may come to what they share, by a model checker
-	@$(NEXTEST) --package space --features loom --test cores --locked
+	@$(NEXTEST) --package space --package pins --features space/loom,pins/loom --test cores --locked
 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
@@ -421,7 +421,7 @@ lint: tidy clippy ## clippy, and `tidy`
 .PHONY: clippy
 clippy: deps
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo clippy --package space --features loom --tests --locked -- -D warnings
+	cargo clippy --package space --package pins --features space/loom,pins/loom --tests --locked -- -D warnings
 
 .PHONY: tidy
 tidy: deps ## layering, sizes, banned words and calls, links between documents, syntax of the scripts

@@ -14,7 +14,7 @@ pub mod layer;
 mod mem;
 mod memory;
 mod model;
-mod pins;
+mod stripe;
 
 #[doc(hidden)]
 pub use {io_traits, pin_project_lite, units};

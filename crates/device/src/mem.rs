@@ -13,7 +13,7 @@ use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use crate::memory::Memory;
-use crate::pins::{Pinned, STRIPE_LEN, Stripe};
+use crate::stripe::{Pinned, STRIPE_LEN, Stripe};
 
 /// Why there is no memory for a device.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -315,7 +315,7 @@ mod tests {
         assert!(device.pin(PbaRange::new(Pba(2 * STRIPE_BLOCKS), 1)).is_none(), "beyond the end");
     }
 
-    /// P1 of `pins.rs`: of a reader and a writer at the same time, one gives way.
+    /// P1 of `pins`: of a reader and a writer at the same time, one gives way.
     ///
     /// Method: one thread writes a block over and over, each time another byte, another pins it and
     /// looks twice.

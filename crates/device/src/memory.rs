@@ -67,7 +67,7 @@ impl Memory {
     ///
     /// # Safety
     /// There is no other reference to bytes in `range` meanwhile.
-    #[expect(clippy::mut_from_ref, reason = "pins.rs decides which bytes may be changed")]
+    #[expect(clippy::mut_from_ref, reason = "stripe.rs decides which bytes may be changed")]
     pub(crate) unsafe fn get_mut(&self, range: &Range<usize>) -> &mut [u8] {
         let start = self.at(range);
         // SAFETY: as for `get`; and there is no other reference, as the caller promises.

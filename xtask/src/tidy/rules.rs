@@ -45,7 +45,7 @@ pub(super) const LAYERS: &[Layer] = &[
         must_not_use: &["layout"],
     },
     Layer { name: "seams", crates: &["io-traits"], must_not_use: PROTOCOLS },
-    Layer { name: "tasks", crates: &["local-sync", "executor"], must_not_use: PROTOCOLS },
+    Layer { name: "tasks", crates: &["local-sync", "pins", "executor"], must_not_use: PROTOCOLS },
     Layer {
         name: "storage",
         crates: &["ssd-model", "block-map", "space", "volume"],
