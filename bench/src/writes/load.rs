@@ -13,9 +13,9 @@ use crate::driver::Driver;
 use crate::null::{self, Blocks, Direction, NullSpec};
 use crate::process::{Server, VolumeAddress, run};
 
-/// Seconds of each measurement. Noise of a virtual machine hits all servers alike only if they are measured soon after one
-/// another.
-pub(super) const SECONDS: f64 = 0.4;
+/// Seconds of each measurement. The speed of a virtual machine's processor changes by half within a second: it hits all servers
+/// alike only if they are measured soon after one another.
+pub(super) const SECONDS: f64 = 0.06;
 const DEVICE_SIZE: &str = "8GiB";
 const VOLUME_SIZE: &str = "1GiB";
 /// A volume for first writes: few of a measurement hit a block twice.
@@ -191,9 +191,9 @@ impl Served {
         command.args(load.reads_percent.into_iter().flat_map(|share| ["--rwmixread", share]));
         command.args(["--qd", &load.depth.to_string(), "--range", size]);
         command.args(["--seconds", &SECONDS.to_string(), "--cpu", &cpus::client().to_string()]);
-        let before = self.server.program.cpu_seconds()?;
+        let before = self.server.program.threads_cpu_seconds()?;
         let output = run(&mut command)?;
-        let used = self.server.program.cpu_seconds()? - before;
+        let used = self.server.program.threads_cpu_seconds()? - before;
         let json: serde_json::Value = serde_json::from_str(&output)?;
         let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
         let iops = number(&json["iops"])?;

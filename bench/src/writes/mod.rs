@@ -21,7 +21,7 @@ use crate::run_args::{RunArgs, program};
 use crate::verdict::{Bound, Unit, Verdict};
 
 /// Rounds of a full and of a quick run.
-const FULL: usize = 10;
+const FULL: usize = 60;
 const QUICK: usize = 2;
 
 #[derive(Debug, clap::Args)]
