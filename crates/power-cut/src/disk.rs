@@ -461,8 +461,8 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
-    use crate::skipped::skipped;
     use crate::supply::Plan;
+    use test_support::skipped::skipped;
 
     const BYTES: usize = 1 << 20;
     const BLOCK: usize = 4096;

@@ -15,9 +15,6 @@ mod loop_device;
 mod model;
 mod random;
 mod server;
-#[cfg(test)]
-#[path = "../../reactor/src/tests/skipped.rs"]
-mod skipped;
 mod supply;
 mod verify;
 

@@ -10,7 +10,6 @@ use crate::{CoreConfig, Handle, IdlePolicy, run_on_current_thread};
 
 mod core;
 mod net;
-mod skipped;
 mod storage;
 
 /// Longer than anything here takes, so that a hang is a failure.

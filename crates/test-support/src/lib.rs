@@ -2,6 +2,10 @@
 //!
 //! Absent from this crate: worlds and devices, which a test chooses, and anything that serves.
 
+pub mod cgroup;
+pub mod skipped;
+pub mod waiting;
+
 use io_traits::Device;
 use volume::{ExtentAllocator, Shard, ShardOptions};
 

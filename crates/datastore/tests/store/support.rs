@@ -5,14 +5,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
 
 use redis_protocol::resp2::decode::decode;
 pub(crate) use redis_protocol::resp2::types::OwnedFrame as Frame;
 use resp::encode_request;
-
-/// Whatever a server is waited for comes far sooner, on a machine that has nothing else to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) use test_support::skipped::skipped;
+pub(crate) use test_support::waiting::PATIENCE;
 
 /// A running server, which is killed when it is dropped.
 pub(crate) struct Server {
@@ -173,18 +171,4 @@ pub(crate) fn text(frame: &Frame) -> String {
             format!("[{}]", frames.iter().map(text).collect::<Vec<_>>().join(" "))
         }
     }
-}
-
-/// Says that a test was not run, where a run is not told to skip nothing.
-pub(crate) fn skipped(why: &str) {
-    assert!(std::env::var_os("FARFLASH_SKIP_NOTHING").is_none(), "not run: {why}");
-    if let Some(path) = std::env::var_os("FARFLASH_SKIPPED") {
-        let mut file = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .expect("the list of what was skipped");
-        writeln!(file, "NOT RUN: {why}").expect("the list is written");
-    }
-    eprintln!("NOT RUN: {why}");
 }

@@ -3,22 +3,10 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use cgroup::ControlGroup;
+use test_support::cgroup::ControlGroup;
+use test_support::waiting::until;
 
 use super::support::{Server, command, skipped};
-
-#[allow(unreachable_pub, reason = "shared with the tests of the other server")]
-#[path = "../../../farflash/tests/server/support/cgroup.rs"]
-mod cgroup;
-
-/// For the control group.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + super::support::PATIENCE;
-    while !holds() {
-        assert!(std::time::Instant::now() < deadline, "waited for: {what}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
-}
 
 /// The command of a server in a control group, ended after some seconds if `seconds` says so.
 fn within(group: &ControlGroup, data: &Path, words: &[&str], seconds: Option<&str>) -> Command {

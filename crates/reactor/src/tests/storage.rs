@@ -14,7 +14,6 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 use uring::{Fd, ReadWindow};
 
-use super::skipped::skipped;
 use super::{poll_once_and_drop, run};
 use crate::space_below::SpaceBelow;
 use crate::storage::File;
@@ -22,6 +21,7 @@ use crate::{
     CoreConfig, DeviceWarning, FileDevice, FlushPolicy, OpenError, OpenOptions, OwnedDevice,
     create_sparse, spawn_thread,
 };
+use test_support::skipped::skipped;
 
 const BLOCKS: u64 = 1024;
 

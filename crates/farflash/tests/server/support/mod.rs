@@ -1,7 +1,6 @@
 //! The real binary: run to its end, or as a server that is killed when dropped.
 
 pub mod audit;
-pub mod cgroup;
 pub mod cluster;
 pub mod datastore;
 pub mod file_system;
@@ -15,8 +14,6 @@ pub mod loop_device;
 pub mod nbd;
 pub mod networks;
 pub mod proxy;
-#[path = "../../../../reactor/src/tests/skipped.rs"]
-pub mod skipped;
 pub mod tokens;
 pub mod users;
 
@@ -30,9 +27,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
+pub use test_support::waiting::{PATIENCE, until};
+pub use test_support::{cgroup, skipped};
 
-/// Longest wait for what is about to happen. Reached only when something is wrong.
-pub const PATIENCE: Duration = Duration::from_secs(90);
 /// Longest run of the binary to its end. Reached only when something is wrong.
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
@@ -104,16 +101,6 @@ pub fn refused(arguments: &[&str], code: i32, what: &str, remedy: &str) {
     let destroys =
         outcome.stderr.contains("farflash format --device") && second.contains("--force");
     assert!(!destroys, "no message tells how to destroy what may be ours: {outcome:?}");
-}
-
-/// Waits until something holds, which must be within the time that waiting is worth.
-#[track_caller]
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "waited for: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// The first `count` CPUs that this process may use, as `--cores` takes them; `None` if there are

@@ -1,4 +1,4 @@
-//! Tests that cannot run everywhere. The tests of other crates have this file, too.
+//! Tests that cannot run everywhere.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ const SKIPPED: &str = "FARFLASH_SKIPPED";
 /// # Panics
 /// Nothing may be skipped here: `.ci/run` says so.
 #[track_caller]
-pub(crate) fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     let place = std::panic::Location::caller();
     assert!(std::env::var_os(SKIP_NOTHING).is_none(), "not run: {why}; {SKIP_NOTHING} is set");
     let line = format!("NOT RUN ({}:{}): {why}\n", place.file(), place.line());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::until;
+use crate::waiting::until;
 
 /// A control group that goes with this.
 pub struct ControlGroup(PathBuf);
