@@ -61,8 +61,9 @@ Examples:
   On memory, to try things out, open to every host that reaches it:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
-Configuration file (--config): each of these flags is a key, with `_` for `-`; `devices` and `labels` are written as here. Flags win
-over it, and --create, --take-over and --confirm-down are no settings:
+Configuration file (--config): each of these flags is a key, with `_` for `-`; `devices` and
+`labels` are written as here. Flags win over it, and --create, --take-over and --confirm-down are
+flags alone:
     devices = [\"file:/srv/flash.img\"]
     cores = [0, 1]
     listen = \"0.0.0.0:4420\"
