@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::task::{Context, Poll, Waker};
 
 use checksum::crc32c;
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use layout::{BITMAP_SLOTS, Superblock};
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
@@ -88,8 +88,8 @@ impl ImageDevice {
 }
 
 impl Device for ImageDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { blocks: DEVICE_BLOCKS, volatile_cache: false, discards: true }
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { blocks: DEVICE_BLOCKS, volatile_cache: false, discards: true, pins: false }
     }
 
     fn read(

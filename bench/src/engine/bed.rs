@@ -180,8 +180,8 @@ pub(crate) async fn drive<T: Target>(handle: &Handle, target: &T, load: Load) ->
 pub(crate) async fn fill<D: Device>(device: &D) -> Result<()> {
     const STEP: usize = 256;
     let data = Buffer::zeroed(STEP).into_slice();
-    for start in (0..device.geometry().blocks).step_by(STEP) {
-        let blocks = (device.geometry().blocks - start).min(STEP as u64);
+    for start in (0..device.limits().blocks).step_by(STEP) {
+        let blocks = (device.limits().blocks - start).min(STEP as u64);
         device.write(Pba(start), data.blocks(0, blocks as usize)).await?;
     }
     Ok(())

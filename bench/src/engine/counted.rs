@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 /// Counts of requests to a device.
@@ -77,8 +77,8 @@ impl Counts {
 }
 
 impl<D: Device> Device for Counted<D> {
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { discards: false, ..self.device.geometry() }
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { discards: false, pins: false, ..self.device.limits() }
     }
 
     fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 /// The byte of which every block of a tenant is full. No block of the engine begins like this: its nodes and
@@ -56,8 +56,8 @@ impl HollowDevice {
 }
 
 impl Device for HollowDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { blocks: self.blocks, volatile_cache: false, discards: false }
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { blocks: self.blocks, volatile_cache: false, discards: false, pins: false }
     }
 
     fn read(

@@ -20,7 +20,7 @@ impl<D: Device> Places<D> {
     /// The places on `device` at which blocks lie that were read in this order. Requests are `blocks_each` long; one that lies
     /// apart is read from its first block on.
     pub(crate) fn new(device: D, reads: &[PbaRange], blocks_each: u64) -> Self {
-        let last = device.geometry().blocks - blocks_each;
+        let last = device.limits().blocks - blocks_each;
         let blocks = reads.iter().flat_map(|read| read.start.0..read.end().0);
         let starts = blocks.step_by(blocks_each as usize).map(|block| Pba(block.min(last)));
         let starts = Rc::new(starts.collect());

@@ -81,7 +81,7 @@ struct Group {
 
 impl<D: Device> Durable<D> {
     pub(crate) fn new(device: D) -> Self {
-        let group = device.geometry().volatile_cache.then(Rc::default);
+        let group = device.limits().volatile_cache.then(Rc::default);
         Self { target: DeviceTarget::new(device), group }
     }
 }

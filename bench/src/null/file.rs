@@ -51,7 +51,7 @@ impl<S: Stream> Server<S> {
 
     async fn read(&self) {
         let number = self.number.replace(self.number.get() + 1);
-        let places = self.device.geometry().blocks / self.blocks_each as u64;
+        let places = self.device.limits().blocks / self.blocks_each as u64;
         let pba = Pba(scramble(number) % places * self.blocks_each as u64);
         // Without an answer the client waits, and its run fails.
         let Ok(data) = self.device.read(pba, Buffer::new(self.blocks_each)).await else { return };

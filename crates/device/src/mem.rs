@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
 use crate::memory::Memory;
@@ -127,17 +127,18 @@ impl MemDevice {
 
 impl Device for MemDevice {
     /// Nothing survives a power cut, and nothing pretends to: a flush has nothing to do.
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { blocks: self.shared.blocks, volatile_cache: false, discards: true }
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits {
+            blocks: self.shared.blocks,
+            volatile_cache: false,
+            discards: true,
+            pins: true,
+        }
     }
 
     fn will_read(&self, range: PbaRange, mut fetch: impl FnMut(*const [u8])) {
         let Ok(parts) = self.parts(range) else { return };
         parts.for_each(|(stripe, source, _)| fetch(stripe.will_pin(&source)));
-    }
-
-    fn pins(&self) -> bool {
-        true
     }
 
     /// Blocks in two stripes are not lent, nor blocks that are being written.

@@ -10,7 +10,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceLimits};
 use ssd_model::Model;
 use units::{BLOCK_SIZE, Instant, Pba, PbaRange};
 
@@ -51,7 +51,7 @@ impl<D: Device, C: Clock + Clone + 'static> ModelDevice<D, C> {
     /// `inner` as one core sees it, delayed by the model that all cores share.
     #[must_use]
     pub fn new(inner: D, clock: C, model: SharedModel) -> Self {
-        let volatile_cache = inner.geometry().volatile_cache || model.lock().has_volatile_buffer();
+        let volatile_cache = inner.limits().volatile_cache || model.lock().has_volatile_buffer();
         Self { inner, clock, model, volatile_cache }
     }
 
@@ -62,7 +62,7 @@ impl<D: Device, C: Clock + Clone + 'static> ModelDevice<D, C> {
         request: impl FnOnce(&mut Model, Instant, PbaRange) -> Instant,
     ) -> Instant {
         let now = self.clock.now();
-        let blocks = self.inner.geometry().blocks;
+        let blocks = self.inner.limits().blocks;
         match range.checked_end() {
             Some(end) if end.0 <= blocks => request(&mut self.model.lock(), now, range),
             _ => now,
@@ -85,8 +85,9 @@ impl<D: Device, C: Clock + Clone + 'static> ModelDevice<D, C> {
 }
 
 impl<D: Device, C: Clock + Clone + 'static> Device for ModelDevice<D, C> {
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { volatile_cache: self.volatile_cache, ..self.inner.geometry() }
+    fn limits(&self) -> DeviceLimits {
+        let volatile_cache = self.volatile_cache;
+        DeviceLimits { volatile_cache, pins: false, ..self.inner.limits() }
     }
 
     fn has_room(&self) -> bool {
@@ -197,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn a_volatile_buffer_shows_in_the_geometry() {
+    fn a_volatile_buffer_shows_in_the_limits() {
         let world = Simulation::new(1).world();
-        assert!(!device(&world, &plain()).geometry().volatile_cache);
+        assert!(!device(&world, &plain()).limits().volatile_cache);
         let params = Params { volatile_buffer: true, ..plain() };
-        assert!(device(&world, &params).geometry().volatile_cache);
+        assert!(device(&world, &params).limits().volatile_cache);
     }
 
     /// Reads by `tasks` tasks over one second of simulated time, and when each of them ended.

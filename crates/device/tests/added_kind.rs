@@ -12,7 +12,7 @@ use device::kind::{
 };
 use device::layer::Fence;
 use device::{MemDevice, device_kinds};
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use reactor::{CoreConfig, run_on_current_thread};
 use units::{ByteLen, Duration, Pba, PbaRange};
 
@@ -61,7 +61,7 @@ impl Kind for VoidSpec {
     }
 
     fn open(&self, backing: Opened) -> Result<u64, KindError> {
-        Ok(backing.into_memory().geometry().blocks)
+        Ok(backing.into_memory().limits().blocks)
     }
 
     fn attach(blocks: &u64, _: &Attach<'_>) -> VoidDevice {
@@ -75,8 +75,8 @@ struct VoidDevice {
 }
 
 impl Device for VoidDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        DeviceGeometry { blocks: self.blocks, volatile_cache: false, discards: false }
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { blocks: self.blocks, volatile_cache: false, discards: false, pins: false }
     }
 
     fn read(
@@ -135,8 +135,8 @@ fn an_added_kind_is_opened_attached_and_asked_as_all_others() {
             let source = spec.open(Opened::Memory(memory)).expect("it can be");
             assert!(source.file().is_none());
             let device: AnyDevice = source.attach(&core);
-            assert_eq!(device.geometry().blocks, 2048);
-            assert_eq!(device.pins(), byte == 7);
+            assert_eq!(device.limits().blocks, 2048);
+            assert_eq!(device.limits().pins, byte == 7);
             assert_eq!(device.is_full_below(), byte == 0, "told by the kind, not by a default");
             let mut buffer = Buffer::new(2);
             buffer.as_mut_bytes().fill(7);

@@ -7,15 +7,17 @@ use units::{Pba, PbaRange};
 
 use crate::{Buffer, BufferSlice};
 
-/// Properties of a device that the engine depends on.
+/// Size and abilities of a device, as far as the engine depends on them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct DeviceGeometry {
+pub struct DeviceLimits {
     /// Number of 4 KiB blocks.
     pub blocks: u64,
     /// True if a completed write can still be lost with the power until [`Device::flush`].
     pub volatile_cache: bool,
     /// True if [`Device::discard`] gives space back.
     pub discards: bool,
+    /// True if it lies in memory, and blocks can be pinned. If not, [`Device::pin`] always returns `None`.
+    pub pins: bool,
 }
 
 /// Why a device did not do as asked.
@@ -85,11 +87,11 @@ impl fmt::Display for Failed {
 /// - Requests run concurrently and complete in any order. Writes and discards that overlap are the caller's fault.
 /// - A read may overlap them. What it returns of the blocks that they share is unspecified, that of others is not.
 /// - A completed write is seen by every later read. It survives a crash once a flush that began
-///   after its completion has completed, or at once if the geometry says so.
+///   after its completion has completed, or at once if the limits say so.
 /// - Dropping a future does not cancel its request; the buffer stays alive until it is done.
 pub trait Device: Clone + 'static {
     /// Size and properties; constant.
-    fn geometry(&self) -> DeviceGeometry;
+    fn limits(&self) -> DeviceLimits;
 
     /// Says that `range` will be read soon. If it lies in memory, `fetch` is shown where, to have it brought
     /// into the processor's caches: not to be looked at. A hint: it has no effect on what is read.
@@ -97,16 +99,10 @@ pub trait Device: Clone + 'static {
         let _ = (range, fetch);
     }
 
-    /// Returns whether the device lies in memory, and blocks can be pinned; constant. If `false`,
-    /// [`Device::pin`] always returns `None`.
-    fn pins(&self) -> bool {
-        false
-    }
-
     /// Pins the blocks in `range` and returns them in place, if the device lies in memory. Until
     /// the last slice is dropped, a write to them fails with [`DeviceError::Pinned`].
     ///
-    /// A device may always return `None`, also one that [pins](Device::pins); then the blocks are
+    /// A device may always return `None`, also one that [pins](DeviceLimits::pins); then the blocks are
     /// to be [read](Device::read).
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let _ = range;

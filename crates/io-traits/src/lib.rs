@@ -17,7 +17,7 @@ mod world;
 
 pub use batch::{Segment, SendBatch};
 pub use buffer::{Block, Buffer, BufferSlice, buffer_footprint_bytes, pool_bytes_retained};
-pub use device::{Device, DeviceError, DeviceGeometry, ERRNO_FILE_SIZE, ERRNOS_READ_ONLY};
+pub use device::{Device, DeviceError, DeviceLimits, ERRNO_FILE_SIZE, ERRNOS_READ_ONLY};
 pub use landing::Landing;
 pub use stream::{Landed, Listener, Network, NetworkError, Stream, StreamError};
 pub use world::{Clock, Entropy, Offload, Spawn, World};

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use client::Volume;
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, World};
 use units::{BLOCK_SIZE, Lba, LbaRange, Pba, PbaRange};
 
 /// A run of blocks that can be read and written. Cheap to clone; all clones are the same target.
@@ -47,14 +47,14 @@ pub trait Target: Clone + 'static {
 #[derive(Clone, Debug)]
 pub struct DeviceTarget<D> {
     device: D,
-    geometry: DeviceGeometry,
+    limits: DeviceLimits,
 }
 
 impl<D: Device> DeviceTarget<D> {
     /// All of `device`.
     pub fn new(device: D) -> Self {
-        let geometry = device.geometry();
-        Self { device, geometry }
+        let limits = device.limits();
+        Self { device, limits }
     }
 }
 
@@ -63,7 +63,7 @@ impl<D: Device> Target for DeviceTarget<D> {
     type Error = DeviceError;
 
     fn blocks(&self) -> u64 {
-        self.geometry.blocks
+        self.limits.blocks
     }
 
     fn read(&self, range: LbaRange) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {

@@ -148,7 +148,7 @@ pub fn look_at(
             let first = if let Some(len) = file_len {
                 blank::first_in_file(path, 0..len, passed).map_err(|error| unreadable(&error))?
             } else {
-                let all = LbaRange::new(Lba(0), device.geometry().blocks);
+                let all = LbaRange::new(Lba(0), device.limits().blocks);
                 let first = on_device(device, move |device| async move {
                     blank::first_on_device(&device, all, passed).await
                 })?;
@@ -257,7 +257,7 @@ fn check_has_all(
     device: &OwnedDevice,
     superblock: &Superblock,
 ) -> Result<(), Failure> {
-    let (formatted, found) = (superblock.blocks, device.geometry().blocks);
+    let (formatted, found) = (superblock.blocks, device.limits().blocks);
     if formatted <= found {
         return Ok(());
     }

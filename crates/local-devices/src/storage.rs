@@ -35,7 +35,7 @@ pub fn open_read_only(spec: &FileSpec, voice: Voice) -> Result<OwnedDevice, Fail
 /// Returns true if an open device can still be read: one superblock is enough.
 pub fn is_readable(device: &OwnedDevice) -> Result<bool, Failure> {
     on_device(device, |device| async move {
-        for place in Superblock::places(device.geometry().blocks.max(1)) {
+        for place in Superblock::places(device.limits().blocks.max(1)) {
             if device.read(place, Buffer::new(1)).await.is_ok() {
                 return true;
             }
@@ -98,7 +98,7 @@ fn check_file_size(path: &Path, bytes: u64) -> Result<(), Failure> {
 
 /// The device, if it has the size that was given, and can be written to its end.
 fn sized(spec: &FileSpec, device: OwnedDevice) -> Result<OwnedDevice, Failure> {
-    let bytes = device.geometry().blocks * BLOCK_SIZE as u64;
+    let bytes = device.limits().blocks * BLOCK_SIZE as u64;
     check_file_size(&spec.path, bytes)?;
     if let Some(size) = spec.size
         && size.0 != bytes
@@ -341,7 +341,7 @@ pub fn grow_by<D: Device + 'static>(
     device: &OwnedDevice,
     way_to: impl FnOnce(FileDevice) -> D,
 ) -> Result<(Superblock, Superblock), Failure> {
-    check_file_size(path, device.geometry().blocks * BLOCK_SIZE as u64)?;
+    check_file_size(path, device.limits().blocks * BLOCK_SIZE as u64)?;
     let grown = on_device(device, |device| {
         let device = way_to(device);
         async move { volume::grow(&device).await }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use io_traits::{Buffer, DeviceGeometry};
+use io_traits::{Buffer, DeviceLimits};
 use rustix::fs::{
     FileType, FlockOperation, Mode, OFlags, SeekFrom, Stat, StatVfsMountFlags, flock, fstat,
     fstatvfs, fsync, ftruncate, ioctl_blksszget, major, minor, open, seek, stat,
@@ -153,7 +153,7 @@ pub struct OpenFile {
 #[derive(Clone, Debug)]
 pub struct OwnedDevice {
     fd: Arc<OwnedFd>,
-    geometry: DeviceGeometry,
+    limits: DeviceLimits,
     warnings: Vec<DeviceWarning>,
     space: Arc<SpaceBelow>,
 }
@@ -197,7 +197,7 @@ impl OwnedDevice {
         }
         // A file needs flushes for its own metadata, whatever the drive below.
         let has_volatile_cache = kernels.is_none_or(|device| device.has_volatile_cache());
-        let geometry = DeviceGeometry {
+        let limits = DeviceLimits {
             blocks: bytes / block_size,
             volatile_cache: match options.flush {
                 FlushPolicy::Always => true,
@@ -205,17 +205,18 @@ impl OwnedDevice {
                 FlushPolicy::Auto => !direct || has_volatile_cache,
             },
             discards: !options.read_only && kernels.is_none_or(|device| device.discards()),
+            pins: false,
         };
-        let space = Arc::new(SpaceBelow::new(!is_block_device, geometry.blocks));
-        Ok(Self { fd: Arc::new(fd), geometry, warnings, space })
+        let space = Arc::new(SpaceBelow::new(!is_block_device, limits.blocks));
+        Ok(Self { fd: Arc::new(fd), limits, warnings, space })
     }
 
     /// The device for the core behind `handle`.
     #[must_use]
     pub fn attach(&self, handle: &Handle) -> FileDevice {
-        let (fd, geometry) = (Fd::shared(self.fd.clone()), self.geometry);
+        let (fd, limits) = (Fd::shared(self.fd.clone()), self.limits);
         let space = self.space.clone();
-        let file = File { fd, geometry, window: ReadWindow::default(), space };
+        let file = File { fd, limits, window: ReadWindow::default(), space };
         FileDevice::new(handle.core.ring.clone(), file)
     }
 
@@ -291,8 +292,8 @@ impl OwnedDevice {
     #[must_use]
     pub fn at_size_now(&self) -> Self {
         let blocks = self.bytes_now().map_or(0, |bytes| bytes / BLOCK_SIZE as u64);
-        let blocks = blocks.max(self.geometry.blocks);
-        Self { geometry: DeviceGeometry { blocks, ..self.geometry }, ..self.clone() }
+        let blocks = blocks.max(self.limits.blocks);
+        Self { limits: DeviceLimits { blocks, ..self.limits }, ..self.clone() }
     }
 
     /// Returns true if the drive, or the file system of the file, takes no writes now, whatever it did when it was opened.
@@ -332,8 +333,8 @@ impl OwnedDevice {
 
     /// Size and properties.
     #[must_use]
-    pub fn geometry(&self) -> DeviceGeometry {
-        self.geometry
+    pub fn limits(&self) -> DeviceLimits {
+        self.limits
     }
 
     /// Returns warnings for the operator.

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 use uring::{Errno, Fd, ReadWindow, Ring};
 
@@ -22,7 +22,7 @@ pub struct FileDevice {
 
 pub(crate) struct File {
     pub(crate) fd: Fd,
-    pub(crate) geometry: DeviceGeometry,
+    pub(crate) limits: DeviceLimits,
     pub(crate) window: ReadWindow,
     /// Space below, as all cores know it.
     pub(crate) space: Arc<SpaceBelow>,
@@ -35,7 +35,7 @@ impl FileDevice {
 
     /// The byte offset of `range`, if it lies on the device.
     fn offset(&self, range: PbaRange) -> Result<u64, DeviceError> {
-        let inside = range.checked_end().is_some_and(|end| end.0 <= self.file.geometry.blocks);
+        let inside = range.checked_end().is_some_and(|end| end.0 <= self.file.limits.blocks);
         match range.start.byte_offset() {
             Some(offset) if inside => Ok(offset),
             _ => Err(DeviceError::OutOfRange { range }),
@@ -52,8 +52,8 @@ fn device_error(range: PbaRange, errno: Errno) -> DeviceError {
 }
 
 impl Device for FileDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        self.file.geometry
+    fn limits(&self) -> DeviceLimits {
+        self.file.limits
     }
 
     fn read(
@@ -104,11 +104,11 @@ impl Device for FileDevice {
 
     /// Without a volatile cache there is nothing to do.
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let geometry = self.file.geometry;
-        let sync = geometry.volatile_cache.then(|| self.ring.sync_data(&self.file.fd));
+        let limits = self.file.limits;
+        let sync = limits.volatile_cache.then(|| self.ring.sync_data(&self.file.fd));
         async move {
             let Some(sync) = sync else { return Ok(()) };
-            let all = PbaRange::new(Pba(0), geometry.blocks);
+            let all = PbaRange::new(Pba(0), limits.blocks);
             sync.await.map_err(|errno| device_error(all, errno))
         }
     }
@@ -118,7 +118,7 @@ impl Device for FileDevice {
         let len = range.blocks.saturating_mul(BLOCK_SIZE as u64);
         let punch = match self.offset(range) {
             Err(error) => Err(Err(error)),
-            Ok(_) if range.blocks == 0 || !self.file.geometry.discards => Err(Ok(())),
+            Ok(_) if range.blocks == 0 || !self.file.limits.discards => Err(Ok(())),
             Ok(offset) => Ok(self.ring.punch_hole(&self.file.fd, offset, len)),
         };
         async move {

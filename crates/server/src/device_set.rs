@@ -356,7 +356,7 @@ fn look_at_file(
     let looked = look_at(device, spec, opened, cores, Look::Everywhere)?;
     if let Looked::Blank(device) = &looked {
         remembered::refuse_blank(&spec.path)?;
-        let size = ByteLen(device.geometry().blocks * BLOCK_SIZE as u64);
+        let size = ByteLen(device.limits().blocks * BLOCK_SIZE as u64);
         storage::check_size(spec, size, cores)?;
     }
     Ok(looked)

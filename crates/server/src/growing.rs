@@ -116,7 +116,7 @@ async fn grow(state: &State, device: DeviceIndex, drive: Drive) -> (Option<Drive
         (drive, larger)
     })
     .await;
-    if larger.geometry().blocks < before + GROW_BLOCKS_MIN {
+    if larger.limits().blocks < before + GROW_BLOCKS_MIN {
         return (Some(drive), Ok([before, before]));
     }
     let is_lost = || Err(not_grown("another process has it"));

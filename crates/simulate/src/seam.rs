@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, Spawn};
 use sim::{SimDevice, SimWorld};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 
@@ -100,14 +100,11 @@ impl SeamDevice {
 }
 
 impl Device for SeamDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        let geometry = self.device.geometry();
-        let volatile_cache = geometry.volatile_cache && self.seam != Seam::LyingCache;
-        DeviceGeometry { volatile_cache, ..geometry }
-    }
-
-    fn pins(&self) -> bool {
-        self.seam == Seam::Honest && self.device.pins()
+    fn limits(&self) -> DeviceLimits {
+        let limits = self.device.limits();
+        let volatile_cache = limits.volatile_cache && self.seam != Seam::LyingCache;
+        let pins = limits.pins && self.seam == Seam::Honest;
+        DeviceLimits { volatile_cache, pins, ..limits }
     }
 
     /// Promises are broken for requests only, so blocks are pinned only where none is broken.
@@ -164,7 +161,8 @@ impl Device for SeamDevice {
         data: &BufferSlice,
         crc: Option<&mut dyn FnMut(u32)>,
     ) -> Option<Result<(), DeviceError>> {
-        let done = if self.pins() { self.device.write_at_once(pba, data, crc) } else { None }?;
+        let done =
+            if self.limits().pins { self.device.write_at_once(pba, data, crc) } else { None }?;
         if let Some(run) = &self.told {
             run.note_write(pba, data.as_bytes());
         }

@@ -63,7 +63,7 @@ impl<D: Device> Volume<D> {
     #[inline]
     #[must_use]
     pub fn may_hold_writes(&self) -> bool {
-        self.inner().device.pins() && self.state().metadata.is_none()
+        self.inner().device.limits().pins && self.state().metadata.is_none()
     }
 
     /// Takes all that a write of `range` needs, if the device is memory and nothing has to be waited for. `None`: it has to

@@ -98,7 +98,7 @@ pub(crate) fn foreign_signature(head: &[u8]) -> Option<&'static str> {
 /// # Errors
 /// The device cannot be read, as far as it takes to tell.
 pub async fn probe<D: Device>(device: &D) -> Result<Probe, DeviceError> {
-    if device.geometry().blocks == 0 {
+    if device.limits().blocks == 0 {
         return Ok(Probe::Blank);
     }
     let copies = Copies::read(device).await?;
@@ -160,7 +160,7 @@ struct Head {
 
 impl Head {
     async fn read<D: Device>(device: &D) -> Result<Self, DeviceError> {
-        let count = device.geometry().blocks.min(HEAD_BLOCKS);
+        let count = device.limits().blocks.min(HEAD_BLOCKS);
         let mut head = Self { bytes: Vec::new(), error: None };
         // One by one: what is beside a block that cannot be read may tell enough.
         for pba in (0..count).map(Pba) {
@@ -212,7 +212,7 @@ async fn is_left_as_it_was<D: Device>(
 
 /// Returns whether all samples behind the start are zeroes.
 async fn is_blank_in_samples<D: Device>(device: &D) -> Result<bool, DeviceError> {
-    let blocks = device.geometry().blocks;
+    let blocks = device.limits().blocks;
     let samples = SAMPLES.min(blocks);
     let place = |sample: u64| u128::from(blocks) * u128::from(sample) / u128::from(samples);
     let places = (0..samples).map(|sample| u64::try_from(place(sample)).expect("less than blocks"));
@@ -236,7 +236,7 @@ pub async fn format<D: Device>(
     device: &D,
     options: &FormatOptions,
 ) -> Result<Superblock, FormatError> {
-    let blocks = device.geometry().blocks;
+    let blocks = device.limits().blocks;
     let superblock =
         Superblock::for_device(options.uuid, blocks).ok_or(FormatError::Size { blocks })?;
     write_format(device, superblock).await
@@ -252,7 +252,7 @@ pub async fn format_with_extents<D: Device>(
     options: &FormatOptions,
     extent_blocks: u32,
 ) -> Result<Superblock, FormatError> {
-    let blocks = device.geometry().blocks;
+    let blocks = device.limits().blocks;
     let superblock = Superblock::with_extents(options.uuid, blocks, extent_blocks)
         .ok_or(FormatError::Size { blocks })?;
     write_format(device, superblock).await

@@ -32,7 +32,7 @@ const SEARCH_BLOCKS: u64 = 256;
 pub async fn grow<D: Device>(device: &D) -> Result<(Superblock, Superblock), OpenError> {
     let copies = Copies::read(device).await?;
     let before = copies.counting()?;
-    let found = device.geometry().blocks;
+    let found = device.limits().blocks;
     if found < before.blocks + GROW_BLOCKS_MIN {
         return Ok((before, before));
     }
@@ -91,9 +91,8 @@ async fn root_of<D: Device>(
 /// The device fails in another way than that it cannot read a block.
 pub(crate) async fn traces<D: Device>(device: &D) -> Result<Option<Uuid>, DeviceError> {
     // Behind them lie the marks.
-    for place in (1..Superblock::OWNER_MARK.0 - 1)
-        .map(Pba)
-        .filter(|place| place.0 < device.geometry().blocks)
+    for place in
+        (1..Superblock::OWNER_MARK.0 - 1).map(Pba).filter(|place| place.0 < device.limits().blocks)
     {
         match device.read(place, Buffer::new(1)).await {
             Ok(block) if is_zero(block.as_bytes()) => {}
@@ -123,7 +122,7 @@ pub async fn find_superblock<D: Device>(
         return Ok(None);
     }
     let Some(uuid) = traces(device).await? else { return Ok(None) };
-    let blocks = device.geometry().blocks;
+    let blocks = device.limits().blocks;
     let fits = |block: &[u8], pba: u64| {
         let found = Superblock::decode(block).ok()?;
         (found.uuid == uuid && found.blocks == pba + 1).then_some(found)

@@ -63,7 +63,7 @@ impl Copies {
     /// # Errors
     /// The device fails in another way than that it cannot read a block.
     pub(crate) async fn read<D: Device>(device: &D) -> Result<Self, DeviceError> {
-        let blocks = device.geometry().blocks;
+        let blocks = device.limits().blocks;
         let head = read_copy(device, Pba(0)).await?;
         let formatted =
             head.whole().map(|head| head.blocks).filter(|formatted| *formatted <= blocks);

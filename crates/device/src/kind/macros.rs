@@ -185,8 +185,8 @@ macro_rules! device_kinds {
             }
 
             impl $crate::io_traits::Device for $device {
-                fn geometry(&self) -> $crate::io_traits::DeviceGeometry {
-                    match self { $(Self::$kind(device) => device.geometry(),)+ }
+                fn limits(&self) -> $crate::io_traits::DeviceLimits {
+                    match self { $(Self::$kind(device) => device.limits(),)+ }
                 }
 
                 fn will_read(
@@ -197,9 +197,6 @@ macro_rules! device_kinds {
                     match self { $(Self::$kind(device) => device.will_read(range, fetch),)+ }
                 }
 
-                fn pins(&self) -> bool {
-                    match self { $(Self::$kind(device) => device.pins(),)+ }
-                }
 
                 fn pin(
                     &self,

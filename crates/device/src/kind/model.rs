@@ -135,7 +135,7 @@ impl Kind for ModelSpec {
 
     fn open(&self, backing: Opened) -> Result<Self::Source, KindError> {
         let memory = backing.into_memory();
-        let model = Model::new(&self.params()?, memory.geometry().blocks, self.seed);
+        let model = Model::new(&self.params()?, memory.limits().blocks, self.seed);
         let model = model.map_err(|error| self.undescribed(&error))?;
         Ok((memory, SharedModel::new(model)))
     }

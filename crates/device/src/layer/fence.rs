@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use cluster::{BootTime, Tenure};
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, World};
 use pin_project_lite::pin_project;
 use units::{Duration, Pba, PbaRange};
 
@@ -169,18 +169,14 @@ impl<T, F: Future<Output = Result<T, DeviceError>>> Future for Passed<F> {
 }
 
 impl<D: Device> Device for Fenced<D> {
-    fn geometry(&self) -> DeviceGeometry {
-        self.device.geometry()
+    fn limits(&self) -> DeviceLimits {
+        self.device.limits()
     }
 
     fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         if let Some(device) = self.open() {
             device.will_read(range, fetch);
         }
-    }
-
-    fn pins(&self) -> bool {
-        self.device.pins()
     }
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
@@ -329,8 +325,8 @@ mod tests {
     }
 
     impl Device for Busy {
-        fn geometry(&self) -> DeviceGeometry {
-            self.memory.geometry()
+        fn limits(&self) -> DeviceLimits {
+            DeviceLimits { pins: false, ..self.memory.limits() }
         }
 
         fn read(

@@ -15,7 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, World};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, World};
 use local_sync::Semaphore;
 use slab::Slab;
 use units::{Duration, Pba, PbaRange};
@@ -187,16 +187,12 @@ fn look<W: World>(watch: &Weak<Watch<W>>) -> bool {
 }
 
 impl<D: Device, W: World> Device for TimeoutDevice<D, W> {
-    fn geometry(&self) -> DeviceGeometry {
-        self.device.geometry()
+    fn limits(&self) -> DeviceLimits {
+        self.device.limits()
     }
 
     fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {
         self.device.will_read(range, fetch);
-    }
-
-    fn pins(&self) -> bool {
-        self.device.pins()
     }
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {

@@ -178,7 +178,7 @@ impl Calibrate {
     }
 
     async fn sweep<D: Device>(self, handle: &Handle, device: D) -> Result<Vec<Curve>, Failure> {
-        let blocks = device.geometry().blocks;
+        let blocks = device.limits().blocks;
         let wanted = self.range.unwrap_or(RANGE_DEFAULT).0 / BLOCK_SIZE as u64;
         let range = LbaRange::new(Lba(0), wanted.clamp(u64::from(FILL_BLOCKS), blocks));
         let target = DeviceTarget::new(device);

@@ -74,7 +74,7 @@ impl Format {
             self.check_blank(&spec.path, &device)?;
         }
         storage::format(&spec.path, &device)?;
-        Ok(device.geometry().blocks * BLOCK_SIZE as u64)
+        Ok(device.limits().blocks * BLOCK_SIZE as u64)
     }
 
     fn check_blank(&self, path: &Path, device: &reactor::OwnedDevice) -> Result<(), Failure> {

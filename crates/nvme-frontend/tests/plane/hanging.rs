@@ -6,7 +6,7 @@ use std::rc::Rc;
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::{ChangeError, Loss};
 use device::layer::TimeoutDevice;
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry, Spawn};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceLimits, Spawn};
 use local_sync::Notify;
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
@@ -49,8 +49,8 @@ impl HangingDevice {
 }
 
 impl Device for HangingDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        self.device.geometry()
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { pins: false, ..self.device.limits() }
     }
 
     fn read(

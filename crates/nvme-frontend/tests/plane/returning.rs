@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::Loss;
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry, Spawn};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld};
 use units::{DeviceIndex, Duration, Lba, LbaRange, Pba, PbaRange, ShardIndex, Slo};
@@ -42,7 +42,7 @@ impl FailingDevice {
             Fails::Changes => is_change,
             // They lie in front of all extents and behind them.
             Fails::Checkpoints => {
-                let end = self.device.geometry().blocks;
+                let end = self.device.limits().blocks;
                 let is_outside = range.start.0 < 256 || range.start.0 + 256 >= end;
                 is_change && range.blocks == 1 && is_outside
             }
@@ -57,8 +57,8 @@ impl FailingDevice {
 }
 
 impl Device for FailingDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        self.device.geometry()
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { pins: false, ..self.device.limits() }
     }
 
     fn read(
@@ -89,7 +89,7 @@ impl Device for FailingDevice {
     }
 
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let all = PbaRange::new(Pba(1 << 20), self.device.geometry().blocks);
+        let all = PbaRange::new(Pba(1 << 20), self.device.limits().blocks);
         let (verdict, device) = (self.verdict(all, true), self.device.clone());
         async move {
             verdict?;

@@ -65,8 +65,8 @@ fn what_was_written_is_read_back_and_a_hole_reads_as_zeroes() {
     let owned = file.open();
     run(move |handle| async move {
         let device = owned.attach(&handle);
-        assert_eq!(device.geometry().blocks, BLOCKS);
-        assert!(device.geometry().volatile_cache && device.geometry().discards);
+        assert_eq!(device.limits().blocks, BLOCKS);
+        assert!(device.limits().volatile_cache && device.limits().discards);
         let unwritten = device.read(Pba(7), filled(2, 1)).await.expect("reads");
         assert!(unwritten.as_bytes().iter().all(|byte| *byte == 0));
         let data = filled(8, 0xA5).into_slice();
@@ -128,11 +128,11 @@ fn a_core_says_whether_its_devices_are_settled_when_it_has_ended() {
         let file = TempFile::sparse();
         let owned = file.open();
         let core = spawn_thread(CoreConfig::default(), move |handle| async move {
-            let geometry = owned.attach(&handle).geometry();
+            let limits = owned.attach(&handle).limits();
             let (fd, window) = (Fd::new(OwnedFd::from(write)), ReadWindow::default());
-            let space = Arc::new(SpaceBelow::new(true, geometry.blocks));
+            let space = Arc::new(SpaceBelow::new(true, limits.blocks));
             let device =
-                FileDevice::new(handle.core.ring.clone(), File { fd, geometry, window, space });
+                FileDevice::new(handle.core.ring.clone(), File { fd, limits, window, space });
             drop(device.write(Pba(0), filled(1, 2).into_slice()));
         });
         let core = core.expect("a core starts");
@@ -222,7 +222,7 @@ fn the_end_of_a_file_that_is_no_whole_block_is_left_alone_with_a_warning() {
     let file = TempFile::new();
     fs::write(&file.0, vec![0; 2 * BLOCK_SIZE + 100]).expect("writes");
     let owned = file.open();
-    assert_eq!(owned.geometry().blocks, 2);
+    assert_eq!(owned.limits().blocks, 2);
     assert!(owned.warnings().contains(&DeviceWarning::PartialBlock { bytes: 100 }));
 }
 
@@ -231,7 +231,7 @@ fn the_flush_policy_decides_over_the_device() {
     let file = TempFile::sparse();
     let options = OpenOptions { flush: FlushPolicy::Never, ..OpenOptions::default() };
     let owned = OwnedDevice::open(&file.0, options).expect("opens");
-    assert!(!owned.geometry().volatile_cache);
+    assert!(!owned.limits().volatile_cache);
     run(move |handle| async move { owned.attach(&handle).flush().await.expect("nothing to do") });
 }
 
@@ -300,14 +300,14 @@ fn a_block_device_is_read_written_discarded_and_locked() {
     assert_eq!(again, Some(OpenError::InUse { path: path.clone() }));
     run(move |handle| async move {
         let device = owned.attach(&handle);
-        let last = Pba(device.geometry().blocks - 1);
+        let last = Pba(device.limits().blocks - 1);
         for pba in [Pba(0), last] {
             device.write(pba, filled(1, 0x5A).into_slice()).await.expect("writes");
             device.flush().await.expect("flushes");
             let read = device.read(pba, Buffer::new(1)).await.expect("reads");
             assert!(read.as_bytes().iter().all(|byte| *byte == 0x5A));
         }
-        let all = PbaRange::new(Pba(0), device.geometry().blocks);
+        let all = PbaRange::new(Pba(0), device.limits().blocks);
         device.discard(all).await.expect("discards");
         device.read(last, Buffer::new(1)).await.expect("still reads");
     });

@@ -25,7 +25,7 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, pending};
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Duration, Pba, PbaRange};
 
 use crate::{Rng, SimWorld};
@@ -403,20 +403,16 @@ fn data_range(pba: Pba, data: &BufferSlice) -> PbaRange {
 }
 
 impl Device for SimDevice {
-    fn geometry(&self) -> DeviceGeometry {
+    fn limits(&self) -> DeviceLimits {
         let blocks = self.state.disk.borrow().blocks;
         let (volatile_cache, discards) = (self.state.volatile.get(), self.state.discards.get());
-        DeviceGeometry { blocks, volatile_cache, discards }
-    }
-
-    /// One with a volatile cache is a drive.
-    fn pins(&self) -> bool {
-        !self.state.volatile.get()
+        // One with a volatile cache is a drive.
+        DeviceLimits { blocks, volatile_cache, discards, pins: !volatile_cache }
     }
 
     fn pin(&self, range: PbaRange) -> Option<BufferSlice> {
         let state = &self.state;
-        let ends = state.crashed.get() || state.gone.get() || !self.pins();
+        let ends = state.crashed.get() || state.gone.get() || !self.limits().pins;
         if ends || self.check_range(range).is_err() || self.chance(2) {
             return None;
         }
@@ -483,7 +479,7 @@ impl Device for SimDevice {
         _crc: Option<&mut dyn FnMut(u32)>,
     ) -> Option<Result<(), DeviceError>> {
         let (state, range) = (&self.state, data_range(pba, data));
-        let is_held_up = state.crashed.get() || state.gone.get() || !self.pins();
+        let is_held_up = state.crashed.get() || state.gone.get() || !self.limits().pins;
         if is_held_up || self.check_range(range).is_err() || self.chance(2) {
             return None;
         }

@@ -48,7 +48,7 @@ impl Room {
     /// `None`: the device lies in memory.
     pub(crate) fn of<D: Device>(device: &D) -> Option<Rc<Self>> {
         let room = Self { pieces: Cell::new(PIECES_MAX), blocks: Cell::new(BLOCKS_MAX) };
-        (!device.pins()).then(|| Rc::new(room))
+        (!device.limits().pins).then(|| Rc::new(room))
     }
 
     /// Returns whether prefetched data waits for its reader.

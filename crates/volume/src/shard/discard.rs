@@ -28,7 +28,7 @@ const PAUSE_TICKS_MAX: u32 = 256;
 impl<D: Device> Inner<D> {
     /// Discards what was freed, until told to stop.
     pub(super) async fn run_discarder(&self) {
-        if !self.device.geometry().discards {
+        if !self.device.limits().discards {
             return;
         }
         let mut pause_ticks = 1;

@@ -123,7 +123,7 @@ impl<D: Device> Shard<D> {
 /// Makes the empty pool of a shard of `device`.
 fn pool_of<D: Device>(device: &D, superblock: Superblock) -> Pool {
     let mut pool = Pool::new(superblock);
-    pool.set_discards(device.geometry().discards);
+    pool.set_discards(device.limits().discards);
     pool
 }
 
@@ -139,7 +139,7 @@ impl<D: Device> Inner<D> {
         Self {
             life: Life::new(),
             ahead: Room::of(&device),
-            volatile: options.volatile_cache.unwrap_or(device.geometry().volatile_cache),
+            volatile: options.volatile_cache.unwrap_or(device.limits().volatile_cache),
             pool: RefCell::new(pool_of(&device, superblock)),
             device,
             superblock,

@@ -183,7 +183,7 @@ fn a_damaged_node_read_back_is_an_error_to_those_who_asked_for_it() {
         let block = sim.device.block(*pba);
         block[..5] == *b"FMN1\0" && block[16..24] == base
     };
-    let places: Vec<Pba> = (0..sim.device.geometry().blocks).map(Pba).filter(is_leaf).collect();
+    let places: Vec<Pba> = (0..sim.device.limits().blocks).map(Pba).filter(is_leaf).collect();
     assert!(!places.is_empty());
     places.iter().for_each(|pba| sim.device.flip(*pba, 1000));
     let outcomes: Rc<RefCell<Vec<_>>> = Rc::default();

@@ -222,7 +222,7 @@ fn a_write_is_undone_whose_second_run_differs_behind_one_that_cannot_be_read() {
 fn a_run_beyond_the_device_keeps_its_write_from_effect() {
     let mut staged = Staged::new();
     staged.write(0, 10, &[0]);
-    let blocks = staged.device.geometry().blocks;
+    let blocks = staged.device.limits().blocks;
     staged.name(0, 20, &[blocks - staged.data.0], false);
     let mut sim = staged.seal();
     let shard = open_with(&mut sim, NONE);

@@ -99,7 +99,7 @@ fn a_start_that_cannot_write_says_why() {
         panic!("{error}")
     };
     assert!(bitmap_slots(&superblock).any(|slot| Pba(slot) == range.start));
-    assert_eq!(sim.device.geometry().blocks, 1 << 14);
+    assert_eq!(sim.device.limits().blocks, 1 << 14);
 }
 
 /// Fills the device block by block, then overwrites for long: that needs no space but for a moment.

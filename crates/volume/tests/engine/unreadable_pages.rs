@@ -29,7 +29,7 @@ fn places(device: &TestDevice, level: u8, keys: &[u64]) -> Vec<Pba> {
             view.level == level && view.keys().next().is_some_and(|key| keys.contains(&key))
         })
     };
-    (0..device.geometry().blocks).map(Pba).filter(is_wanted).collect()
+    (0..device.limits().blocks).map(Pba).filter(is_wanted).collect()
 }
 
 /// Reads, writes and deallocations of one block, each in a leaf by chance, beside checkpoints. Only

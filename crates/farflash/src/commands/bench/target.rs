@@ -199,7 +199,7 @@ async fn check_volume(bench: &Bench, target: &VolumeTarget<Handle>) -> Result<()
 
 /// Refuses to write to a file or block device that holds data: all of the range is looked at.
 async fn check_file(bench: &Bench, path: &Path, device: &FileDevice) -> Result<(), Failure> {
-    let range = bench.range(device.geometry().blocks)?;
+    let range = bench.range(device.limits().blocks)?;
     let mut progress = output::progress("looking for data (--overwrite skips this)");
     let passed = |done, of| {
         if !bench.quiet {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceLimits};
 use sim::{SimDevice, SimWorld};
 use units::{Duration, Pba, PbaRange};
 
@@ -19,8 +19,8 @@ pub(crate) struct SlowDevice {
 }
 
 impl Device for SlowDevice {
-    fn geometry(&self) -> DeviceGeometry {
-        self.device.geometry()
+    fn limits(&self) -> DeviceLimits {
+        DeviceLimits { pins: false, ..self.device.limits() }
     }
 
     fn read(

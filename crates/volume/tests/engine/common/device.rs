@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceGeometry};
+use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use units::{BLOCK_SIZE, Pba, PbaRange};
 use volume::Superblock;
 
@@ -550,17 +550,14 @@ fn write_of(pba: Pba, data: &BufferSlice) -> Request {
 }
 
 impl Device for TestDevice {
-    fn geometry(&self) -> DeviceGeometry {
+    fn limits(&self) -> DeviceLimits {
         let disk = self.disk.borrow();
-        DeviceGeometry {
+        DeviceLimits {
             blocks: disk.blocks,
             volatile_cache: disk.volatile,
             discards: !disk.faults.has_no_discards,
+            pins: disk.faults.is_memory,
         }
-    }
-
-    fn pins(&self) -> bool {
-        self.disk.borrow().faults.is_memory
     }
 
     fn has_room(&self) -> bool {
@@ -576,7 +573,7 @@ impl Device for TestDevice {
         pba: Pba,
         mut buffer: Buffer,
     ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        let blocks = self.geometry().blocks;
+        let blocks = self.limits().blocks;
         let range = PbaRange::new(pba, buffer.len_blocks() as u64);
         let inside = range.checked_end().is_some_and(|end| end.0 <= blocks);
         let request = inside.then(|| self.submit(Request::Read(pba, buffer.len_blocks())));
@@ -597,7 +594,7 @@ impl Device for TestDevice {
         let range = PbaRange::new(pba, (data.len_bytes() / BLOCK_SIZE) as u64);
         assert!(data.len_bytes().is_multiple_of(BLOCK_SIZE) && range.blocks > 0);
         assert!(data.as_bytes().as_ptr().addr().is_multiple_of(BLOCK_SIZE));
-        let inside = range.checked_end().is_some_and(|end| end.0 <= self.geometry().blocks);
+        let inside = range.checked_end().is_some_and(|end| end.0 <= self.limits().blocks);
         let request = inside.then(|| self.submit(write_of(pba, &data)));
         async move {
             request.ok_or(DeviceError::OutOfRange { range })?.await?;

@@ -96,7 +96,7 @@ pub fn fresh(
 ) -> (Sim, Volume<TestDevice>) {
     let mut sim = Sim::new(device.clone(), 9);
     let options = FormatOptions { uuid: Uuid::from_u128(42) };
-    let usual = Superblock::for_device(options.uuid, device.geometry().blocks);
+    let usual = Superblock::for_device(options.uuid, device.limits().blocks);
     let extent_blocks = extent_blocks.unwrap_or(usual.expect("large enough").extent_blocks);
     sim.run_ok(format_with_extents(device, &options, extent_blocks)).expect("in bounds");
     let shard = open(&mut sim);
