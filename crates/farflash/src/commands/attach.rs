@@ -40,7 +40,7 @@ Examples:
   A volume as a file, and a file system on it:
     farflash attach db-1 --token-file db-1.token --path /srv/db-1.img
     losetup --find --show --direct-io=on /srv/db-1.img
-    mkfs.ext4 /dev/loop0 && mount /dev/loop0 /srv/db
+    mkfs.ext4 -b 4096 /dev/loop0 && mount /dev/loop0 /srv/db
 
   At the default place, which is printed:
     dd if=\"$(farflash attach db-1)\" of=copy.img bs=1M
