@@ -34,15 +34,8 @@ pub mod target_stream;
 #[path = "../../crates/nvme-target/tests/driver/mod.rs"]
 mod target_driver;
 
-// The host that keeps no rules: it belongs to that crate's tests.
-#[allow(dead_code, reason = "not all of it is needed here")]
-#[path = "../../crates/nvme-frontend/tests/plane/support/raw_host.rs"]
-mod raw_host;
-
-/// Returns the address on which the servers of targets listen.
-fn portal() -> std::net::SocketAddr {
-    "10.0.0.1:4420".parse().expect("an address")
-}
+use test_hosts::nvme as raw_host;
+use test_hosts::nvme::portal;
 
 /// One fuzz target.
 pub struct Target {

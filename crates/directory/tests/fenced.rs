@@ -1,8 +1,6 @@
 //! Hosts that stop by themselves when they are cut off from etcd, and the hosts that may have their
 //! devices then.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +9,7 @@ use directory::{
     BootClock as _, BootTime, Claim, Directory, DirectoryError, Etcd, EtcdAddress, EtcdCredentials,
     EtcdOptions, Event, HostRecord, Seek, Tenure, Term, Word,
 };
-use support::{EtcdProcesses, Wire, delete, fill, is_there};
+use test_support::etcd::{EtcdProcesses, Wire, delete, fill, is_there};
 use uuid::Uuid;
 
 /// After this a host that is gone counts as such.

@@ -1,7 +1,5 @@
 //! An etcd that requires authentication: TLS with certificates on both sides, and users with passwords.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -18,8 +16,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair,
 };
-use support::{own_host, two_free_addresses_of};
 use tempfile::TempDir;
+use test_support::etcd::{own_host, two_free_addresses_of};
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,8 +1,9 @@
 //! Steps that tests of several crates share.
 //!
-//! Absent from this crate: worlds and devices, which a test chooses, and anything that serves.
+//! Absent from this crate: worlds and devices, which a test chooses, and anything that serves volumes.
 
 pub mod cgroup;
+pub mod etcd;
 pub mod skipped;
 pub mod waiting;
 

@@ -174,6 +174,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "wire-oracle",
             "sim",
+            "test-hosts",
             "test-support",
             "simulate",
             "farflash",
@@ -248,6 +249,7 @@ pub(super) const EXTERNALS: &[External] = &[
             "server",
             "farflash",
             "power-cut",
+            "test-support",
             "load",
             "kv-load",
             "profile",

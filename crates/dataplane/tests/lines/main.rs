@@ -1,8 +1,5 @@
 //! A core behind a front end that speaks lines (`frontend.rs`): the seam carries a protocol that is not NVMe.
 
-mod frontend;
-mod host;
-
 use std::future::Future;
 use std::rc::Rc;
 
@@ -10,13 +7,11 @@ use access::{Access, Restrictions};
 use dataplane::{ChangeError, Core, CoreOptions, Loss};
 use io_traits::{Clock, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
+use test_hosts::lines::{Host, LineFrontend, portal};
 use test_support::start_only_shard;
 use units::{Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, VolumeSpec};
-
-use frontend::LineFrontend;
-use host::{Host, portal};
 
 const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 const OTHER: Uuid = Uuid::from_u128(2);

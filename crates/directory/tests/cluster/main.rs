@@ -9,8 +9,6 @@ mod claims;
 mod records;
 mod restored;
 mod sessions;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +22,7 @@ use directory::{
     VolumeState, Word,
 };
 use rustix::process::Signal;
-use support::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};
+use test_support::etcd::{EtcdProcesses, Wire, delete, get, is_there, put, put_for};
 use uuid::Uuid;
 
 /// After this a host that is gone counts as such.

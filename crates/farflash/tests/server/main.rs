@@ -2,8 +2,6 @@
 
 #![allow(missing_docs, unreachable_pub)]
 
-#[path = "../../../directory/tests/support/mod.rs"]
-mod etcd;
 mod support;
 
 mod absent;
@@ -71,3 +69,5 @@ mod two_ways;
 mod unfinished;
 mod unrecorded;
 mod worst_hosts;
+
+use test_support::etcd;

@@ -15,6 +15,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::Status;
 use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
+pub(crate) use test_hosts::nbd;
 use units::{DeviceIndex, Duration, Lba, Pba};
 
 use crate::strict::Initiator;
@@ -22,10 +23,6 @@ use crate::{
     BLOCK, DEVICE_BLOCKS, OTHER, SimCore, VOLUME, admit, failed, good, pattern, read, serve,
     serve_on, session, session_of_port, simulate,
 };
-
-#[path = "../../../nbd-frontend/tests/exports/client.rs"]
-#[expect(dead_code, reason = "another program's tests use the rest")]
-pub(crate) mod nbd;
 
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;

@@ -1,7 +1,6 @@
 //! A core behind the NBD front end, in a simulated world.
 
 mod awaiting;
-mod client;
 mod hostile;
 mod paces;
 
@@ -18,6 +17,8 @@ use test_support::start_only_shard;
 use units::{BLOCK_SIZE, MetadataSize, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
+
+use test_hosts::nbd as client;
 
 use client::{Client, place, unix_place};
 

@@ -4,17 +4,10 @@ use std::rc::Rc;
 
 use dataplane::{Core, Loss};
 use io_traits::{Network, Spawn};
+use test_hosts::lines::{self, Host, LineFrontend};
 use units::{BLOCK_SIZE, Lba};
 
 use crate::support::{VOLUME, connect, host, serve_new, simulate};
-
-#[path = "../../../dataplane/tests/lines/frontend.rs"]
-mod frontend;
-#[path = "../../../dataplane/tests/lines/host.rs"]
-mod line_host;
-
-use frontend::LineFrontend;
-use line_host::Host;
 
 const BLOCKS: u64 = 64;
 
@@ -24,10 +17,10 @@ fn two_protocols_serve_one_volume() {
     for seed in 0..4 {
         simulate(seed, async |world| {
             let (core, _device) = serve_new(world.clone(), BLOCKS).await;
-            let lines: Core<_, _> = (*core).clone();
-            lines.add_frontend(Rc::new(LineFrontend), []);
-            let listener = world.listen(line_host::portal()).expect("a free address");
-            world.spawn(async move { lines.serve(&LineFrontend, listener).await });
+            let beside: Core<_, _> = (*core).clone();
+            beside.add_frontend(Rc::new(LineFrontend), []);
+            let listener = world.listen(lines::portal()).expect("a free address");
+            world.spawn(async move { beside.serve(&LineFrontend, listener).await });
             let by_nvme = connect(world.clone(), host()).await;
             let mut by_line = Host::with_volume(&world, VOLUME).await;
             assert_eq!(core.stats().connections_let_in, 3, "admin queue, I/O queue, lines");

@@ -1,12 +1,10 @@
 //! A Flash server and its hosts in a simulation.
 
 pub(crate) mod busy_core;
-pub(crate) mod raw_host;
 pub(crate) mod siege;
 mod slow_device;
 pub(crate) mod tenants;
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 use client::{Client, Options, Volume};
@@ -18,6 +16,8 @@ use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
 
 pub(crate) use slow_device::SlowDevice;
+pub(crate) use test_hosts::nvme as raw_host;
+pub(crate) use test_hosts::nvme::portal;
 
 /// 256 MiB: small enough to fill.
 pub(crate) const DEVICE_BLOCKS: u64 = 65_536;
@@ -29,10 +29,6 @@ pub(crate) type SlowCore = NvmeCore<SimWorld, SlowDevice>;
 /// Duration of a write to a busy file on a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
 const SLOW_FLUSH: Duration = Duration::from_millis(40);
-
-pub(crate) fn portal() -> SocketAddr {
-    "10.0.0.1:4420".parse().expect("an address")
-}
 
 /// Formats a new disk.
 pub(crate) async fn formatted(world: SimWorld) -> SimDevice {

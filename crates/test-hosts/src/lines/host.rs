@@ -7,43 +7,43 @@ use sim::{SimStream, SimWorld};
 use units::BLOCK_SIZE;
 use uuid::Uuid;
 
-pub(crate) fn portal() -> SocketAddr {
+pub fn portal() -> SocketAddr {
     "10.0.0.1:7000".parse().expect("an address")
 }
 
-pub(crate) struct Host {
+pub struct Host {
     stream: SimStream,
     received: Vec<u8>,
 }
 
 impl Host {
-    pub(crate) async fn connect(world: &SimWorld) -> Self {
+    pub async fn connect(world: &SimWorld) -> Self {
         let stream = world.connect(portal()).await.expect("a core listens");
         Self { stream, received: Vec::new() }
     }
 
     /// A host that has opened `volume` as export 0.
-    pub(crate) async fn with_volume(world: &SimWorld, volume: Uuid) -> Self {
+    pub async fn with_volume(world: &SimWorld, volume: Uuid) -> Self {
         let mut host = Self::connect(world).await;
         let opened = host.ask(&format!("1 open {volume} me")).await;
         assert!(opened.starts_with("1 opened 0 "), "{opened}");
         host
     }
 
-    pub(crate) async fn send(&self, lines: &str) {
+    pub async fn send(&self, lines: &str) {
         let mut batch = SendBatch::default();
         batch.push_bytes(lines.as_bytes());
         batch.push_bytes(b"\n");
         self.stream.send(batch).await.expect("the core reads");
     }
 
-    pub(crate) async fn ask(&mut self, line: &str) -> String {
+    pub async fn ask(&mut self, line: &str) -> String {
         self.send(line).await;
         self.line().await.expect("an answer")
     }
 
     /// The next line; `None` at the end of the connection.
-    pub(crate) async fn line(&mut self) -> Option<String> {
+    pub async fn line(&mut self) -> Option<String> {
         while !self.received.contains(&b'\n') {
             self.received.extend_from_slice(&self.stream.recv().await.ok()?);
         }
@@ -53,7 +53,7 @@ impl Host {
     }
 
     /// Reads a block, and returns the byte that fills it.
-    pub(crate) async fn read(&mut self, lba: u64) -> u8 {
+    pub async fn read(&mut self, lba: u64) -> u8 {
         assert_eq!(self.ask(&format!("9 read 0 {lba}")).await, format!("9 data {BLOCK_SIZE}"));
         while self.received.len() < BLOCK_SIZE {
             self.received.extend_from_slice(&self.stream.recv().await.expect("data"));

@@ -10,42 +10,42 @@ use nbd_wire::{
 };
 use sim::{SimStream, SimWorld};
 
-pub(crate) fn place() -> SocketAddr {
+pub fn place() -> SocketAddr {
     "10.0.0.1:10809".parse().expect("an address")
 }
 
 /// The unix socket, as far as a simulated network has one: the front end knows it by its listener.
-pub(crate) fn unix_place() -> SocketAddr {
+pub fn unix_place() -> SocketAddr {
     "10.0.0.1:10810".parse().expect("an address")
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Answer {
-    pub(crate) error: u32,
-    pub(crate) data: Vec<u8>,
+pub struct Answer {
+    pub error: u32,
+    pub data: Vec<u8>,
     /// Lengths and flags.
-    pub(crate) extents: Vec<(u64, u64)>,
+    pub extents: Vec<(u64, u64)>,
 }
 
-pub(crate) struct Client {
+pub struct Client {
     stream: SimStream,
     received: Vec<u8>,
-    pub(crate) style: HeaderStyle,
-    pub(crate) is_structured: bool,
+    pub style: HeaderStyle,
+    pub is_structured: bool,
     cookie: u64,
 }
 
 impl Client {
     /// Connects and says hello.
-    pub(crate) async fn connect(world: &SimWorld, place: SocketAddr) -> Self {
+    pub async fn connect(world: &SimWorld, place: SocketAddr) -> Self {
         let client = Self::connect_silently(world, place).await;
         client.send(&3_u32.to_be_bytes()).await;
         client
     }
 
     /// Connects and says nothing.
-    pub(crate) async fn connect_silently(world: &SimWorld, place: SocketAddr) -> Self {
+    pub async fn connect_silently(world: &SimWorld, place: SocketAddr) -> Self {
         let stream = world.connect(place).await.expect("a core listens");
         let style = HeaderStyle::Compact;
         let mut client =
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// A client that has opened the export.
-    pub(crate) async fn open(world: &SimWorld, name: &str) -> Self {
+    pub async fn open(world: &SimWorld, name: &str) -> Self {
         let mut client = Self::connect(world, place()).await;
         client.is_structured = true;
         assert_eq!(client.option(OptionCode::STRUCTURED_REPLY, b"").await, []);
@@ -65,14 +65,14 @@ impl Client {
         client
     }
 
-    pub(crate) async fn choose_context(&mut self, name: &str) {
+    pub async fn choose_context(&mut self, name: &str) {
         let request = MetaContextRequest { name, queries: vec!["base:allocation"] };
         let found = self.option(OptionCode::SET_META_CONTEXT, &request.encode()).await;
         assert_eq!(found[0].1[4..], *b"base:allocation");
     }
 
     /// Opens an export. Returns its size.
-    pub(crate) async fn go(&mut self, name: &str) -> Result<u64, OptionReplyKind> {
+    pub async fn go(&mut self, name: &str) -> Result<u64, OptionReplyKind> {
         let data = InfoRequest { name, infos: Vec::new() }.encode();
         let replies = self.option(OptionCode::GO, &data).await;
         match replies.as_slice() {
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Sends an option. Returns the replies but for the acknowledgement.
-    pub(crate) async fn option(
+    pub async fn option(
         &mut self,
         option: OptionCode,
         data: &[u8],
@@ -108,7 +108,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn send(&self, bytes: &[u8]) {
+    pub async fn send(&self, bytes: &[u8]) {
         if !bytes.is_empty() {
             let mut batch = SendBatch::default();
             batch.push_bytes(bytes);
@@ -118,7 +118,7 @@ impl Client {
     }
 
     /// Takes `len` bytes; `None` at the end of the connection.
-    pub(crate) async fn take(&mut self, len: usize) -> Option<Vec<u8>> {
+    pub async fn take(&mut self, len: usize) -> Option<Vec<u8>> {
         while self.received.len() < len {
             self.received.extend_from_slice(&self.stream.recv().await.ok()?);
         }
@@ -126,18 +126,18 @@ impl Client {
     }
 
     /// Returns whether the core closes the connection, whatever it says before.
-    pub(crate) async fn is_closed(&mut self) -> bool {
+    pub async fn is_closed(&mut self) -> bool {
         while self.stream.recv().await.is_ok() {}
         true
     }
 
     /// Ends the connection without a word.
-    pub(crate) fn leave(self) {
+    pub fn leave(self) {
         self.stream.shutdown();
     }
 
     /// Sends a request. Returns its cookie.
-    pub(crate) async fn request(
+    pub async fn request(
         &mut self,
         (command, flags): (Command, CommandFlags),
         offset: u64,
@@ -153,7 +153,7 @@ impl Client {
     }
 
     /// Takes the next answer. `read` tells how many bytes the simple reply of a read has behind it.
-    pub(crate) async fn answer(&mut self, read: usize) -> Option<(u64, Answer)> {
+    pub async fn answer(&mut self, read: usize) -> Option<(u64, Answer)> {
         let magic = self.take(4).await?;
         if magic == 0x6744_6698_u32.to_be_bytes() {
             let mut bytes = magic;
@@ -199,7 +199,7 @@ impl Client {
     }
 
     /// Sends a request and waits for its answer; `None` if the connection ends first.
-    pub(crate) async fn ask(
+    pub async fn ask(
         &mut self,
         command: Command,
         flags: CommandFlags,
@@ -213,7 +213,7 @@ impl Client {
         Some(answer)
     }
 
-    pub(crate) async fn write(&mut self, offset: u64, bytes: &[u8]) -> u32 {
+    pub async fn write(&mut self, offset: u64, bytes: &[u8]) -> u32 {
         let flags = match self.style {
             HeaderStyle::Compact => CommandFlags::default(),
             HeaderStyle::Extended => CommandFlags::PAYLOAD_LEN,
@@ -225,7 +225,7 @@ impl Client {
         answer.error
     }
 
-    pub(crate) async fn read(&mut self, offset: u64, len_bytes: usize) -> Vec<u8> {
+    pub async fn read(&mut self, offset: u64, len_bytes: usize) -> Vec<u8> {
         let none = CommandFlags::default();
         let answer = self.ask(Command::READ, none, offset, len_bytes as u64).await;
         let answer = answer.expect("an answer");

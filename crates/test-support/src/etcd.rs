@@ -1,5 +1,4 @@
 //! Real etcd, and a wire to it that can be cut.
-#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,7 +17,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Members of one etcd, each a process that is killed when dropped.
-pub(crate) struct EtcdProcesses {
+pub struct EtcdProcesses {
     members: Vec<Member>,
     _directory: TempDir,
 }
@@ -32,14 +31,14 @@ struct Member {
 }
 
 /// Two addresses that are free at this moment.
-pub(crate) fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
+pub fn two_free_addresses_of(host: Ipv4Addr) -> (SocketAddr, SocketAddr) {
     let [one, other] = [(); 2].map(|()| TcpListener::bind((host, 0)).expect("a port"));
     (one.local_addr().expect("bound"), other.local_addr().expect("bound"))
 }
 
 /// A host on loopback that no other test uses: connections and listeners of other tests take no port of it,
 /// not even while a member is down.
-pub(crate) fn own_host() -> Ipv4Addr {
+pub fn own_host() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let count = COUNT.fetch_add(1, Ordering::Relaxed) % 250;
@@ -48,12 +47,12 @@ pub(crate) fn own_host() -> Ipv4Addr {
 
 impl EtcdProcesses {
     /// Starts `count` members and waits until they answer.
-    pub(crate) fn start(count: usize) -> Self {
+    pub fn start(count: usize) -> Self {
         Self::start_with(count, &[])
     }
 
     /// Starts `count` members with these arguments, too.
-    pub(crate) fn start_with(count: usize, more: &[&str]) -> Self {
+    pub fn start_with(count: usize, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let addresses = (0..count).map(|_| own_host());
         let addresses: Vec<_> = addresses.map(two_free_addresses_of).collect();
@@ -87,7 +86,7 @@ impl EtcdProcesses {
     }
 
     /// The address of a member for clients.
-    pub(crate) fn address(&self, member: usize) -> SocketAddr {
+    pub fn address(&self, member: usize) -> SocketAddr {
         self.members[member].client
     }
 
@@ -103,7 +102,7 @@ impl EtcdProcesses {
     }
 
     /// Waits until the member answers with a quorum behind it.
-    pub(crate) fn wait(&self, member: usize) {
+    pub fn wait(&self, member: usize) {
         let address = self.members[member].client;
         let deadline = Instant::now() + PATIENCE;
         while !healthy(address).unwrap_or(false) {
@@ -113,7 +112,7 @@ impl EtcdProcesses {
     }
 
     /// Ends a member as a power cut would.
-    pub(crate) fn kill(&mut self, member: usize) {
+    pub fn kill(&mut self, member: usize) {
         if let Some(mut child) = self.members[member].child.take() {
             child.kill().expect("ours");
             child.wait().expect("ours");
@@ -121,12 +120,12 @@ impl EtcdProcesses {
     }
 
     /// Starts a member that was killed.
-    pub(crate) fn restart(&mut self, member: usize) {
+    pub fn restart(&mut self, member: usize) {
         self.begin(member);
     }
 
     /// Takes a backup of the only member, which is away meanwhile. It replaces the one before.
-    pub(crate) fn back_up(&mut self) {
+    pub fn back_up(&mut self) {
         self.kill(0);
         let data = &self.members[0].data;
         copy_directory(data, &data.with_extension("backup"));
@@ -135,14 +134,14 @@ impl EtcdProcesses {
     }
 
     /// Has the only member hold what it held when the backup was taken. It has to be started after that.
-    pub(crate) fn restore(&mut self) {
+    pub fn restore(&mut self) {
         self.kill(0);
         let data = &self.members[0].data;
         copy_directory(&data.with_extension("backup"), data);
     }
 
     /// Lets a member hang, or go on.
-    pub(crate) fn signal(&self, member: usize, signal: Signal) {
+    pub fn signal(&self, member: usize, signal: Signal) {
         let pid = Pid::from_child(self.members[member].child.as_ref().expect("it runs"));
         kill_process(pid, signal).expect("ours");
         // Its threads stop one by one; until then they answer.
@@ -175,13 +174,13 @@ fn healthy(address: SocketAddr) -> io::Result<bool> {
 }
 
 /// Stores a value under a key, past every rule.
-pub(crate) fn put(etcd: SocketAddr, key: &str, value: &str) {
+pub fn put(etcd: SocketAddr, key: &str, value: &str) {
     let [key, value] = [key, value].map(|text| Base64::encode_string(text.as_bytes()));
     ask(etcd, "kv/put", &format!("{{\"key\":\"{key}\",\"value\":\"{value}\"}}"));
 }
 
 /// Stores values until etcd has no room for more.
-pub(crate) fn fill(etcd: SocketAddr) {
+pub fn fill(etcd: SocketAddr) {
     let value = Base64::encode_string(&[b'x'; 16 << 10]);
     let deadline = Instant::now() + PATIENCE;
     for number in 0.. {
@@ -196,7 +195,7 @@ pub(crate) fn fill(etcd: SocketAddr) {
 }
 
 /// Stores a key that is gone `seconds` later, by the clock of etcd.
-pub(crate) fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
+pub fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
     let lease = ask(etcd, "lease/grant", &format!("{{\"TTL\":\"{seconds}\"}}"));
     let id = lease.split("\"ID\":\"").nth(1).and_then(|rest| rest.split('"').next());
     let (id, key) = (id.expect("an id"), Base64::encode_string(key.as_bytes()));
@@ -204,26 +203,26 @@ pub(crate) fn put_for(etcd: SocketAddr, key: &str, seconds: u64) {
 }
 
 /// Returns true if a key is there.
-pub(crate) fn is_there(etcd: SocketAddr, key: &str) -> bool {
+pub fn is_there(etcd: SocketAddr, key: &str) -> bool {
     let key = Base64::encode_string(key.as_bytes());
     ask(etcd, "kv/range", &format!("{{\"key\":\"{key}\"}}")).contains("\"kvs\"")
 }
 
 /// Deletes a key, as the end of its lease does.
-pub(crate) fn delete(etcd: SocketAddr, key: &str) {
+pub fn delete(etcd: SocketAddr, key: &str) {
     let key = Base64::encode_string(key.as_bytes());
     let answer = ask(etcd, "kv/deleterange", &format!("{{\"key\":\"{key}\"}}"));
     assert!(answer.contains("\"deleted\":\"1\""), "{answer}");
 }
 
 /// The value of a key.
-pub(crate) fn get(etcd: SocketAddr, key: &str) -> String {
+pub fn get(etcd: SocketAddr, key: &str) -> String {
     let key = Base64::encode_string(key.as_bytes());
     field(&ask(etcd, "kv/range", &format!("{{\"key\":\"{key}\"}}")), "value")
 }
 
 /// The first key that begins with `prefix`, in the order of keys.
-pub(crate) fn first_key(etcd: SocketAddr, prefix: &str) -> String {
+pub fn first_key(etcd: SocketAddr, prefix: &str) -> String {
     let end = Base64::encode_string(format!("{prefix}\u{7f}").as_bytes());
     let prefix = Base64::encode_string(prefix.as_bytes());
     let body = format!("{{\"key\":\"{prefix}\",\"range_end\":\"{end}\",\"limit\":\"1\"}}");
@@ -232,7 +231,7 @@ pub(crate) fn first_key(etcd: SocketAddr, prefix: &str) -> String {
 
 /// Makes the only claim of a cluster one of a release that did not say where holders are found: its holder is not to
 /// be seen by anybody.
-pub(crate) fn forget_addresses(etcd: SocketAddr, cluster: &str) {
+pub fn forget_addresses(etcd: SocketAddr, cluster: &str) {
     let prefix = format!("/farflash/{cluster}/devices/");
     let key = first_key(etcd, &prefix);
     let mut claim: Value = serde_json::from_str(&get(etcd, &key)).unwrap();
@@ -266,7 +265,7 @@ fn answer(etcd: SocketAddr, what: &str, body: &str) -> String {
 
 /// A wire to an address that can be cut, on which nothing is told of changes for a while, on which a request is late, or by which
 /// every transaction comes twice.
-pub(crate) struct Wire {
+pub struct Wire {
     address: SocketAddr,
     state: Arc<WireState>,
 }
@@ -311,7 +310,8 @@ struct Passing {
 }
 
 impl Wire {
-    pub(crate) fn new(target: SocketAddr) -> Self {
+    /// A wire to `target`, which is whole.
+    pub fn new(target: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
         let streams = Mutex::new(Vec::new());
@@ -354,12 +354,13 @@ impl Wire {
         Self { address, state }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// The end that a client connects to.
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Nothing passes from now on.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         let mut streams = self.state.streams.lock().expect("whole");
         self.state.whole.store(false, Ordering::SeqCst);
         for stream in streams.drain(..) {
@@ -368,48 +369,48 @@ impl Wire {
     }
 
     /// New connections pass again.
-    pub(crate) fn mend(&self) {
+    pub fn mend(&self) {
         self.state.whole.store(true, Ordering::SeqCst);
     }
 
     /// Requests are answered, but changes are not announced.
-    pub(crate) fn hold(&self) {
+    pub fn hold(&self) {
         self.state.holds.store(true, Ordering::SeqCst);
     }
 
     /// Lets the held messages through.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         self.state.holds.store(false, Ordering::SeqCst);
     }
 
     /// Nothing comes any more by the watches that are open, and none of them ends; those that are asked for from now on are as ever.
-    pub(crate) fn forget_watches(&self) {
+    pub fn forget_watches(&self) {
         self.state.forgotten.store(self.state.made.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// From now on each transaction comes twice, and the second answer is the one that gets through.
-    pub(crate) fn repeat(&self) {
+    pub fn repeat(&self) {
         self.state.repeats.store(true, Ordering::SeqCst);
     }
 
     /// The next request that names `key` passes, and comes once more when it is [repeated](Self::repeat_late).
-    pub(crate) fn copy(&self, key: &str) {
+    pub fn copy(&self, key: &str) {
         *self.state.copied.lock().expect("whole") = Some(named(key));
     }
 
     /// Sends the copied request once more.
-    pub(crate) fn repeat_late(&self) {
+    pub fn repeat_late(&self) {
         let copy = self.state.copy.lock().expect("whole").take();
         self.state.carry_out(&copy.expect("it has passed"));
     }
 
     /// The next request that names `key` rests; what is asked after it overtakes it.
-    pub(crate) fn delay(&self, key: &str) {
+    pub fn delay(&self, key: &str) {
         self.delay_next(key, false);
     }
 
     /// The answer to the next request that names `key` rests.
-    pub(crate) fn delay_answer(&self, key: &str) {
+    pub fn delay_answer(&self, key: &str) {
         self.delay_next(key, true);
     }
 
@@ -418,12 +419,12 @@ impl Wire {
     }
 
     /// Returns true if a request or an answer is delayed.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         self.late().rests
     }
 
     /// Lets the delayed message through. It is answered even if no client waits for that.
-    pub(crate) fn deliver(&self) {
+    pub fn deliver(&self) {
         self.late().rests = false;
         while !self.late().is_answered {
             std::thread::park_timeout(Duration::from_millis(10));

@@ -16,9 +16,11 @@ use io_traits::{Buffer, Device, Stream, World};
 use local_sync::{Notify, first_of};
 use units::{BLOCK_SIZE, Instant, Lba, LbaRange};
 
-pub(crate) struct LineFrontend;
+/// The front end.
+#[derive(Debug)]
+pub struct LineFrontend;
 
-pub(crate) struct LineSession<W: World, D: Device> {
+struct LineSession<W: World, D: Device> {
     core: Core<W, D>,
     link: Link,
     stream: W::Stream,

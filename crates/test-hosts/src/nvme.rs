@@ -1,5 +1,7 @@
 //! A host that knows the protocol's bytes and keeps none of its rules unless told to.
 
+use std::net::SocketAddr;
+
 use auth::{Host, Outcome, Parties, Secret};
 use io_traits::{Network, SendBatch, Stream, StreamError};
 use nvme_wire::auth::Authentication;
@@ -10,28 +12,31 @@ use nvme_wire::{Cqe, HostId, IoOpcode, Nqn, SglDescriptor, Sqe, property};
 use sim::{SimStream, SimWorld};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::portal;
+/// The address on which the servers of a test listen.
+pub fn portal() -> SocketAddr {
+    "10.0.0.1:4420".parse().expect("an address")
+}
 
 /// CC of a host that enables a controller: EN, 64-byte and 16-byte queue entries.
 const CC_ENABLE: u64 = 1 | 6 << 16 | 4 << 20;
-pub(crate) const CAPSULE_RESP: u8 = 5;
-pub(crate) const C2H_DATA: u8 = 7;
+pub const CAPSULE_RESP: u8 = 5;
+pub const C2H_DATA: u8 = 7;
 /// Room for a message of an exchange.
 const MESSAGE_ROOM: u32 = 1024;
 
-pub(crate) struct RawHost {
-    pub(crate) stream: SimStream,
+pub struct RawHost {
+    pub stream: SimStream,
     received: Vec<u8>,
     next_cid: u16,
 }
 
 /// The bytes of a greeting.
-pub(crate) fn greeting() -> Vec<u8> {
+pub fn greeting() -> Vec<u8> {
     IcReq::new(Digests::default(), 1).as_bytes().to_vec()
 }
 
 /// The bytes of a command capsule without digests.
-pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
+pub fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
     sqe.cid = cid.into();
     let mut bytes = CapsuleCmd::new(sqe, data.len(), Digests::default(), 4).as_bytes().to_vec();
     bytes.extend_from_slice(data);
@@ -39,20 +44,20 @@ pub(crate) fn capsule(cid: u16, mut sqe: Sqe, data: &[u8]) -> Vec<u8> {
 }
 
 /// The bytes of a command that sends a message of an exchange.
-pub(crate) fn say_capsule(cid: u16, message: &[u8]) -> Vec<u8> {
+pub fn say_capsule(cid: u16, message: &[u8]) -> Vec<u8> {
     let len = u32::try_from(message.len()).expect("short");
     capsule(cid, Authentication::send(len).into(), message)
 }
 
 /// The bytes of one that fetches a message.
-pub(crate) fn hear_capsule(cid: u16) -> Vec<u8> {
+pub fn hear_capsule(cid: u16) -> Vec<u8> {
     let room = SglDescriptor::transport(MESSAGE_ROOM);
     capsule(cid, Authentication::receive(MESSAGE_ROOM, room).into(), &[])
 }
 
 /// Takes the next PDU out of what a server said without digests: its type, and the data that was in it. `None` if it is not
 /// all there yet.
-pub(crate) fn take_pdu(heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
+pub fn take_pdu(heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     let length = heard.get(4..8)?;
     let length = u32::from_le_bytes(length.try_into().expect("four bytes")) as usize;
     assert!(length >= 8, "a PDU is as long as its header");
@@ -65,7 +70,7 @@ pub(crate) fn take_pdu(heard: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
 }
 
 /// The parties of an exchange with `subsystem`.
-pub(crate) fn parties(subsystem: &Nqn) -> Parties {
+pub fn parties(subsystem: &Nqn) -> Parties {
     Parties { host: host_nqn(), subsystem: *subsystem }
 }
 
@@ -75,7 +80,7 @@ fn host_nqn() -> Nqn {
 }
 
 /// A Connect and its data.
-pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, Vec<u8>) {
+pub fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, Vec<u8>) {
     let mut sqe = Sqe::from(Connect::new(qid, 32, 0));
     sqe.dptr = SglDescriptor::in_capsule(CONNECT_DATA_LEN);
     let data = ConnectData::new(HostId([9; 16]), &host_nqn(), subsystem, cntlid);
@@ -83,33 +88,33 @@ pub(crate) fn connect_command(qid: u16, cntlid: u16, subsystem: &Nqn) -> (Sqe, V
 }
 
 /// Enables a controller.
-pub(crate) fn enable_command() -> Sqe {
+pub fn enable_command() -> Sqe {
     Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE).into()
 }
 
 /// Disables a controller: a reset.
-pub(crate) fn disable_command() -> Sqe {
+pub fn disable_command() -> Sqe {
     Property::set(property::offset::CC, PropertySize::Four, CC_ENABLE & !1).into()
 }
 
 /// A read of `blocks` blocks.
-pub(crate) fn read_command(slba: u64, blocks: u32) -> Sqe {
+pub fn read_command(slba: u64, blocks: u32) -> Sqe {
     BlockCommand::new(slba, blocks).encode(IoOpcode::READ, 1, blocks * 4096)
 }
 
 /// A write of `blocks` blocks whose data waits for an R2T.
-pub(crate) fn write_command(slba: u64, blocks: u32) -> Sqe {
+pub fn write_command(slba: u64, blocks: u32) -> Sqe {
     BlockCommand::new(slba, blocks).encode(IoOpcode::WRITE, 1, blocks * 4096)
 }
 
 impl RawHost {
     /// A host that has said nothing yet.
-    pub(crate) fn over(stream: SimStream) -> Self {
+    pub fn over(stream: SimStream) -> Self {
         Self { stream, received: Vec::new(), next_cid: 0 }
     }
 
     /// Connects and greets.
-    pub(crate) async fn greet(world: &SimWorld) -> Result<Self, StreamError> {
+    pub async fn greet(world: &SimWorld) -> Result<Self, StreamError> {
         let stream = world.connect(portal()).await.expect("someone listens");
         let mut host = Self::over(stream);
         host.send(&greeting()).await?;
@@ -118,10 +123,7 @@ impl RawHost {
     }
 
     /// Becomes I/O queue 1 of a new controller: the host, with the admin queue to be kept alive.
-    pub(crate) async fn io_queue(
-        world: &SimWorld,
-        subsystem: &Nqn,
-    ) -> Result<(Self, Self), StreamError> {
+    pub async fn io_queue(world: &SimWorld, subsystem: &Nqn) -> Result<(Self, Self), StreamError> {
         let mut admin = Self::greet(world).await?;
         let (sqe, data) = connect_command(0, 0xFFFF, subsystem);
         let accepted = admin.command(sqe, &data).await?;
@@ -134,7 +136,7 @@ impl RawHost {
     }
 
     /// Greets, and asks to be queue `qid` of a controller: what was said to that.
-    pub(crate) async fn queue(
+    pub async fn queue(
         world: &SimWorld,
         (qid, cntlid): (u16, u16),
         subsystem: &Nqn,
@@ -146,7 +148,7 @@ impl RawHost {
     }
 
     /// Authenticates with `secret`: what came of it.
-    pub(crate) async fn authenticate(
+    pub async fn authenticate(
         &mut self,
         subsystem: &Nqn,
         secret: Secret,
@@ -156,7 +158,7 @@ impl RawHost {
     }
 
     /// Negotiates, and fetches the challenge: the exchange, whose Reply is ready.
-    pub(crate) async fn begin_exchange(
+    pub async fn begin_exchange(
         &mut self,
         subsystem: &Nqn,
         secret: Secret,
@@ -168,16 +170,13 @@ impl RawHost {
     }
 
     /// Goes through the rest of an exchange: what came of it.
-    pub(crate) async fn finish_exchange(
-        &mut self,
-        mut exchange: Host,
-    ) -> Result<Outcome, StreamError> {
+    pub async fn finish_exchange(&mut self, mut exchange: Host) -> Result<Outcome, StreamError> {
         while self.step(&mut exchange).await? {}
         Ok(exchange.outcome())
     }
 
     /// Says or hears the next message of an exchange; whether there was one.
-    pub(crate) async fn step(&mut self, exchange: &mut Host) -> Result<bool, StreamError> {
+    pub async fn step(&mut self, exchange: &mut Host) -> Result<bool, StreamError> {
         if let Some(bytes) = exchange.message() {
             self.say(&bytes).await?;
         } else if exchange.outcome() == Outcome::UnderWay {
@@ -189,7 +188,7 @@ impl RawHost {
     }
 
     /// Sends a message of an exchange.
-    pub(crate) async fn say(&mut self, message: &[u8]) -> Result<(), StreamError> {
+    pub async fn say(&mut self, message: &[u8]) -> Result<(), StreamError> {
         let len = u32::try_from(message.len()).expect("short");
         self.command(Authentication::send(len).into(), message).await.map(drop)
     }
@@ -206,14 +205,14 @@ impl RawHost {
     }
 
     /// Sends bytes as they are.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), StreamError> {
         let mut batch = SendBatch::new();
         batch.push_bytes(bytes);
         self.stream.send(batch).await.map(drop)
     }
 
     /// Sends a command that needs no data transfer of its own and returns its completion.
-    pub(crate) async fn command(&mut self, sqe: Sqe, data: &[u8]) -> Result<Cqe, StreamError> {
+    pub async fn command(&mut self, sqe: Sqe, data: &[u8]) -> Result<Cqe, StreamError> {
         self.next_cid += 1;
         let bytes = capsule(self.next_cid, sqe, data);
         self.send(&bytes).await?;
@@ -223,13 +222,13 @@ impl RawHost {
     }
 
     /// Controller Status, on an admin queue.
-    pub(crate) async fn csts(&mut self) -> Result<property::Csts, StreamError> {
+    pub async fn csts(&mut self) -> Result<property::Csts, StreamError> {
         let get = Property::get(property::offset::CSTS, PropertySize::Four);
         Ok(property::Csts(self.command(get.into(), &[]).await?.dw0()))
     }
 
     /// The next `len` bytes.
-    pub(crate) async fn receive(&mut self, len: usize) -> Result<Vec<u8>, StreamError> {
+    pub async fn receive(&mut self, len: usize) -> Result<Vec<u8>, StreamError> {
         while self.received.len() < len {
             let chunk = self.stream.recv().await?;
             self.received.extend_from_slice(&chunk);
@@ -238,7 +237,7 @@ impl RawHost {
     }
 
     /// Reads until the server closes.
-    pub(crate) async fn wait_for_close(&mut self) -> Vec<u8> {
+    pub async fn wait_for_close(&mut self) -> Vec<u8> {
         while let Ok(chunk) = self.stream.recv().await {
             self.received.extend_from_slice(&chunk);
         }
