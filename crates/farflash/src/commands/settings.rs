@@ -343,6 +343,7 @@ mod tests {
             ("api = \"127.0.0.1\"", "`api`: `127.0.0.1` is no address; write IP:PORT"),
             ("discovery = false", "`discovery`: write \"off\", or IP:PORT"),
             ("discovery = \"on\"", "`discovery`: `on` is no address"),
+            ("directory = \"http://a:1/x\"", "write etcd[s]://HOST:PORT[,HOST:PORT]/CLUSTER"),
             ("labels = \"rack=r1\"", "`labels`: write a table, such as { rack = \"r1\" }"),
             ("auth = true", "`auth`: write \"on\" or \"off\""),
             ("auth = \"yes\"", "`auth`: write \"on\" or \"off\", not \"yes\""),
