@@ -64,18 +64,6 @@ impl Program {
         cpu_seconds(self.pid())
     }
 
-    /// Processor time used so far by the threads that there are, to the nanosecond.
-    pub(crate) fn threads_cpu_seconds(&self) -> Result<f64> {
-        let mut seconds = 0.0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.pid()))? {
-            // One that ended meanwhile used little of it.
-            let Ok(stat) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-            let ran = stat.split_whitespace().next().context("a malformed schedstat file")?;
-            seconds += ran.parse::<u64>()? as f64 / 1e9;
-        }
-        Ok(seconds)
-    }
-
     /// Processor time used so far, in user and in kernel.
     pub(crate) fn cpu_seconds_apart(&self) -> Result<[f64; 2]> {
         cpu_seconds_apart(self.pid())

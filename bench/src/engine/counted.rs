@@ -78,7 +78,7 @@ impl Counts {
 
 impl<D: Device> Device for Counted<D> {
     fn limits(&self) -> DeviceLimits {
-        DeviceLimits { discards: false, pins: false, ..self.device.limits() }
+        DeviceLimits { discards: false, ..self.device.limits() }
     }
 
     fn will_read(&self, range: PbaRange, fetch: impl FnMut(*const [u8])) {

@@ -13,9 +13,15 @@ use crate::driver::Driver;
 use crate::null::{self, Blocks, Direction, NullSpec};
 use crate::process::{Server, VolumeAddress, run};
 
-/// Seconds of each measurement. The speed of a virtual machine's processor changes by half within a second: it hits all servers
-/// alike only if they are measured soon after one another.
-pub(super) const SECONDS: f64 = 0.06;
+/// Seconds in which a rate is measured. Changes in the speed of a virtual machine's processor hit all servers alike only if they
+/// are measured soon after one another.
+pub(super) const TURN_SECONDS: f64 = 0.06;
+/// Seconds in which first writes, tails and processor time are measured, with requests of a block and larger ones: ten thousand
+/// requests tell a 99.9th percentile.
+const LONG_SECONDS: f64 = 0.4;
+const LARGE_LONG_SECONDS: f64 = 1.5;
+/// Least number of requests of which a 99.9th percentile is told.
+const TAIL_REQUESTS_MIN: f64 = 10_000.0;
 const DEVICE_SIZE: &str = "8GiB";
 const VOLUME_SIZE: &str = "1GiB";
 /// A volume for first writes: few of a measurement hit a block twice.
@@ -31,9 +37,9 @@ pub(super) struct Load {
     rw: &'static str,
     reads_percent: Option<&'static str>,
     block_bytes: usize,
-    depth: u64,
+    pub(super) depth: u64,
     /// The volume holds nothing yet.
-    is_first: bool,
+    pub(super) is_first: bool,
     /// Use that a null server makes of the blocks, if one is measured.
     pub(super) blocks: Option<Blocks>,
     /// Rate that is to be reached, in multiples of the other build.
@@ -93,19 +99,36 @@ pub(super) const LOADS: [Load; 11] = [
     },
 ];
 
-/// One measurement.
+/// Measurements of one load of one server in one round.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Measured {
-    pub(super) iops: f64,
-    pub(super) mean_us: f64,
+    pub(super) iops: Option<f64>,
     pub(super) p999_us: Option<f64>,
-    pub(super) cpu_us_per_request: f64,
+    pub(super) cpu_us_per_request: Option<f64>,
+}
+
+/// The length of a measurement.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Length {
+    /// As short as tells a rate.
+    Turn,
+    /// As long as tells a tail and the processor time of a request.
+    Long,
 }
 
 impl Load {
-    /// The rate of a null server.
-    pub(super) fn null(&self) -> Result<Measured> {
+    fn seconds(&self, length: Length) -> f64 {
+        match length {
+            Length::Turn => TURN_SECONDS,
+            Length::Long if self.block_bytes > 4096 => LARGE_LONG_SECONDS,
+            Length::Long => LONG_SECONDS,
+        }
+    }
+
+    /// Measures a null server.
+    pub(super) fn null(&self, length: Length) -> Result<Measured> {
         let is_read = self.rw == "randread";
+        let seconds = self.seconds(length);
         let result = null::run(&NullSpec {
             direction: if is_read { Direction::Read } else { Direction::Write },
             block_bytes: self.block_bytes,
@@ -114,14 +137,17 @@ impl Load {
             connections: 1,
             server_cpu: cpus::server(),
             client_cpu: cpus::client(),
-            seconds: SECONDS,
+            seconds,
         })?;
-        Ok(Measured {
-            iops: result.requests_per_second,
-            mean_us: result.mean_latency_us,
-            p999_us: result.p999_us,
-            cpu_us_per_request: result.server_cpu_us_per_request,
-        })
+        let cpu = result.server_cpu_us_per_request;
+        Ok(Measured::of(result.requests_per_second, seconds, result.p999_us, cpu))
+    }
+}
+
+impl Measured {
+    fn of(iops: f64, seconds: f64, p999_us: Option<f64>, cpu_us_per_request: f64) -> Self {
+        let p999_us = p999_us.filter(|_| iops * seconds >= TAIL_REQUESTS_MIN);
+        Self { iops: Some(iops), p999_us, cpu_us_per_request: Some(cpu_us_per_request) }
     }
 }
 
@@ -131,6 +157,8 @@ struct Served {
     volume: VolumeAddress,
     /// Volumes made for first writes so far.
     made: u32,
+    /// Those that are there.
+    written: Vec<String>,
 }
 
 /// All servers.
@@ -143,46 +171,66 @@ pub(super) struct Bed {
 impl Bed {
     /// Starts the servers, and writes their volumes once.
     pub(super) fn prepare(farflash: &Path, base: Option<&Path>, out: &Path) -> Result<Self> {
-        let driver = Driver { farflash: farflash.to_owned(), seconds: SECONDS, token: None };
+        let driver = Driver { farflash: farflash.to_owned(), seconds: LONG_SECONDS, token: None };
         let start = |program: &Path, log: &str| -> Result<Served> {
             let (device, log) = (format!("mem:{DEVICE_SIZE}"), out.join(log));
             let server = Server::start(program, &device, cpus::server(), &log)?;
             let volume = server.create_volume("written", VOLUME_SIZE)?;
             driver.fill(&volume.target(), VOLUME_SIZE)?;
-            Ok(Served { server, volume, made: 0 })
+            Ok(Served { server, volume, made: 0, written: Vec::new() })
         };
         let farflash = start(farflash, "writes.log")?;
         let base = base.map(|base| start(base, "writes-base.log")).transpose()?;
         Ok(Self { driver, farflash, base })
     }
 
-    pub(super) fn farflash(&mut self, load: &Load) -> Result<Measured> {
-        self.farflash.measure(&self.driver, load)
+    pub(super) fn farflash(&mut self, load: &Load, length: Length) -> Result<Measured> {
+        self.farflash.measure(&self.driver, load, length)
     }
 
-    pub(super) fn base(&mut self, load: &Load) -> Result<Measured> {
-        self.base.as_mut().context("there is no other build")?.measure(&self.driver, load)
+    pub(super) fn base(&mut self, load: &Load, length: Length) -> Result<Measured> {
+        let base = self.base.as_mut().context("there is no other build")?;
+        base.measure(&self.driver, load, length)
+    }
+
+    /// Deletes the volumes that were made for first writes, behind all servers' first writes of a load.
+    pub(super) fn clear(&mut self) -> Result<()> {
+        let mut deleted = self.farflash.clear()?;
+        if let Some(base) = &mut self.base {
+            deleted |= base.clear()?;
+        }
+        if deleted {
+            sleep(DELETION);
+        }
+        Ok(())
     }
 }
 
 impl Served {
-    fn measure(&mut self, driver: &Driver, load: &Load) -> Result<Measured> {
+    fn measure(&mut self, driver: &Driver, load: &Load, length: Length) -> Result<Measured> {
         if !load.is_first {
-            return self.drive(driver, load, (&self.volume, VOLUME_SIZE));
+            return self.drive(driver, load, length, (&self.volume, VOLUME_SIZE));
         }
         self.made += 1;
         let name = format!("first-{}", self.made);
         let volume = self.server.create_volume(&name, FIRST_SIZE)?;
-        let measured = self.drive(driver, load, (&volume, FIRST_SIZE))?;
-        self.server.delete_volume(&name)?;
-        sleep(DELETION);
-        Ok(measured)
+        self.written.push(name);
+        self.drive(driver, load, length, (&volume, FIRST_SIZE))
+    }
+
+    fn clear(&mut self) -> Result<bool> {
+        let deleted = !self.written.is_empty();
+        for name in self.written.drain(..) {
+            self.server.delete_volume(&name)?;
+        }
+        Ok(deleted)
     }
 
     fn drive(
         &self,
         driver: &Driver,
         load: &Load,
+        length: Length,
         (volume, size): (&VolumeAddress, &str),
     ) -> Result<Measured> {
         let mut command = Command::new(&driver.farflash);
@@ -190,20 +238,17 @@ impl Served {
         command.args(["--rw", load.rw, "--bs", &load.block_bytes.to_string()]);
         command.args(load.reads_percent.into_iter().flat_map(|share| ["--rwmixread", share]));
         command.args(["--qd", &load.depth.to_string(), "--range", size]);
-        command.args(["--seconds", &SECONDS.to_string(), "--cpu", &cpus::client().to_string()]);
-        let before = self.server.program.threads_cpu_seconds()?;
+        let seconds = load.seconds(length);
+        command.args(["--seconds", &seconds.to_string(), "--cpu", &cpus::client().to_string()]);
+        let before = self.server.program.cpu_seconds()?;
         let output = run(&mut command)?;
-        let used = self.server.program.threads_cpu_seconds()? - before;
+        let used = self.server.program.cpu_seconds()? - before;
         let json: serde_json::Value = serde_json::from_str(&output)?;
         let number = |value: &serde_json::Value| value.as_f64().context("a number is missing");
         let iops = number(&json["iops"])?;
         let lane =
             if json["write"]["latency"].is_object() { &json["write"] } else { &json["read"] };
-        Ok(Measured {
-            iops,
-            mean_us: load.depth as f64 / iops * 1e6,
-            p999_us: Some(number(&lane["latency"]["p99_9_ns"])? / 1e3),
-            cpu_us_per_request: used * 1e6 / (iops * SECONDS),
-        })
+        let p999_us = number(&lane["latency"]["p99_9_ns"])? / 1e3;
+        Ok(Measured::of(iops, seconds, Some(p999_us), used * 1e6 / (iops * seconds)))
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use report::{Align, Spread, Table, duration_ns, rate};
 use serde::Serialize;
 
-use self::load::{Bed, LOADS, Load, Measured, SECONDS};
+use self::load::{Bed, LOADS, Length, Load, Measured, TURN_SECONDS};
 use crate::compare::in_turn;
 use crate::machine::{Facts, machine};
 use crate::page::Area;
@@ -23,6 +23,8 @@ use crate::verdict::{Bound, Unit, Verdict};
 /// Rounds of a full and of a quick run.
 const FULL: usize = 60;
 const QUICK: usize = 2;
+/// In one of so many rounds first writes, tails and processor time are measured, too.
+const LONG_EVERY: usize = 5;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WritesArgs {
@@ -88,20 +90,46 @@ pub(crate) fn writes(args: &WritesArgs) -> Result<()> {
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
         let mut row = vec![Measured::default(); cases.len()];
-        for (at, Case { load, subject }) in in_turn(&cases, round) {
-            let measured = match subject {
-                Subject::Farflash => bed.farflash(load),
-                Subject::Base => bed.base(load),
-                Subject::Null => load.null(),
-            };
-            row[at] = measured.with_context(|| format!("{}, {}", load.name, subject.name()))?;
-            eprintln!("  {:34} {:12} {:>9} /s", load.name, subject.name(), rate(row[at].iops));
+        for (at, case) in in_turn(&cases, round) {
+            if !case.load.is_first {
+                row[at].iops = case.measure(&mut bed, Length::Turn)?.iops;
+                case.tell(&row[at]);
+            }
+        }
+        if round.is_multiple_of(LONG_EVERY) {
+            let mut before = None;
+            for (at, case) in in_turn(&cases, round / LONG_EVERY) {
+                if before.replace(case.load.name).is_some_and(|load| load != case.load.name) {
+                    bed.clear()?;
+                }
+                let measured = case.measure(&mut bed, Length::Long)?;
+                row[at] = Measured { iops: row[at].iops.or(measured.iops), ..measured };
+                case.tell(&measured);
+            }
+            bed.clear()?;
         }
         samples.push(row);
     }
     let verdicts = judge(&cases, &samples);
-    let results = Results { facts, seconds: SECONDS, cases, samples, verdicts };
+    let results = Results { facts, seconds: TURN_SECONDS, cases, samples, verdicts };
     write(&results, &out, args.run.report.as_deref())
+}
+
+impl Case {
+    fn measure(&self, bed: &mut Bed, length: Length) -> Result<Measured> {
+        let Self { load, subject } = self;
+        let measured = match subject {
+            Subject::Farflash => bed.farflash(load, length),
+            Subject::Base => bed.base(load, length),
+            Subject::Null => load.null(length),
+        };
+        measured.with_context(|| format!("{}, {}", load.name, subject.name()))
+    }
+
+    fn tell(&self, measured: &Measured) {
+        let (load, subject) = (self.load.name, self.subject.name());
+        eprintln!("  {load:34} {subject:12} {:>9} /s", rate(measured.iops.unwrap_or_default()));
+    }
 }
 
 /// All subjects of each load, one behind the other.
@@ -128,7 +156,7 @@ fn judge(cases: &[Case], samples: &[Vec<Measured>]) -> Vec<Verdict> {
         Spread::of(&samples.iter().filter_map(|row| each(row)).collect::<Vec<f64>>())
     };
     let times = |load: &'static str, subject, against| {
-        spread(&move |row| Some(of(row, load, subject)?.iops / of(row, load, against)?.iops))
+        spread(&move |row| Some(of(row, load, subject)?.iops? / of(row, load, against)?.iops?))
     };
     let mut verdicts = Vec::new();
     let mut add = |what: String, [reached, limit]: [Option<Spread>; 2], unit, bound| {
@@ -150,7 +178,7 @@ fn judge(cases: &[Case], samples: &[Vec<Measured>]) -> Vec<Verdict> {
     let of_both = |figure: &dyn Fn(&[Measured], Subject) -> Option<f64>| {
         [Subject::Farflash, Subject::Null].map(|subject| spread(&|row| figure(row, subject)))
     };
-    let iops = |row: &[Measured], load, subject| Some(of(row, load, subject)?.iops);
+    let iops = |row: &[Measured], load, subject| of(row, load, subject)?.iops;
     for load in [load::WRITE_32, load::LARGE_WRITE] {
         let p999 = of_both(&|row, subject| Some(of(row, load, subject)?.p999_us? / 1e3));
         let what = format!("{load}, 99.9 %");
@@ -193,17 +221,18 @@ impl Results {
         ];
         let mut table = Table::new(&columns);
         for (at, case) in self.cases.iter().enumerate() {
-            let shown = |of: fn(&Measured) -> f64, show: fn(f64) -> String| {
-                let column = self.samples.iter().map(|row| of(&row[at])).filter(|of| *of > 0.0);
+            let shown = |of: &dyn Fn(&Measured) -> Option<f64>, show: fn(f64) -> String| {
+                let column = self.samples.iter().filter_map(|row| of(&row[at]));
                 Spread::shown(&column.collect::<Vec<f64>>(), show)
             };
+            let mean_ns = |measured: &Measured| Some(case.load.depth as f64 / measured.iops? * 1e9);
             table.row([
                 case.load.name.to_owned(),
                 case.subject.name().to_owned(),
-                shown(|measured| measured.iops, rate),
-                shown(|measured| measured.mean_us * 1e3, duration_ns),
-                shown(|measured| measured.p999_us.unwrap_or(0.0) * 1e3, duration_ns),
-                shown(|measured| measured.cpu_us_per_request * 1e3, duration_ns),
+                shown(&|measured| measured.iops, rate),
+                shown(&mean_ns, duration_ns),
+                shown(&|measured| Some(measured.p999_us? * 1e3), duration_ns),
+                shown(&|measured| Some(measured.cpu_us_per_request? * 1e3), duration_ns),
             ]);
         }
         table
@@ -213,7 +242,8 @@ impl Results {
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let length = format!(
-        "{} rounds, {} s each measurement; median (lowest–highest).",
+        "{} rounds, {} s for each rate; first writes, tails and processor time in one of {LONG_EVERY} rounds; median \
+         (lowest–highest).",
         results.samples.len(),
         results.seconds,
     );
@@ -242,7 +272,8 @@ mod tests {
                 (Subject::Null, _) => 800e3,
                 (Subject::Farflash, _) => 400e3,
             };
-            let measured = |case| Measured { iops: iops(case) * noise, ..Measured::default() };
+            let measured =
+                |case| Measured { iops: Some(iops(case) * noise), ..Measured::default() };
             cases.iter().map(measured).collect()
         };
         let verdicts = judge(&cases, &[row(1.0), row(0.5), row(2.0)]);

@@ -8,7 +8,7 @@
 //!   block free sees that.
 //! - P3: copies from the memory and writes to it are made under its lock.
 //!
-//! Absent from this crate: the memory itself.
+//! Absent from this crate: the memory itself. It is apart from `device` so that a model checker can look at all of it.
 
 mod sync;
 
@@ -45,7 +45,7 @@ pub struct Writing<'a> {
 }
 
 impl Pins {
-    /// Those of so many blocks, none of which is read or written.
+    /// Makes the counts of so many blocks, none of which is read or written.
     #[must_use]
     pub fn new(blocks: usize) -> Self {
         let (lock, is_written) = (RwLock::new(()), AtomicBool::new(false));
@@ -68,12 +68,14 @@ impl Pins {
     }
 
     /// Counts a reader of `blocks`; returns whether it may access them. In any case [`Pins::unpin`] is to follow.
+    #[must_use]
     pub fn pin(&self, blocks: Range<usize>) -> bool {
         let mut are_few = true;
         for count in &self.counts()[blocks] {
             are_few &= count.fetch_add(1, Ordering::SeqCst) < PINS_MAX;
         }
-        // The model takes no access but a fence for one that all threads see in one order.
+        // The model takes sequentially consistent accesses for acquire and release: without this it would report what the
+        // accesses above and below rule out. So it does not show that they are needed; P1 needs both.
         #[cfg(feature = "loom")]
         fence(Ordering::SeqCst);
         are_few && !self.is_written.load(Ordering::SeqCst)
@@ -86,9 +88,9 @@ impl Pins {
         }
     }
 
-    /// The counts of `blocks`, to have them brought into the processor's caches, if anything was ever pinned.
+    /// The counts of `blocks`, to have them brought into the processor's caches, if anything was ever pinned. They are not shown.
     #[must_use]
-    pub fn near(&self, blocks: Range<usize>) -> Option<&[AtomicU16]> {
+    pub fn near(&self, blocks: Range<usize>) -> Option<&[impl Sized]> {
         self.counts.get().map(|counts| &counts[blocks])
     }
 

@@ -106,7 +106,7 @@ fn two_readers_and_a_writer() {
     in_all_orders(2, &[reads, reads, writes]);
 }
 
-/// P3: a writer that gave way once changes the block later, and copies are made beside readers.
+/// P3: copies are made beside a reader and a writer.
 #[test]
 fn copies_are_of_one_moment() {
     in_all_orders(

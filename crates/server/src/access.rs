@@ -9,10 +9,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub(super) const UNREADABLE: &str =
     "it cannot be read who may open the volume; a newer version may have written it";
 
-/// Says how tokens of volumes are made, and if hosts have to know them.
+/// Rules for tokens of volumes.
 pub(super) struct TokenRules {
     pub(super) are_required: bool,
-    /// For which hash function new ones are made.
+    /// The hash function of new ones: they have as many random bits as its digest, and what proves them follows from them and
+    /// the host's name by it.
     pub(super) hash: Hash,
 }
 

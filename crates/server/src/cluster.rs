@@ -26,7 +26,7 @@ use super::state::State;
 /// Least time between two log lines about another host that asks for a device.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
-/// When it was last said that another host asks for a device.
+/// The time at which the log last said that another host asks for a device.
 #[derive(Default)]
 pub(super) struct Asked(Mutex<Option<Instant>>);
 

@@ -31,7 +31,7 @@ pub(crate) struct CoreLink {
     pub(crate) mailbox: Sender<CoreMessage>,
 }
 
-/// All of them, by number. Never empty.
+/// The cores, by number. Never empty.
 pub(super) struct Cores(TiVec<CoreIndex, CoreLink>);
 
 impl Cores {

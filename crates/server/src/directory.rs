@@ -77,7 +77,7 @@ pub(super) struct Directory {
     by_name: BTreeSet<(String, Uuid)>,
 }
 
-/// The same for several threads.
+/// A directory that several threads use.
 #[derive(Debug)]
 pub(super) struct SharedDirectory(Mutex<Directory>);
 

@@ -8,10 +8,10 @@
 //!   no division makes all limits together more than the bound, whenever it ends (H1 of `allowance.rs`).
 
 use std::collections::VecDeque;
-use typed_index_collections::TiVec;
-use units::CoreIndex;
 
 use dataplane::Allotment;
+use typed_index_collections::TiVec;
+use units::CoreIndex;
 
 /// A question to a core, which is an order if there are limits: by tenant, so many blocks.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -83,8 +83,8 @@ impl State {
                 false => VolumeState::Online,
             },
             trouble,
-            host: self.membership.name(),
-            labels: self.membership.labels(),
+            host: self.membership.name.clone(),
+            labels: self.membership.labels.clone(),
             cut_off: None,
         }
     }

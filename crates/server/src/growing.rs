@@ -5,7 +5,7 @@
 //! - G2: before the device is changed, all its shards on all cores are closed, and the way by which they wrote is shut. The
 //!   device has the old size or the new one at any moment (G1 of `volume::grow`), and shards that are read back find out which.
 //! - G3: the mark that keeps other servers off is renewed meanwhile (U1 of `owner.rs`).
-//! - G4: no other change to what lies on the device is under way (V1 of `state.rs`).
+//! - G4: no other change to what lies on the device is under way (V1 of `service.rs`).
 
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};

@@ -101,6 +101,10 @@ pub(super) struct Membership {
     /// The address of the directory, if there are several hosts.
     pub(super) address: Option<String>,
     pub(super) id: Uuid,
+    /// This host's name in the service.
+    pub(super) name: String,
+    /// The failure domains that it shares with others.
+    pub(super) labels: BTreeMap<String, String>,
     /// By number.
     pub(super) devices: TiVec<DeviceIndex, OwnDevice>,
     /// For how long it serves without the directory.
@@ -171,6 +175,8 @@ impl Membership {
             directory,
             address: cluster.directory.as_ref().map(ToString::to_string),
             id: host.id,
+            name: host.name.clone(),
+            labels: host.labels.clone(),
             devices: config
                 .devices
                 .iter()
@@ -293,16 +299,6 @@ impl Membership {
         let mut host = self.described.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut host);
         host.clone()
-    }
-
-    /// This host's name in the service.
-    pub(super) fn name(&self) -> String {
-        self.described.lock().unwrap_or_else(PoisonError::into_inner).name.clone()
-    }
-
-    /// The failure domains that it shares with others.
-    pub(super) fn labels(&self) -> BTreeMap<String, String> {
-        self.described.lock().unwrap_or_else(PoisonError::into_inner).labels.clone()
     }
 
     /// Returns the addresses at which clients reach `portal`, which is one of this host's cores'.

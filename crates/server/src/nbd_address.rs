@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+
 use units::CoreIndex;
 
 /// Begins the path of a unix socket.

@@ -22,6 +22,8 @@ use local_devices::contents;
 use local_devices::owner::{Owner, RENEW_EVERY, Renewal, whose};
 use local_devices::storage;
 use reactor::OwnedDevice;
+use typed_index_collections::TiVec;
+use units::DeviceIndex;
 use user_messages::Failure;
 use volume::Superblock;
 
@@ -31,8 +33,6 @@ use super::growing;
 use super::message::{CoreMessage, NewWay};
 use super::remembered;
 use super::state::State;
-use typed_index_collections::TiVec;
-use units::DeviceIndex;
 
 /// Interval at which failures are looked for, and a drive that is away.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use control::{ScrubRequest, ScrubState, StartScrub};
+use units::DeviceIndex;
 
 use super::ServeConfig;
 use super::service::Volumes;
-use units::DeviceIndex;
 
 /// Time from the start to the first one, if not sooner. The server does not remember when the last one was;
 /// one which is often restarted would otherwise never come to it.

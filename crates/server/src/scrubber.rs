@@ -9,10 +9,10 @@ use control::ScrubState;
 use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
+use units::DeviceIndex;
 use volume::{Damaged, ScrubStep, Structure, VolumeError};
 
 use super::scrub_pace::{Pace, scrub_at};
-use units::DeviceIndex;
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;

@@ -62,7 +62,7 @@ impl ServedDevice {
         look(&mut whole(&self.shared))
     }
 
-    /// When scrubs of it begin, if they do.
+    /// The plan of its scrubs, if there is one.
     pub(super) fn scrub_plan(&self) -> Option<ScrubPlan> {
         *whole(&self.scrubs)
     }

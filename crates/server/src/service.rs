@@ -49,7 +49,7 @@ pub(crate) struct Volumes {
     state: Arc<State>,
 }
 
-/// Says if a server takes changes, and since when it runs.
+/// The time since which a server runs, and if it accepts changes.
 pub(super) struct Opening {
     started: Instant,
     is_open: AtomicBool,

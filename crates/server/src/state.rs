@@ -1,5 +1,5 @@
-//! State of the control side. Each part of it has an owner, in the module that it is named after; what concerns several is done
-//! by methods of [`State`], which stand beside what they are for.
+//! State of the control side. Each part of it is a type that other modules change by its methods alone; what concerns several
+//! parts is done by methods of [`State`], which stand beside what they are for.
 
 use control::ServiceError;
 use typed_index_collections::TiVec;
@@ -32,12 +32,12 @@ pub(super) struct State {
     pub(super) quotas: Quotas,
     /// This host in the service.
     pub(super) membership: Membership,
-    /// Hosts are cut off until the directory confirms what is this host's, or are not.
+    /// Tells if hosts are cut off until the directory confirms what is this host's.
     pub(super) fencing: Fencing,
     /// Other hosts that ask for devices of this one.
     pub(super) asked: Asked,
     pub(super) tokens: TokenRules,
-    /// Changes are taken, or are not.
+    /// Tells if changes are accepted.
     pub(super) opening: Opening,
     /// Changes of tenants that are under way.
     pub(super) in_flight: InFlight,

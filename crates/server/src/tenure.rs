@@ -54,7 +54,7 @@ pub(super) async fn end(state: &State, recording: Option<JoinHandle<()>>) {
     }
 }
 
-/// Says if hosts are cut off until the directory confirms which devices are this host's.
+/// The state of the fence: hosts are cut off until the directory confirms which devices are this host's.
 #[derive(Default)]
 pub(super) struct Fencing {
     is_fenced: AtomicBool,
@@ -165,7 +165,7 @@ impl State {
             what: if is_fenced { "FENCE" } else { "SERVE" },
             to: self.membership.address.clone().unwrap_or_default(),
             change: json!({
-                "host": self.membership.name(),
+                "host": self.membership.name,
                 "devices": devices,
                 "fence_after_seconds": term.ends_after().as_secs(),
             }),

@@ -1,11 +1,11 @@
 //! Ceilings, policies and promises that change under load, and what must hold of them at rest.
 
 use std::rc::Rc;
-use units::DeviceIndex;
-use uuid::Uuid;
 
 use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::Rng;
+use units::DeviceIndex;
+use uuid::Uuid;
 
 use crate::model::VolumeModel;
 use crate::rig::Rig;

@@ -1,6 +1,6 @@
-//! Hosts in a simulated world that keep no more rules than a test wants, one for each protocol.
+//! Hosts of tests in a simulated world, for NVMe/TCP, NBD and a protocol of lines, with the front end of the last.
 //!
-//! Absent from this crate: servers, and volumes.
+//! Absent from this crate: volumes, and the initiator of iSCSI, which the tests of its front end have.
 #![allow(
     missing_docs,
     clippy::missing_errors_doc,

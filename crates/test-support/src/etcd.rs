@@ -13,8 +13,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longest wait for etcd to be ready. Reached only when something is wrong.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::waiting::PATIENCE;
 
 /// Members of one etcd, each a process that is killed when dropped.
 pub struct EtcdProcesses {

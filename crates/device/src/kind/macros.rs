@@ -197,7 +197,6 @@ macro_rules! device_kinds {
                     match self { $(Self::$kind(device) => device.will_read(range, fetch),)+ }
                 }
 
-
                 fn pin(
                     &self,
                     range: $crate::units::PbaRange,

@@ -15,7 +15,7 @@ pub(super) enum Auth {
     Off,
 }
 
-/// Returns what is asked of hosts; `None` lets everybody in.
+/// Returns the authentication that hosts need; `None`: they are not authenticated.
 pub(super) fn settle(settings: &Settings) -> Result<Option<Policy>, Failure> {
     let default = Policy::default();
     let hashes = match &settings.auth_hashes {

@@ -22,7 +22,7 @@ const HOST_LEASE_SECONDS: std::ops::RangeInclusive<u32> = 2..=600;
 /// The longest time before a fence; a host that would serve for longer has no use for one.
 const FENCE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Takes out how a host takes part in a service of several. `word` is an operator's, that it may take devices over.
+/// Takes the settings of the cluster out of `settings`. `word` is the operator's permission to take devices over.
 pub(super) fn settle(
     settings: &mut Settings,
     word: Option<Word>,

@@ -61,18 +61,19 @@ Examples:
   On memory, to try things out, open to every host that reaches it:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
-Configuration file (--config): each of these flags is a key, with `_` for `-`; `devices` and
-`labels` are written as here. Flags win over it, and --create, --take-over and --confirm-down are
-flags alone:
+Configuration file (--config): each flag is a key there, with `_` for `-`; flags win over it.
+Flags alone are --config, --create, --take-over and --confirm-down.
+Text, sizes and lengths of time are in quotes; numbers, true and false are not; lists are so:
     devices = [\"file:/srv/flash.img\"]
     cores = [0, 1]
-    listen = \"0.0.0.0:4420\"
     nbd = [\"0.0.0.0:10809\", \"unix:/run/farflash/nbd.sock\"]
     labels = { rack = \"r1\" }
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
+    advertise = \"192.0.2.7,10.0.0.7\"
+    auth = \"on\"
     core_memory = \"256MiB\"
+    fence_after = \"30s\"
     device_timeout = 15
-    scrub_every = \"30d\"
     log_json = false
 
 SIGTERM or SIGINT finishes what is in flight and ends; a second one ends at once.
@@ -297,6 +298,28 @@ mod tests {
         let file = "auth = \"off\"\nscrub_every = \"30d\"";
         let config = settled("--device mem:2GiB", file).expect("complete");
         assert_eq!(config.scrub_every, Some(Duration::from_secs(30 * 86_400)));
+    }
+
+    /// A list of flags takes the place of one in the file: nothing is added to it.
+    #[test]
+    fn lists_of_flags_take_the_place_of_those_in_the_file() {
+        let file = "labels = { rack = \"r1\" }\nnbd = [\"127.0.0.1:10809\"]\nhost_name = \"file\"\n\
+                    host_lease = 5\nfence_after = \"30s\"\ndirectory = \"etcd://127.0.0.1:1/file\"\n\
+                    auth_groups = [\"null\"]";
+        let config = settled("--device mem:2GiB", file).expect("complete");
+        assert_eq!((config.cluster.labels["rack"].as_str(), config.nbd.len()), ("r1", 1));
+        let flags = "--device mem:2GiB --label row=7 --nbd 127.0.0.1:10810 --host-name flag \
+                     --host-lease 7 --fence-after 20s --directory etcd://127.0.0.1:1/flag \
+                     --auth-groups ffdhe2048";
+        let config = settled(flags, file).expect("complete");
+        let labels: Vec<_> = config.cluster.labels.into_iter().collect();
+        assert_eq!(labels, [("row".to_owned(), "7".to_owned())]);
+        let nbd: Vec<String> = config.nbd.iter().map(ToString::to_string).collect();
+        assert_eq!(nbd, ["127.0.0.1:10810"]);
+        let directory = config.cluster.directory.expect("given");
+        assert_eq!((config.cluster.host_name.as_str(), &*directory.cluster), ("flag", "flag"));
+        assert_eq!(config.cluster.lease, Duration::from_secs(7));
+        assert_eq!(config.authentication.expect("on").groups, [auth::Group::Ffdhe2048]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The settings of `farflash serve`, which are flags and keys of its configuration file, and what a mistake in the file is called.
+//! The settings of `farflash serve`, which are flags and keys of its configuration file, and messages for mistakes in the file.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -201,7 +201,7 @@ impl Settings {
         let text = text_of(path)?;
         toml::from_str(&text).map_err(|error| {
             let what = format!("{}, {}", path.display(), TomlMistake::new(&text, &error));
-            Failure::usage(what, "mend the file; `farflash serve --help` lists its keys")
+            Failure::usage(what, "mend the file; `farflash serve --help` says how flags are keys")
         })
     }
 }

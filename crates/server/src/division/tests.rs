@@ -2,9 +2,10 @@
 
 use std::panic::catch_unwind;
 
-use super::*;
 use typed_index_collections::TiVec;
 use units::CoreIndex;
+
+use super::*;
 
 /// A core that acts as `volume::Allowance` and `dataplane::Allotment` do.
 #[derive(Clone, Debug)]

@@ -1,11 +1,11 @@
 //! Hosts that divide a quota, step by step, in every order that a seed finds.
 
 use dataplane::Allotment;
+use typed_index_collections::TiVec;
+use units::CoreIndex;
 
 use super::*;
 use crate::division::{Division, Order};
-use typed_index_collections::TiVec;
-use units::CoreIndex;
 
 /// A host: what it knows and what its cores hold. Its steps are those of `granting.rs`, torn apart where others
 /// may come between or it may end.
