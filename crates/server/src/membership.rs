@@ -153,24 +153,7 @@ impl Membership {
         let advertised = advertised.chain([host.api]);
         let own = portals.chain([api]).chain(advertised).collect();
         let here = Here { own, boot: host.boot.clone() };
-        let directory: Arc<dyn Directory> = match &cluster.directory {
-            None => Arc::new(Alone::new(host.clone())),
-            Some(address) => {
-                if host.api.ip().is_loopback() && !address.is_local() {
-                    tracing::warn!(api = %host.api, "other hosts cannot reach the API here: give --api an \
-                        address of the network");
-                }
-                let credentials = cluster.credentials.clone();
-                let (lease, tenure) = (cluster.lease, cluster.tenure.clone());
-                let options = EtcdOptions { address: address.clone(), credentials, lease, tenure };
-                let joining = Etcd::join(options, host.clone(), seek::from(here));
-                let joined = Handle::current().block_on(joining);
-                let joined = joined.map_err(|error| failure(&error))?;
-                let cluster = joined.cluster().map(tracing::field::display);
-                tracing::info!(directory = %address, cluster, host = host.name, id = %host.id, "joined");
-                Arc::new(joined)
-            }
-        };
+        let directory = directory_of(cluster, &host, here)?;
         Ok(Self {
             directory,
             address: cluster.directory.as_ref().map(ToString::to_string),
@@ -323,6 +306,27 @@ impl Membership {
             Err(_) => tracing::warn!("the devices are not given back: the directory hangs"),
         }
     }
+}
+
+/// Joins the directory of a cluster; a host that is alone is its own.
+fn directory_of(
+    cluster: &ClusterConfig,
+    host: &HostRecord,
+    here: Here,
+) -> Result<Arc<dyn Directory>, Failure> {
+    let Some(address) = &cluster.directory else { return Ok(Arc::new(Alone::new(host.clone()))) };
+    if host.api.ip().is_loopback() && !address.is_local() {
+        tracing::warn!(api = %host.api, "other hosts cannot reach the API here: give --api an \
+            address of the network");
+    }
+    let credentials = cluster.credentials.clone();
+    let (lease, tenure) = (cluster.lease, cluster.tenure.clone());
+    let options = EtcdOptions { address: address.clone(), credentials, lease, tenure };
+    let joining = Etcd::join(options, host.clone(), seek::from(here));
+    let joined = Handle::current().block_on(joining).map_err(|error| failure(&error))?;
+    let cluster = joined.cluster().map(tracing::field::display);
+    tracing::info!(directory = %address, cluster, host = host.name, id = %host.id, "joined");
+    Ok(Arc::new(joined))
 }
 
 impl CoreLink {
