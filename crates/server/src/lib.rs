@@ -43,7 +43,6 @@ mod preflight;
 mod quota;
 pub mod recorded;
 mod reload;
-mod remembered;
 mod replug;
 mod returns;
 mod scrub_pace;
