@@ -16,7 +16,7 @@ use uring::{Errno, Fd, ReadWindow};
 use crate::handle::Handle;
 use crate::space_below::SpaceBelow;
 use crate::storage::{File, FileDevice};
-use crate::sysfs::BlockDevice;
+use crate::sysfs::{self, BlockDevice};
 
 /// Policy of flushing after writes, which decides whether they survive a power cut.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -181,6 +181,9 @@ impl OwnedDevice {
             check_sectors(path, &fd)?;
             seek(&fd, SeekFrom::End(0)).map_err(to_error)?
         } else {
+        if !is_block_device && !options.read_only && sysfs::is_used_by_loop_device(&opened) {
+            return Err(OpenError::InUse { path: path.to_owned() });
+        }
             opened.st_size.unsigned_abs()
         };
         let block_size = BLOCK_SIZE as u64;
