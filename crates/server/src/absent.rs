@@ -164,7 +164,7 @@ impl State {
             opened.settle(settled);
         }
         if let Some(owning) = opened.owning(&config.devices[device].device) {
-            opened.owner = aside(self, device, owning).await?;
+            opened.owner = Some(aside(self, device, owning).await?);
         }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;

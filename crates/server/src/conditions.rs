@@ -70,6 +70,16 @@ pub(super) fn look(
     notices
 }
 
+/// Says that no mark keeps other servers off (U7 of `owner.rs`).
+pub(super) fn unmarked(path: &Path) -> DeviceNotice {
+    let text = format!(
+        "the mark that keeps other servers off {} cannot be written: do not open the device by another path, or from another \
+         machine; it is tried again, and written as soon as there is space for it",
+        path.display()
+    );
+    DeviceNotice { kind: NoticeKind::Unmarked, text }
+}
+
 /// Compares the size with what is used of it.
 fn size(
     path: &Path,

@@ -89,7 +89,7 @@ impl OpenDevice {
     pub(super) fn owning(
         &self,
         device: &DeviceSpec,
-    ) -> Option<impl FnOnce() -> Result<Option<Owner>, Failure> + Send + use<>> {
+    ) -> Option<impl FnOnce() -> Result<Owner, Failure> + Send + use<>> {
         let (opened, spec) = (self.source.file()?.clone(), device.file()?.clone());
         let superblock = self.superblock;
         Some(move || {
@@ -117,7 +117,7 @@ impl OpenDevice {
         let device = &config.devices[number].device;
         if let (Some(owning), Some(spec)) = (self.owning(device), device.file()) {
             let limit = config.device_timeout * 2 + owner::WATCH;
-            self.owner = in_time(spec, limit, owning)?;
+            self.owner = Some(in_time(spec, limit, owning)?);
         }
         Ok(())
     }

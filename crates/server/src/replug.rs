@@ -266,7 +266,10 @@ async fn look_at_conditions(state: &State, device: usize, mut drive: Drive, look
             drive.note(volumes);
         }
         drive.find_size();
-        let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        let mut seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        if drive.owner.as_ref().is_some_and(|owner| !owner.keeps_others_off()) {
+            seen.push(conditions::unmarked(&drive.spec.path));
+        }
         (drive, seen)
     })
     .await;
