@@ -33,6 +33,7 @@ mod lines;
 pub mod logging;
 mod membership;
 mod message;
+mod mounts;
 mod nbd_address;
 mod nbd_tls;
 mod notify;
