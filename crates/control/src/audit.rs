@@ -76,56 +76,75 @@ pub(crate) struct Line<'a> {
 /// The state of the file, as far as it is known.
 #[derive(Default)]
 struct Condition {
-    /// The error that was met last, unless it is over.
-    wrong: Mutex<Option<Wrong>>,
+    wrong: Mutex<Wrong>,
     looking: AtomicBool,
 }
 
+/// Causes for which lines are not taken, each with an end of its own. A line that is written ends all of them.
+#[derive(Default)]
 struct Wrong {
-    why: String,
-    until: Until,
+    /// The last line was not written.
+    line: Option<Unfit>,
+    /// A look found no room; ends with one that finds some.
+    look: Option<Unfit>,
+    /// A look takes too long; ends with it.
+    hangs: bool,
 }
 
-/// The end of what is wrong with the file.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Until {
-    /// A line is written.
-    Line,
-    /// That, or a look finds room.
-    Room,
-    /// That, or a look ends.
-    Answer,
+/// An error of the file.
+struct Unfit {
+    why: String,
+    /// It had no room for a line.
+    is_full: bool,
+}
+
+impl From<&io::Error> for Unfit {
+    fn from(error: &io::Error) -> Self {
+        let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        Self { why: error.to_string(), is_full }
+    }
 }
 
 impl Condition {
     /// Notes what came of a line.
     fn wrote(&self, written: &io::Result<()>) {
-        *self.lock() = written.as_ref().err().map(|error| Wrong {
-            why: error.to_string(),
-            until: match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Until::Room,
-                _ => Until::Line,
-            },
-        });
+        let mut wrong = self.lock();
+        match written {
+            Ok(()) => *wrong = Wrong::default(),
+            Err(error) => wrong.line = Some(error.into()),
+        }
     }
 
     /// Notes what came of a look.
     fn looked(&self, found: &io::Result<Room>) {
         let mut wrong = self.lock();
+        wrong.hangs = false;
         match found {
-            Err(error) => *wrong = Some(Wrong { why: error.to_string(), until: Until::Room }),
-            Ok(Room::There) => *wrong = wrong.take().filter(|wrong| wrong.until == Until::Line),
-            Ok(Room::Unknown) => *wrong = wrong.take().filter(|wrong| wrong.until != Until::Answer),
+            Err(error) => wrong.look = Some(error.into()),
+            Ok(Room::There) => {
+                wrong.look = None;
+                // What was no lack of room may be as before.
+                wrong.line = wrong.line.take().filter(|it| !it.is_full);
+            }
+            Ok(Room::Unknown) => {}
         }
     }
 
     /// Notes that a look takes too long.
     fn waits(&self) {
-        let why = "its file system does not answer".to_owned();
-        *self.lock() = Some(Wrong { why, until: Until::Answer });
+        self.lock().hangs = true;
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Wrong>> {
+    /// The cause that is told.
+    fn why(&self) -> Option<String> {
+        let wrong = self.lock();
+        match wrong.hangs {
+            true => Some("its file system does not answer".to_owned()),
+            false => wrong.line.as_ref().or(wrong.look.as_ref()).map(|it| it.why.clone()),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wrong> {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -242,7 +261,7 @@ impl Audit {
                 self.condition.waits();
             }
         }
-        let why = self.condition.lock().as_ref()?.why.clone();
+        let why = self.condition.why()?;
         let path = self.path.display();
         let text = format!(
             "changes are refused, since the audit log {path} takes no lines ({why}): give it space, or another place with \
@@ -369,4 +388,44 @@ pub(crate) fn now_unix_ms() -> u64 {
 fn now_unix_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method: each cause is met, then another one, and then the end of one of them.
+    #[test]
+    fn a_cause_for_which_no_line_is_taken_ends_by_its_own_end() {
+        let condition = Condition::default();
+        let is_told = |part: &str| assert!(condition.why().is_some_and(|why| why.contains(part)));
+        let (full, denied) = (ErrorKind::StorageFull, ErrorKind::PermissionDenied);
+        condition.wrote(&Err(denied.into()));
+        condition.waits();
+        is_told("does not answer");
+        condition.looked(&Ok(Room::Unknown));
+        is_told("permission denied");
+        condition.looked(&Err(full.into()));
+        condition.looked(&Ok(Room::There));
+        is_told("permission denied");
+        condition.wrote(&Ok(()));
+        assert_eq!(condition.why(), None);
+
+        condition.wrote(&Err(full.into()));
+        condition.waits();
+        condition.looked(&Ok(Room::Unknown));
+        is_told("storage");
+        condition.looked(&Ok(Room::There));
+        assert_eq!(condition.why(), None);
+
+        condition.looked(&Err(full.into()));
+        is_told("storage");
+        condition.looked(&Ok(Room::There));
+        assert_eq!(condition.why(), None);
+
+        condition.looked(&Err(full.into()));
+        condition.wrote(&Err(denied.into()));
+        condition.wrote(&Ok(()));
+        assert_eq!(condition.why(), None, "a line that is written ends all");
+    }
 }

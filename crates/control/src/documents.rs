@@ -367,19 +367,22 @@ pub enum NoticeKind {
     ReadOnly,
     /// This process may not write the file to its end.
     FileSizeLimit,
+    /// The mark that keeps other servers off it cannot be written.
+    Unmarked,
     /// Its file or drive is larger than what is used of it.
     UnusedSpace,
 }
 
 impl NoticeKind {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoSpaceBelow,
         Self::FileGone,
         Self::FileReplaced,
         Self::Shortened,
         Self::ReadOnly,
         Self::FileSizeLimit,
+        Self::Unmarked,
         Self::UnusedSpace,
     ];
 
@@ -393,6 +396,7 @@ impl NoticeKind {
             Self::Shortened => "shortened",
             Self::ReadOnly => "read_only",
             Self::FileSizeLimit => "file_size_limit",
+            Self::Unmarked => "unmarked",
             Self::UnusedSpace => "unused_space",
         }
     }

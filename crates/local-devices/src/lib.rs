@@ -5,5 +5,6 @@ pub mod blank;
 pub mod contents;
 pub mod not_opened;
 pub mod owner;
+pub mod remembered;
 pub mod sharing_spec;
 pub mod storage;

@@ -119,7 +119,7 @@ pub fn failing(what: impl Into<String>, error: &volume::OpenError) -> Failure {
 
 /// The failure for a device with a volume of a later release.
 pub fn of_later_release(what: impl Into<String>) -> Failure {
-    Failure::later(what, LATER_RELEASE)
+    Failure::of_one_device(what, LATER_RELEASE)
 }
 
 /// Returns true if a device that is open does not work for now.

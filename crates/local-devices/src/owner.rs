@@ -13,6 +13,8 @@
 //! - U5: an owner that is stopped renews nothing, and would go on; it is refused as one that lives.
 //! - U6: a renewal keeps the time of day with the device, so that a grace that is over is not reopened by a clock that is set back
 //!   while no server runs (`reactor::not_before`). In a cluster the mark is written for that alone, and refuses nothing.
+//! - U7: a device that takes no mark at the start, since there is no space for it, is served, and marked by the first renewal that
+//!   finds space. That no mark keeps other servers off is told until then.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -31,6 +33,8 @@ use volume::{HOST_NAME_BYTES_MAX, OwnerMark, Superblock};
 pub const RENEW_EVERY: Duration = Duration::from_secs(2);
 /// The time for which a mark is watched before its owner counts as gone: two renewals may come late.
 pub const WATCH: Duration = Duration::from_secs(6);
+/// After so many renewals that failed in turn, others take the owner for gone.
+const FAILURES_TOLD: u32 = (WATCH.as_secs() / RENEW_EVERY.as_secs()) as u32;
 /// Between two looks at it.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// By less than this a clock may be corrected without a word.
@@ -44,6 +48,10 @@ pub struct Owner {
     mark: OwnerMark,
     /// Claims say which host serves the device (U6).
     is_in_cluster: bool,
+    /// The mark that was there before, of an owner that is gone, until this one's is written (U7).
+    before: Option<OwnerMark>,
+    /// Renewals that failed since the last one that did not.
+    failures: u32,
 }
 
 /// The outcome of a renewal.
@@ -58,31 +66,29 @@ pub enum Renewal {
 }
 
 impl Owner {
-    /// Marks the device as this process's (U1). `None`: the device takes no mark, since there is no space for it.
+    /// Marks the device as this process's (U1), now or later (U7).
     pub fn take(
         path: &Path,
         device: &OwnedDevice,
         superblock: &Superblock,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Self, Failure> {
         let is_in_cluster = superblock.cluster.is_some();
         if !is_in_cluster {
             refuse_if_owned(path, device)?;
         }
-        if let Some(before) = read_any(device).filter(|before| before.device == superblock.uuid) {
+        let before = read_any(device).filter(|before| before.device == superblock.uuid);
+        if let Some(before) = &before {
             tell_of_clock(reactor::not_before(Duration::from_secs(before.seconds)));
         }
-        let own = Self { mark: own_mark(superblock.uuid), is_in_cluster };
+        let mut own = Self { mark: own_mark(superblock.uuid), is_in_cluster, before, failures: 0 };
         if is_in_cluster {
             // Nothing relies on it: the first renewal that succeeds is early enough.
-            return Ok(Some(own));
+            return Ok(own);
         }
         match own.write(device) {
             Err(Errno::NOSPC | Errno::DQUOT) => {
-                tracing::warn!(
-                    device = %path.display(),
-                    "no space for the mark that keeps other servers off; do not open the device elsewhere"
-                );
-                return Ok(None);
+                own.failures = FAILURES_TOLD;
+                return Ok(own);
             }
             Err(errno) => {
                 let what = format!("{} cannot be written: {errno}", path.display());
@@ -93,8 +99,14 @@ impl Owner {
         std::thread::sleep(SETTLE);
         match read(device) {
             Some(found) if found.instance != own.mark.instance => Err(owned(path, &found)),
-            _ => Ok(Some(own)),
+            _ => Ok(own),
         }
+    }
+
+    /// Returns false if no mark keeps other servers off: it was not written (U7), or not renewed for so long that they take this
+    /// one for gone.
+    pub fn keeps_others_off(&self) -> bool {
+        self.is_in_cluster || self.failures < FAILURES_TOLD
     }
 
     /// Says once more that this process serves the device, and that it did so until now.
@@ -103,6 +115,7 @@ impl Owner {
             && let Some(found) = read(device)
             && found.device == self.mark.device
             && found.instance != self.mark.instance
+            && self.before.as_ref() != Some(&found)
             // An old state of the device was copied over it: that is no owner.
             && state_of(&found) != Process::Dead
         {
@@ -110,13 +123,24 @@ impl Owner {
         }
         self.mark.renewals += 1;
         self.mark.seconds = reactor::unix_time().as_secs();
-        self.write(device).map_or(Renewal::Failed, |()| Renewal::Done)
+        match self.write(device) {
+            Ok(()) => {
+                self.failures = 0;
+                Renewal::Done
+            }
+            Err(_) => {
+                self.failures = self.failures.saturating_add(1);
+                Renewal::Failed
+            }
+        }
     }
 
-    fn write(&self, device: &OwnedDevice) -> Result<(), Errno> {
+    fn write(&mut self, device: &OwnedDevice) -> Result<(), Errno> {
         let mut block = Buffer::new(1);
         self.mark.encode(block.as_mut_bytes());
-        device.write_block(Superblock::OWNER_MARK, &block)
+        device.write_block(Superblock::OWNER_MARK, &block)?;
+        self.before = None;
+        Ok(())
     }
 }
 

@@ -16,7 +16,7 @@ use uring::{Errno, Fd, ReadWindow};
 use crate::handle::Handle;
 use crate::space_below::SpaceBelow;
 use crate::storage::{File, FileDevice};
-use crate::sysfs::BlockDevice;
+use crate::sysfs::{self, BlockDevice};
 
 /// Policy of flushing after writes, which decides whether they survive a power cut.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -138,12 +138,16 @@ pub enum PathState {
 }
 
 /// A file that is open, and its path.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenFile {
     /// The file at the path.
     pub state: PathState,
-    /// True if any path leads to the file.
-    pub has_name: bool,
+    /// The number of paths that lead to the file that is open.
+    pub links: u64,
+    /// Its number in its file system.
+    pub inode: u64,
+    /// A path that leads to it, if it is not at its own and the kernel knows one.
+    pub name: Option<PathBuf>,
     /// The number by which this process has it open.
     pub descriptor: i32,
 }
@@ -177,6 +181,9 @@ impl OwnedDevice {
         // What was opened, should the name have changed hands since.
         let opened = fstat(&fd).map_err(to_error)?;
         let is_block_device = FileType::from_raw_mode(opened.st_mode) == FileType::BlockDevice;
+        if !is_block_device && !options.read_only && sysfs::is_used_by_loop_device(&opened) {
+            return Err(OpenError::InUse { path: path.to_owned() });
+        }
         let bytes = if is_block_device {
             check_sectors(path, &fd)?;
             seek(&fd, SeekFrom::End(0)).map_err(to_error)?
@@ -264,17 +271,25 @@ impl OwnedDevice {
         if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
             return None;
         }
+        let is_this = |found: &Stat| (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino);
         let state = match stat(path) {
-            Ok(named) if (named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino) => {
-                PathState::Same
-            }
+            Ok(named) if is_this(&named) => PathState::Same,
             Ok(_) => PathState::Other,
             Err(Errno::NOENT | Errno::NOTDIR) => PathState::Missing,
             // It cannot be looked at now, which says nothing.
             Err(_) => PathState::Same,
         };
         let descriptor = self.fd.as_raw_fd();
-        Some(OpenFile { state, has_name: opened.st_nlink > 0, descriptor })
+        // The kernel follows the name by which it was opened when that is renamed.
+        let name = match state {
+            PathState::Same => None,
+            _ => std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok(),
+        };
+        let name = name.filter(|name| stat(name).is_ok_and(|found| is_this(&found)));
+        // The width differs between architectures.
+        #[allow(clippy::useless_conversion)]
+        let (links, inode) = (opened.st_nlink.into(), opened.st_ino.into());
+        Some(OpenFile { state, links, inode, name, descriptor })
     }
 
     /// The bytes that the file or drive has now, which may be others than when it was opened.

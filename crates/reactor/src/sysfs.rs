@@ -1,7 +1,10 @@
-//! Attributes of a block device's queue, from sysfs.
+//! Attributes of a block device's queue, and the files below loop devices, from sysfs.
 
 use std::fs;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, Stat, open, stat};
+use rustix::io::Errno;
 
 /// Mount point of sysfs.
 const SYS: &str = "/sys";
@@ -50,6 +53,26 @@ impl BlockDevice<'_> {
             .find_map(|queue| fs::read_to_string(queue.join(name)).ok())
             .map(|value| value.trim().to_owned())
     }
+}
+
+/// Returns true if a loop device over the file, or a partition of it, is in use: mounted, or served. The file itself has no lock
+/// then. What this process may not find out is not in use.
+pub(crate) fn is_used_by_loop_device(file: &Stat) -> bool {
+    let Ok(devices) = fs::read_dir(Path::new(SYS).join("block")) else { return false };
+    devices.flatten().any(|device| {
+        let backing = fs::read_to_string(device.path().join("loop/backing_file"));
+        let identity = |found: &Stat| (found.st_dev, found.st_ino);
+        let is_over_it = backing.is_ok_and(|path| {
+            stat(path.trim_end_matches('\n')).is_ok_and(|found| identity(&found) == identity(file))
+        });
+        is_over_it && is_claimed(&Path::new("/dev").join(device.file_name()))
+    })
+}
+
+/// Returns true if another process or the kernel has a block device, or a part of it, for itself.
+fn is_claimed(device: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    matches!(open(device, flags, Mode::empty()), Err(Errno::BUSY))
 }
 
 #[cfg(test)]

@@ -165,11 +165,15 @@ impl State {
             opened.settle(settled);
         }
         if let Some(owning) = opened.owning(&config.devices[device].device) {
-            opened.owner = aside(self, device, owning).await?;
+            opened.owner = Some(aside(self, device, owning).await?);
         }
         let fence = self.membership.devices[device].fence.clone();
         let mut taking = Taking::begin(&self.cores, device, opened, &fence)?;
         let volumes = taking.volumes(&name).await?;
+        if volumes.is_empty() {
+            let refusing = opened.refusing_emptied(&config.devices[device].device);
+            aside(self, device, refusing).await?;
+        }
         let twice = self.directory(|directory| volumes.into_iter().find(|id| directory.has(*id)));
         if let Some(id) = twice {
             return Err(one_is_a_copy(id, &name, "another device"));

@@ -2,18 +2,19 @@
 //!
 //! - N1: a condition is told in the log when it begins and when it ends, in the status of the device while it holds,
 //!   and by a metric.
-//! - N2: a file that no path reaches is served on, since that is the only way to its data.
+//! - N2: a file that its path does not reach is served on: if no other one does, that is the only way to its data.
 
 use std::path::Path;
 
 use control::{DeviceNotice, NoticeKind};
 use local_devices::not_opened::MAKE_WRITABLE;
-use reactor::{OwnedDevice, PathState};
+use reactor::{OpenFile, OwnedDevice, PathState};
 use rustix::process::{Resource, getrlimit};
 use units::{BLOCK_SIZE, ByteLen};
 use user_messages::shell;
 use volume::{GROW_BLOCKS_MIN, Superblock};
 
+use super::mounts;
 use super::served_device::ServedDevice;
 use super::state::State;
 
@@ -28,33 +29,8 @@ pub(super) fn look(
     if device.look_after_space() {
         add(NoticeKind::NoSpaceBelow, no_space(path));
     }
-    if let Some(file) = device.path_state(path) {
-        let shown = path.display();
-        let open = format!("/proc/{}/fd/{}", std::process::id(), file.descriptor);
-        let save = format!(
-            "leave this server running, stop the hosts' writes, and copy the data on this machine with \
-             `cp --sparse=always {open} COPY`; then serve COPY instead"
-        );
-        match file.state {
-            PathState::Same => {}
-            PathState::Missing if file.has_name => add(
-                NoticeKind::FileGone,
-                format!("{shown} was moved away while it is served: move the file back"),
-            ),
-            PathState::Missing => add(
-                NoticeKind::FileGone,
-                format!(
-                    "{shown} was deleted while it is served, and is gone when this server ends: {save}"
-                ),
-            ),
-            PathState::Other => add(
-                NoticeKind::FileReplaced,
-                format!(
-                    "{shown} is another file now, while the one from before is served, which is gone when this server \
-                     ends: {save}"
-                ),
-            ),
-        }
+    if let Some((kind, text)) = device.path_state(path).and_then(|file| path_lost(path, &file)) {
+        add(kind, text);
     }
     size(path, device, superblock, &mut add);
     if device.is_read_only_now() {
@@ -68,6 +44,62 @@ pub(super) fn look(
         add(NoticeKind::FileSizeLimit, text);
     }
     notices
+}
+
+/// Says that no mark keeps other servers off (U7 of `owner.rs`).
+pub(super) fn unmarked(path: &Path) -> DeviceNotice {
+    let text = format!(
+        "the mark that keeps other servers off {} cannot be written: do not open the device by another path, or from another \
+         machine; it is tried again, and written as soon as there is space for it",
+        path.display()
+    );
+    DeviceNotice { kind: NoticeKind::Unmarked, text }
+}
+
+/// Says that the path does not lead to the file that is served, if that is so, and how its data is kept.
+fn path_lost(path: &Path, file: &OpenFile) -> Option<(NoticeKind, String)> {
+    let shown = path.display();
+    let open = format!("/proc/{}/fd/{}", std::process::id(), file.descriptor);
+    let save = format!(
+        "leave this server running, stop the hosts' writes, and copy the data on this machine with \
+         `cp --sparse=always {open} COPY`; then serve COPY instead"
+    );
+    let has_name = file.links > 0;
+    let kind = match file.state {
+        PathState::Same => return None,
+        PathState::Missing => NoticeKind::FileGone,
+        PathState::Other => NoticeKind::FileReplaced,
+    };
+    let text = match kind {
+        NoticeKind::FileGone if has_name => format!(
+            "{shown} was moved away while it is served: move the file back; {}",
+            where_it_is(path, file)
+        ),
+        NoticeKind::FileGone => format!(
+            "{shown} was deleted while it is served, and is gone when this server ends: {save}"
+        ),
+        _ if has_name => format!(
+            "{shown} is another file now, which the next start would serve, while the one from before is served, and kept under \
+             another name: {}; stop this server, move the file at {shown} away and that one there, and start again",
+            where_it_is(path, file)
+        ),
+        _ => format!(
+            "{shown} is another file now, while the one from before is served, which is gone when this server ends: {save}"
+        ),
+    };
+    Some((kind, text))
+}
+
+/// Says where the file that is served lies, which has a name.
+fn where_it_is(path: &Path, file: &OpenFile) -> String {
+    let OpenFile { name, inode, .. } = file;
+    match name {
+        Some(name) => format!("it is {} now", name.display()),
+        None => {
+            let mount = mounts::mount_of(path).unwrap_or_else(|| "/".into());
+            format!("`find {} -xdev -inum {inode}` tells where it is", shell::path(&mount))
+        }
+    }
 }
 
 /// Compares the size with what is used of it.
@@ -124,23 +156,12 @@ fn file_size_limit(path: &Path, device: &OwnedDevice, superblock: &Superblock) -
 
 /// Says which file system is full, if it is one.
 fn no_space(path: &Path) -> String {
-    let mount = mount_of(path);
+    let mount = mounts::mount_of(path);
     let mount = mount.as_deref().unwrap_or(path).display();
     format!(
         "no space in the file system at {mount}: writes are refused, reads and deallocations go on; make room there, or \
          deallocate or delete something here"
     )
-}
-
-/// The directory at which the file system of `path` is mounted.
-fn mount_of(path: &Path) -> Option<std::path::PathBuf> {
-    use std::os::unix::fs::MetadataExt;
-
-    let whole = path.canonicalize().ok()?;
-    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
-    let own = device(&whole)?;
-    let all = whole.ancestors().take_while(|path| device(path) == Some(own));
-    all.last().map(Path::to_path_buf)
 }
 
 impl State {

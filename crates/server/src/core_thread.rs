@@ -130,7 +130,7 @@ impl CoreThreads {
             let shards = device.active.len();
             tracing::info!(device = device.name, shards, "recovering");
         }
-        runtime.block_on(self.take_up(&mut devices, membership))?;
+        runtime.block_on(self.take_up(config, &mut devices, membership))?;
         runtime.block_on(membership.describe_devices(config, &devices))?;
         let drives = config.devices.iter_enumerated().map(|(number, shared)| {
             let fence = membership.devices[number].fence.clone();
@@ -156,6 +156,7 @@ impl CoreThreads {
     /// before all can be. Those that cannot be had leave `devices`.
     async fn take_up(
         &mut self,
+        config: &ServeConfig,
         devices: &mut BTreeMap<DeviceIndex, OpenDevice>,
         membership: &Membership,
     ) -> Result<(), Failure> {
@@ -166,7 +167,13 @@ impl CoreThreads {
         }
         let mut found = Vec::new();
         for (number, taking) in &mut takings {
-            match taking.volumes(&devices[number].name).await {
+            let device = &devices[number];
+            let mut volumes = taking.volumes(&device.name).await;
+            if volumes.as_ref().is_ok_and(Vec::is_empty) {
+                let refusing = device.refusing_emptied(&config.devices[*number].device);
+                volumes = refusing().map(|()| Vec::new());
+            }
+            match volumes {
                 Ok(volumes) => found.extend(volumes.into_iter().map(|id| (id, *number))),
                 Err(failure) => self.leave_out(*number, failure)?,
             }
@@ -212,7 +219,7 @@ impl CoreThreads {
         Ok(())
     }
 
-    /// Does without a device if it is absent, or needs a later release.
+    /// Does without a device if it is absent, needs a later release, or is not the one that was there.
     fn leave_out(&mut self, number: DeviceIndex, failure: Failure) -> Result<(), Failure> {
         if !failure.spares_others() {
             return Err(failure);

@@ -24,6 +24,7 @@ use directory::Mark;
 use local_devices::belonging;
 use local_devices::contents::{self, Contents, Look};
 use local_devices::owner::{self, Owner};
+use local_devices::remembered;
 use local_devices::storage::{self, Made, RELEASE_TIMEOUT};
 use process_limits::threads;
 use reactor::OwnedDevice;
@@ -36,7 +37,7 @@ use uuid::Uuid;
 use volume::Superblock;
 
 use super::membership::Claimed;
-use super::{ServeConfig, preflight, remembered};
+use super::{ServeConfig, preflight};
 
 /// A device that is ours, and can be recovered.
 pub(super) struct OpenDevice {
@@ -89,13 +90,23 @@ impl OpenDevice {
     pub(super) fn owning(
         &self,
         device: &DeviceSpec,
-    ) -> Option<impl FnOnce() -> Result<Option<Owner>, Failure> + Send + use<>> {
+    ) -> Option<impl FnOnce() -> Result<Owner, Failure> + Send + use<>> {
         let (opened, spec) = (self.source.file()?.clone(), device.file()?.clone());
         let superblock = self.superblock;
         Some(move || {
             hold_space(&spec, &opened);
             Owner::take(&spec.path, &opened, &superblock)
         })
+    }
+
+    /// Refuses a device on which no volumes were found, in the place of another one that had some (K3 of `remembered.rs`); for a
+    /// thread that may have to wait.
+    pub(super) fn refusing_emptied(
+        &self,
+        device: &DeviceSpec,
+    ) -> impl FnOnce() -> Result<(), Failure> + Send + use<> {
+        let (path, device) = (device.file().map(|spec| spec.path.clone()), self.superblock.uuid);
+        move || path.map_or(Ok(()), |path| remembered::refuse_empty(&path, device))
     }
 
     /// Does that at the start.
@@ -107,7 +118,7 @@ impl OpenDevice {
         let device = &config.devices[number].device;
         if let (Some(owning), Some(spec)) = (self.owning(device), device.file()) {
             let limit = config.device_timeout * 2 + owner::WATCH;
-            self.owner = in_time(spec, limit, owning)?;
+            self.owner = Some(in_time(spec, limit, owning)?);
         }
         Ok(())
     }

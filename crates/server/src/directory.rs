@@ -126,9 +126,10 @@ impl Directory {
         Ok(())
     }
 
-    /// Returns whether any volume lies on a device.
-    pub(super) fn has_volumes_on(&self, device: DeviceIndex) -> bool {
-        self.volumes.values().any(|it| it.is_made && it.volume.place.device == device)
+    /// The number of volumes on a device.
+    pub(super) fn volumes_on(&self, device: DeviceIndex) -> usize {
+        let lies_there = |it: &&Entry| it.is_made && it.volume.place.device == device;
+        self.volumes.values().filter(lies_there).count()
     }
 
     /// The volume is there.

@@ -20,6 +20,7 @@ use directory::Mark;
 use local_devices::belonging;
 use local_devices::contents;
 use local_devices::owner::{Owner, RENEW_EVERY, Renewal, whose};
+use local_devices::remembered::{self, Noted};
 use local_devices::storage;
 use reactor::OwnedDevice;
 use typed_index_collections::TiVec;
@@ -31,7 +32,6 @@ use super::conditions;
 use super::device_set::OpenDevice;
 use super::growing;
 use super::message::{CoreMessage, NewWay};
-use super::remembered;
 use super::state::State;
 
 /// Interval at which failures are looked for, and a drive that is away.
@@ -43,6 +43,9 @@ const MARK_LOOKS: u32 = 5;
 /// Every so many looks the mark is renewed that keeps other servers off.
 const RENEWAL_LOOKS: u32 = (RENEW_EVERY.as_secs() / LOOK_EVERY.as_secs()) as u32;
 
+/// Every so many looks another number of volumes is noted.
+const NOTE_LOOKS: u32 = 60;
+
 /// A file or drive that is served.
 pub(super) struct Drive {
     pub(super) spec: FileSpec,
@@ -53,17 +56,27 @@ pub(super) struct Drive {
     pub(super) fence: Fence,
     /// The mark that keeps other servers off.
     owner: Option<Owner>,
-    noted: Noted,
+    note: Note,
 }
 
-/// The note that volumes lie on a drive (K2 of `remembered.rs`).
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Noted {
-    /// There are none yet.
-    NotYet,
-    /// It cannot be written so far.
-    Failed,
-    Done,
+/// The note of how many volumes lie on a drive (K2 of `remembered.rs`).
+#[derive(Clone, Copy, Default)]
+struct Note {
+    /// As it was written; `None`: not yet.
+    volumes: Option<usize>,
+    has_failed: bool,
+}
+
+impl Note {
+    /// Returns true if it is to be written, at a look of this number: whether there are volumes is noted at once, and how many
+    /// now and then.
+    fn is_due(self, volumes: usize, looks: u32) -> bool {
+        match self.volumes {
+            None => true,
+            Some(before) if before == volumes => false,
+            Some(before) => before == 0 || volumes == 0 || looks.is_multiple_of(NOTE_LOOKS),
+        }
+    }
 }
 
 /// The state of a drive that failed requests.
@@ -81,8 +94,8 @@ impl Drive {
     pub(super) fn of(device: OpenDevice, spec: &DeviceSpec, fence: Fence) -> Option<Self> {
         let OpenDevice { source, superblock, owner, .. } = device;
         let (opened, spec) = (source.file()?.clone(), spec.file()?.clone());
-        let (noted, is_size_known) = (Noted::NotYet, true);
-        Some(Self { spec, opened, superblock, is_size_known, fence, owner, noted })
+        let (note, is_size_known) = (Note::default(), true);
+        Some(Self { spec, opened, superblock, is_size_known, fence, owner, note })
     }
 
     /// The mark that it carries of the last claim of its cluster; `None` if that cannot be read.
@@ -104,19 +117,21 @@ impl Drive {
         }
     }
 
-    /// Notes that volumes lie on it.
-    fn note(&mut self) {
-        let noted = remembered::note(&self.spec.path, self.superblock.uuid);
-        if let Err(error) = &noted
-            && self.noted == Noted::NotYet
-        {
-            tracing::warn!(
-                device = %self.spec.path.display(),
-                %error,
-                "it cannot be noted in $STATE_DIRECTORY that volumes lie on the device: make room there, and let this user write"
-            );
+    /// Notes how many volumes lie on it.
+    fn note(&mut self, volumes: usize) {
+        let noted = Noted { device: self.superblock.uuid, volumes };
+        match remembered::note(&self.spec.path, noted) {
+            Ok(()) => self.note = Note { volumes: Some(volumes), has_failed: false },
+            Err(error) => {
+                if !std::mem::replace(&mut self.note.has_failed, true) {
+                    tracing::warn!(
+                        device = %self.spec.path.display(),
+                        %error,
+                        "it cannot be noted in $STATE_DIRECTORY that volumes lie on the device: make room there, and let this user write"
+                    );
+                }
+            }
         }
-        self.noted = noted.map_or(Noted::Failed, |()| Noted::Done);
     }
 
     fn look(&self) -> Found {
@@ -165,7 +180,7 @@ async fn look_after(state: Arc<State>, device: DeviceIndex, mut drive: Drive) {
             return;
         }
         if !is_away {
-            drive = look_at_conditions(&state, device, drive).await;
+            drive = look_at_conditions(&state, device, drive, looks).await;
             if looks.is_multiple_of(RENEWAL_LOOKS) {
                 let Some(same) = renew_mark(&state, device, drive).await else { return };
                 drive = same;
@@ -246,15 +261,22 @@ pub(super) async fn renew_mark(
 }
 
 /// The drive, whose conditions are known then.
-async fn look_at_conditions(state: &State, device: DeviceIndex, mut drive: Drive) -> Drive {
-    let is_to_note =
-        drive.noted != Noted::Done && state.directory(|directory| directory.has_volumes_on(device));
+async fn look_at_conditions(
+    state: &State,
+    device: DeviceIndex,
+    mut drive: Drive,
+    looks: u32,
+) -> Drive {
+    let volumes = state.directory(|directory| directory.volumes_on(device));
     let (drive, seen) = aside(state, device, move || {
-        if is_to_note {
-            drive.note();
+        if drive.note.is_due(volumes, looks) {
+            drive.note(volumes);
         }
         drive.find_size();
-        let seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        let mut seen = conditions::look(&drive.spec.path, &drive.opened, &drive.superblock);
+        if drive.owner.as_ref().is_some_and(|owner| !owner.keeps_others_off()) {
+            seen.push(conditions::unmarked(&drive.spec.path));
+        }
         (drive, seen)
     })
     .await;

@@ -16,7 +16,7 @@ enum Cause {
     Usage,
     Runtime,
     Absence,
-    Later,
+    OneDevice,
 }
 
 impl Failure {
@@ -36,14 +36,15 @@ impl Failure {
         Self { cause: Cause::Absence, what: what.into(), remedy: remedy.into() }
     }
 
-    /// A device holds something that only a later release of this program can serve. Exit code 1.
-    pub fn later(what: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { cause: Cause::Later, what: what.into(), remedy: remedy.into() }
+    /// A device must not be served as it is: only a later release of this program can, or it is not the one that was there. Exit
+    /// code 1.
+    pub fn of_one_device(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { cause: Cause::OneDevice, what: what.into(), remedy: remedy.into() }
     }
 
     /// Returns true if the failure is one device's, and others can be served without it.
     pub fn spares_others(&self) -> bool {
-        matches!(self.cause, Cause::Absence | Cause::Later)
+        matches!(self.cause, Cause::Absence | Cause::OneDevice)
     }
 
     /// Returns true if the failure may go away by itself: see [`Self::absence`].
@@ -65,7 +66,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self.cause {
             Cause::Usage => ExitCode::from(2),
-            Cause::Runtime | Cause::Absence | Cause::Later => ExitCode::FAILURE,
+            Cause::Runtime | Cause::Absence | Cause::OneDevice => ExitCode::FAILURE,
         }
     }
 }

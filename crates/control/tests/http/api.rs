@@ -56,6 +56,8 @@ fn promises_are_given_changed_and_refused() {
         (r#"{"slo":{"part":1}}"#, "part"),
         (r#"{"slo":{"rate":{"reads":1}}}"#, "reads"),
         (r#"{"slo":{"share":1},"size_bytes":4096}"#, "both"),
+        (r#"{"slo":{"share":1},"lose_data":true}"#, "belong to `size_bytes`"),
+        (r#"{"slo":{"share":1},"if_size_bytes":4096}"#, "belong to `size_bytes`"),
         ("{}", "missing field"),
     ] {
         let (status, code, got) = api.request("PATCH", "/v1/volumes/a", body).problem();

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Args;
 use device::kind::{DeviceSpec, FileSpec};
 use local_devices::contents::{self, Contents, Look};
+use local_devices::remembered;
 use local_devices::storage;
 use units::{BLOCK_SIZE, ByteLen};
 use user_messages::Failure;
@@ -74,6 +75,7 @@ impl Format {
             self.check_blank(&spec.path, &device)?;
         }
         storage::format(&spec.path, &device)?;
+        forget(&spec.path);
         Ok(device.limits().blocks * BLOCK_SIZE as u64)
     }
 
@@ -97,8 +99,21 @@ impl Format {
     }
 }
 
+/// Forgets the device that a server has noted at the path, since it is not to be found there again.
+fn forget(path: &Path) {
+    match remembered::forget(path) {
+        Ok(None) => {}
+        Ok(Some(noted)) => output::note(&format!(
+            "{noted} was served from there; the server takes this one instead"
+        )),
+        Err(error) => output::note(&format!(
+            "a server that has noted another device there refuses this one while it is empty, and says what to do: {error}"
+        )),
+    }
+}
+
 /// Refuses a device that holds what may be volumes. The way to destroy them is not said in passing.
-fn keep(path: &std::path::Path, what: &str) -> Failure {
+fn keep(path: &Path, what: &str) -> Failure {
     let device = shell::device(path);
     Failure::runtime(
         format!("{} holds {what}", path.display()),

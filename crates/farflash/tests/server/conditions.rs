@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::support::file_system::InMemory;
 use crate::support::host::{connect, filled, on_core};
-use crate::support::{Files, Server, run, succeed, until};
+use crate::support::skipped::skipped;
+use crate::support::{Files, Server, device, run, succeed, until};
 use units::Lba;
 
 /// A device is looked at each second; the rest is for a machine with ten times as much to do.
@@ -113,13 +115,65 @@ fn a_file_that_is_moved_away_is_told_until_it_is_back() {
     let files = Files::new();
     let (server, volume) = start(&files);
     std::fs::rename(files.path("a"), files.path("b")).unwrap();
-    assert!(notice(&server, "file_gone").contains("move the file back"));
+    let text = notice(&server, "file_gone");
+    assert!(text.contains("move the file back; it is ") && text.contains("/b now"), "{text}");
     std::fs::rename(files.path("b"), files.path("a")).unwrap();
     until("it is well", || run(&["status", "--api", &server.api]).code == Some(0));
     is_over(&server, "file_gone");
     write(&volume, 1);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
+}
+
+/// A file that was renamed, and whose place another one has, is not gone: the status says where it is, and what is written to it
+/// is there when it is back.
+#[test]
+fn a_file_that_is_replaced_and_kept_under_another_name_is_told_from_one_that_is_gone() {
+    let files = Files::new();
+    let (server, volume) = start(&files);
+    let [path, kept] = ["a", "b"].map(|name| files.path(name));
+    write(&volume, 1);
+    std::fs::rename(&path, &kept).unwrap();
+    std::fs::copy(&kept, &path).unwrap();
+    let text = notice(&server, "file_replaced");
+    let is_at = format!("it is {} now;", kept.canonicalize().unwrap().display());
+    assert!(text.contains(&is_at) && text.contains("the next start would serve"), "{text}");
+    assert!(!text.contains("is gone when"), "{text}");
+    write(&volume, 2);
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(1), "its path does not reach what was written");
+    std::fs::rename(&kept, &path).unwrap();
+    let server = Server::start(&files.device("a"));
+    let volume = server.volume_json(&["show", "v"]);
+    let nqn = nvme_wire::Nqn::new(volume["nqn"].as_str().unwrap()).unwrap();
+    let address = volume["address"].as_str().unwrap().parse().unwrap();
+    on_core(|handle| async move {
+        let found = connect(&handle, address, &nqn).await.read(Lba(3), 1).await.expect("kept");
+        assert!(found.as_bytes() == filled(2).as_bytes());
+    });
+}
+
+/// The kernel does not tell the other name of a hard link; the command in the status finds it.
+#[test]
+fn a_file_that_is_replaced_and_has_a_hard_link_is_found_by_the_command_that_is_told() {
+    let files = Files::new();
+    std::fs::create_dir(files.path("mount")).unwrap();
+    let Some(_mounted) = InMemory::at(&files.path("mount"), "300m") else {
+        return skipped("nothing can be mounted");
+    };
+    let [path, kept, copy] = ["a", "b", "c"].map(|name| files.path("mount").join(name));
+    let sized = |path| format!("{},size=128MiB", device(path));
+    succeed(&["format", "--device", &sized(&path)]);
+    let server = Server::start(&device(&path));
+    std::fs::hard_link(&path, &kept).unwrap();
+    succeed(&["format", "--device", &sized(&copy)]);
+    std::fs::rename(&copy, &path).unwrap();
+    let text = notice(&server, "file_replaced");
+    let words = command_in(&text);
+    assert_eq!(words[0], "find", "{text}");
+    let found = std::process::Command::new(words[0]).args(&words[1..]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert_eq!(found.trim(), kept.canonicalize().unwrap().to_str().unwrap(), "{text}");
 }
 
 #[test]

@@ -345,6 +345,63 @@ fn a_server_that_had_volumes_does_not_come_up_empty() {
     stop(server);
 }
 
+/// A formatted device without volumes is not served in the place of one with volumes. Method: a spare, which was served elsewhere,
+/// lies at the mount point; then beside a device that is sound; and then a person says that the volumes may be gone.
+#[test]
+fn a_server_that_had_volumes_does_not_come_up_with_an_empty_device() {
+    let files = Files::new();
+    for directory in ["state", "mount", "lost"] {
+        std::fs::create_dir(files.path(directory)).unwrap();
+    }
+    let image = files.path("mount").join("flash.img");
+    let (path, spare, other) = (device(&image), files.device("spare"), files.device("other"));
+    for path in [&path, &spare, &other] {
+        succeed(&["format", "--device", &format!("{path},size=128MiB")]);
+    }
+    let state = format!("STATE_DIRECTORY={}", files.path("state").display());
+    let start = |more: &[&str]| Server::start_by("env", &[&state], &path, more);
+    let server = start(&[]);
+    let remembered = files.path("state").join("devices.json");
+    server.volume_json(&["create", "v", "--size", "64MiB"]);
+    until("the device is noted", || remembered.exists());
+    stop(server);
+    stop(Server::start(&spare));
+    std::fs::rename(&image, files.path("lost").join("flash.img")).unwrap();
+    std::fs::rename(files.path("spare"), &image).unwrap();
+
+    let with_state = |words: &[&str]| {
+        let mut command = farflash(words);
+        Outcome::from(command.env("STATE_DIRECTORY", files.path("state")).output().unwrap())
+    };
+    let command = format!("rm {}", remembered.display());
+    let parts = ["which is empty", "with 1 volume ", "is mounted", &format!("`{command}`")];
+    let outcome = with_state(&serve(&path));
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(parts.iter().all(|part| outcome.stderr.contains(part)), "{outcome:?}");
+
+    let server = start(&["--device", &other]);
+    let status = || run(&["status", "--api", &server.api]);
+    let told = status();
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(parts.iter().all(|part| told.stderr.contains(part)), "{told:?}");
+    let metrics = crate::observing::metrics(&server);
+    let health = format!("farflash_device_health{{device=\"{path}\"}} 2");
+    assert!(metrics.contains(&health), "{metrics}");
+    assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+    until("it is served", || status().code == Some(0));
+    stop(server);
+
+    std::fs::rename(files.path("lost").join("flash.img"), &image).unwrap();
+    let server = start(&[]);
+    until("the device is noted", || remembered.exists());
+    assert_eq!(server.volume_json(&["list"])["volumes"].as_array().unwrap().len(), 1);
+    stop(server);
+    std::fs::remove_file(&image).unwrap();
+    let formatted = with_state(&["format", "--device", &format!("{path},size=128MiB")]);
+    assert!(formatted.stderr.contains("with 1 volume was served from there"), "{formatted:?}");
+    stop(start(&[]));
+}
+
 /// A drive that takes no writes any more is called read-only by all that it fails, and is written again by itself when it can be.
 #[test]
 fn a_drive_that_becomes_read_only_is_called_so_and_written_again() {
