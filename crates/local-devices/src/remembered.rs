@@ -56,7 +56,7 @@ fn read(file: &Path) -> io::Result<Devices> {
     }
 }
 
-/// Replaces the file as a whole, durably. It belongs to the owner of its directory, which is the server's user, whoever writes it.
+/// Replaces the file as a whole, durably. It belongs to the owner of its directory, the server's user, also if another writes it.
 fn write(file: &Path, directory: &File, devices: &Devices) -> io::Result<()> {
     let new = file.with_extension("new");
     let mut written = File::create(&new)?;

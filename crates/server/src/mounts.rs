@@ -108,7 +108,7 @@ a torn line
         }
     }
 
-    /// Of this machine: the file system of `/proc` is mounted there.
+    /// The file system of `/proc` is mounted there on every machine.
     #[test]
     fn a_mount_of_this_machine_is_found() {
         assert_eq!(mount_of(Path::new("/proc/self/status")), Some("/proc".into()));
