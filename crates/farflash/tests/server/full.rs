@@ -1,6 +1,7 @@
 //! A live server whose device lies in a file system that fills up.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use crate::support::file_system::FileSystem;
@@ -11,6 +12,7 @@ use farflash_client::ErrorKind;
 use io_traits::Buffer;
 use serde_json::Value;
 use units::{BLOCK_SIZE, Lba};
+use volume::{OwnerMark, Superblock};
 
 /// Blocks of a write: what a journal takes of them is little.
 const BLOCKS: usize = 64;
@@ -156,6 +158,11 @@ fn starts_without_room(has_reserve: bool) {
         // It lies behind the end of the file.
         File::options().write(true).open(&image).unwrap().set_len(8 << 30).unwrap();
     }
+    // As where the server before had no space for its mark either.
+    let mark_at = Superblock::OWNER_MARK.0 * BLOCK_SIZE as u64;
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    let file = File::options().write(true).open(&image).unwrap();
+    rustix::fs::fallocate(&file, hole, mark_at, BLOCK_SIZE as u64).unwrap();
     let ballast = fill_up(&files);
     fill_up_wholly(&ballast);
 
@@ -175,6 +182,9 @@ fn starts_without_room(has_reserve: bool) {
         let what = format!("no space in the file system at {}: writes are", mount.display());
         said.code == Some(1) && said.stderr.contains(&what) && said.stderr.contains("make room")
     });
+    server.log_until(|line| {
+        line["message"].as_str().is_some_and(|text| text.starts_with("the mark that keeps other"))
+    });
 
     std::fs::remove_file(ballast).unwrap();
     until("it takes writes", || !write(&volume, 100, 1, ANSWER_MAX).is_empty());
@@ -182,6 +192,12 @@ fn starts_without_room(has_reserve: bool) {
     expect(&volume, &[100]);
     let shown = status().stdout;
     assert!(!shown.contains("failed"), "{shown}");
+    until("it is marked", || {
+        let mut block = [0; BLOCK_SIZE];
+        File::open(&image).unwrap().read_exact_at(&mut block, mark_at).unwrap();
+        OwnerMark::decode(&block).is_ok_and(|mark| mark.pid == u64::from(server.pid()))
+    });
+    until("that is told", || !status().stderr.contains("the mark that keeps other"));
 }
 
 /// Bytes that the file takes of its file system.
