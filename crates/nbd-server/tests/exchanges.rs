@@ -234,6 +234,93 @@ fn a_context_holds_for_the_export_for_which_it_was_chosen() {
     }
 }
 
+/// A server whose client has opened the export, with structured replies or extended headers, and a context.
+fn opened(is_structured: bool, style: HeaderStyle, has_context: bool) -> Server {
+    let mut server = Server::greeted(TlsOffer::None);
+    match style {
+        HeaderStyle::Extended => server.option(OptionCode::EXTENDED_HEADERS, b""),
+        HeaderStyle::Compact if is_structured => server.option(OptionCode::STRUCTURED_REPLY, b""),
+        HeaderStyle::Compact => Vec::new(),
+    };
+    if has_context {
+        server.option(OptionCode::SET_META_CONTEXT, &contexts("db"));
+    }
+    assert_eq!(server.option(OptionCode::GO, &go("db")), [INFO, INFO, ACK]);
+    server
+}
+
+/// Every reason for which a request is refused, with its number. Each stands beside the nearest request that is carried out.
+#[test]
+fn each_refusal_has_its_number() {
+    type Case = (Command, u16, u64, u64, Result<(), (Errno, &'static str)>);
+    const SHORT: u64 = 32 << 20;
+    const UNKNOWN: &str = "the command is not known";
+    const FLAG: &str = "the command has no such flag";
+    const FLUSH: &str = "a flush has no range";
+    const BEYOND: &str = "the range ends beyond the export";
+    let (einval, enospc) = (Errno::EINVAL, Errno::ENOSPC);
+    let beyond = |errno| Err((errno, BEYOND));
+    let too_long = Err((Errno::EOVERFLOW, "the range is longer than the largest block"));
+    let fast = Err((Errno::ENOTSUP, "zeroes that take space are written as data is"));
+    let cases: [Case; 33] = [
+        (Command(77), 0, 0, 1, Err((einval, UNKNOWN))),
+        (Command::DISCONNECT, 0, 0, 0, Err((einval, UNKNOWN))),
+        (Command::FLUSH, 0, 0, 0, Ok(())),
+        (Command::FLUSH, 0, 1, 0, Err((einval, FLUSH))),
+        (Command::FLUSH, 0, 0, 1, Err((einval, FLUSH))),
+        (Command::READ, 0, SIZE - 1, 1, Ok(())),
+        (Command::READ, 0, SIZE, 0, Ok(())),
+        (Command::READ, 0, SIZE - 1, 2, beyond(einval)),
+        (Command::READ, 0, u64::MAX, 2, beyond(einval)),
+        (Command::READ, 0, 0, SHORT, Ok(())),
+        (Command::READ, 0, 0, SHORT + 1, too_long),
+        (Command::READ, 0, 0, SIZE, too_long),
+        (Command::READ, 4, 0, 1, Ok(())),
+        (Command::WRITE, 0, SIZE - 1, 1, Ok(())),
+        (Command::WRITE, 0, SIZE - 1, 2, beyond(enospc)),
+        (Command::WRITE, 0, u64::MAX, 2, beyond(enospc)),
+        (Command::WRITE, 0, 0, SHORT + 1, too_long),
+        (Command::TRIM, 0, 0, SIZE, Ok(())),
+        (Command::TRIM, 0, 1, SIZE, beyond(einval)),
+        (Command::CACHE, 0, 0, SIZE, Ok(())),
+        (Command::CACHE, 0, 1, SIZE, beyond(einval)),
+        (Command::WRITE_ZEROES, 2, 0, SIZE, Ok(())),
+        (Command::WRITE_ZEROES, 16, 0, SIZE, Ok(())),
+        (Command::WRITE_ZEROES, 18, 0, 1, fast),
+        (Command::WRITE_ZEROES, 0, 1, SIZE, beyond(enospc)),
+        (Command::BLOCK_STATUS, 8, 0, SIZE, Ok(())),
+        (Command::BLOCK_STATUS, 0, 1, SIZE, beyond(einval)),
+        (Command::BLOCK_STATUS, 0, SIZE, 0, Err((einval, "the range is empty"))),
+        (Command::READ, 8, 0, 1, Err((einval, FLAG))),
+        (Command::TRIM, 2, 0, 1, Err((einval, FLAG))),
+        (Command::WRITE_ZEROES, 4, 0, 1, Err((einval, FLAG))),
+        (Command::READ, 32, 0, 1, Err((einval, FLAG))),
+        (Command::WRITE, 64, 0, 1, Err((einval, FLAG))),
+    ];
+    let check = |server: &Server, (command, flags, offset, len_bytes, expected): Case| {
+        let flags = CommandFlags(flags);
+        let request = Request { flags, command, cookie: 1, offset, len_bytes };
+        let found = decode_operation(&server.connection, &request, SIZE);
+        let found = found.map(drop).map_err(|it| (it.errno, it.message));
+        assert_eq!(found, expected, "{request:?}");
+    };
+    for style in [HeaderStyle::Compact, HeaderStyle::Extended] {
+        let server = opened(true, style, true);
+        cases.iter().for_each(|case| check(&server, *case));
+        // Of extended headers alone.
+        let payload = if style == HeaderStyle::Extended { Ok(()) } else { Err((einval, FLAG)) };
+        check(&server, (Command::WRITE, 32, 0, 1, payload));
+        let none = Err((einval, "no metadata context was chosen for this export"));
+        check(&opened(true, style, false), (Command::BLOCK_STATUS, 0, 0, 1, none));
+    }
+    let simple = opened(false, HeaderStyle::Compact, false);
+    check(
+        &simple,
+        (Command::READ, 4, 0, 1, Err((einval, "structured replies were not asked for"))),
+    );
+    check(&simple, (Command::READ, 0, 0, 1, Ok(())));
+}
+
 #[test]
 fn an_option_without_end_and_options_without_end_end_the_connection() {
     let mut server = Server::greeted(TlsOffer::None);
