@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-use crate::support::file_system::InMemory;
+use crate::support::file_system::{FileSystem, InMemory};
 use crate::support::skipped::skipped;
 use crate::support::{Files, Outcome, Server, run};
 use farflash_client::{Cluster, NewVolume};
@@ -119,6 +119,43 @@ fn a_full_file_system_below_the_log_is_in_the_status() {
     // One in ten seconds.
     assert!((1..REFUSED / 4).contains(&told.count()), "{log:?}");
     drop(mounted);
+}
+
+/// A look cannot find out whether there is room again: that a line was not taken is told until one is.
+///
+/// Method: the log lies in a file system that cannot reserve space, and is full; then there is room.
+#[test]
+fn a_full_file_system_that_reserves_nothing_is_in_the_status_until_a_line_is_written() {
+    let files = Files::new();
+    let Some(_mounted) = FileSystem::without_fallocate(&files.path("")) else {
+        return skipped("no file system can be mounted here");
+    };
+    let (log, other) = (files.path("mount/audit.jsonl"), files.path("mount/other"));
+    let server = Server::start_with("mem:256MiB", &["--audit-log", log.to_str().unwrap()]);
+    let reserved = rustix::fs::fallocate(
+        std::fs::File::options().write(true).open(&log).unwrap(),
+        rustix::fs::FallocateFlags::KEEP_SIZE,
+        0,
+        4096,
+    );
+    assert_ne!(reserved, Ok(()), "the kind of file system is another one");
+    // Each size leaves what the next one takes.
+    let mut file = std::fs::File::create(&other).unwrap();
+    for bytes in [64 << 10, 4 << 10, 1 << 10] {
+        let piece = vec![1; bytes];
+        assert!((0..8192).any(|_| file.write_all(&piece).is_err()), "it does not fill up");
+    }
+    drop(file);
+    let status = || run(&["status", "--api", &server.api]);
+    assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(1));
+    for _ in 0..3 {
+        let full = status();
+        assert_eq!(full.code, Some(1), "{full:?}");
+        assert!(full.stderr.contains("takes no lines (No space left on device"), "{full:?}");
+    }
+    std::fs::remove_file(&other).unwrap();
+    assert_eq!(server.volume(&["create", "v", "--size", "64MiB"]).code, Some(0));
+    assert_eq!(status().code, Some(0));
 }
 
 /// Method: a server may write no file of more than 64 KiB, and what is beyond is an error, no signal. The log is filled until

@@ -121,7 +121,7 @@ fn write_beside_deallocation(count: u32, blocks: u64) -> (Result<(), VolumeError
 /// Method: each leaf that the reclaimer reads brings few blocks; that of the next is held until all else has ended.
 #[test]
 fn a_request_for_new_blocks_waits_for_all_that_a_deallocation_brings() {
-    for (leaves, blocks) in [(40, 10), (110, 3)] {
+    for (leaves, blocks) in [(40, 10), (150, 2)] {
         let (outcome, left) = write_beside_deallocation(leaves, blocks);
         assert_eq!(outcome, Ok(()), "{leaves} leaves of {blocks} blocks");
         assert!(left > 0, "as soon as there is room");
