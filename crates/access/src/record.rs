@@ -156,7 +156,7 @@ impl Access {
                 token.controller = Some(secret_of(value)?);
             }
             KIND_HOST => self.restrictions.hosts.push(Nqn::new(text()?).ok()?.into()),
-            KIND_INITIATOR => self.restrictions.hosts.push(IscsiName::new(text()?).ok()?.into()),
+            KIND_INITIATOR => self.restrictions.hosts.push(IscsiName::saved(text()?).ok()?.into()),
             KIND_NETWORK => self.restrictions.networks.push(network_of(value)?),
             KIND_NBD_NETWORK => self.nbd.networks.push(network_of(value)?),
             KIND_NBD_CERTIFICATE => self.nbd.certificates.push(text()?.parse().ok()?),

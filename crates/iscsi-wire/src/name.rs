@@ -18,6 +18,9 @@ pub enum NameError {
     /// A byte that no name has.
     #[error("an iSCSI name has no blanks and no control characters")]
     Character,
+    /// A character that is not seen, or that changes how others are.
+    #[error("an iSCSI name has no character such as U+{:04X}, which is not seen, or stands for another", u32::from(*.0))]
+    Hidden(char),
 }
 
 /// An iSCSI name in the form in which names are compared: letters are lower case (RFC 3722, clause 3). Names beyond ASCII are
@@ -31,6 +34,17 @@ impl IscsiName {
     /// # Errors
     /// It is none.
     pub fn new(name: &str) -> Result<Self, NameError> {
+        match name.chars().find(|c| is_hidden(*c)) {
+            Some(hidden) => Err(NameError::Hidden(hidden)),
+            None => Self::saved(name),
+        }
+    }
+
+    /// The same for a name that was saved, perhaps by a version that let in hidden characters: what is stored stays readable.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn saved(name: &str) -> Result<Self, NameError> {
         if !(1..=NAME_LEN_MAX).contains(&name.len()) {
             return Err(NameError::Length);
         }
@@ -85,6 +99,21 @@ impl fmt::Display for IscsiName {
     }
 }
 
+/// Returns whether a character beyond ASCII is one that RFC 3722 prohibits (clause 5), or removes (clause 3): a line of a log, or of
+/// a terminal, shows another name than the one that it has. Control characters and blanks are refused beside this.
+fn is_hidden(c: char) -> bool {
+    matches!(c,
+        // Mapped to nothing (RFC 3454, B.1), and format characters (C.2.2, C.6, C.8), among them those of later versions of Unicode.
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{1806}' | '\u{180b}'..='\u{180e}'
+        | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{ffff}' | '\u{1d173}'..='\u{1d17a}'
+        // Marks of tone (C.8), descriptions of ideographs (C.7), and the full stop of RFC 3722 itself.
+        | '\u{340}' | '\u{341}' | '\u{2ff0}'..='\u{2ffb}' | '\u{3002}'
+        // Private use and no characters (C.3, C.4), tags (C.9).
+        | '\u{e000}'..='\u{f8ff}' | '\u{fdd0}'..='\u{fdef}' | '\u{e0000}'..='\u{10ffff}')
+        || u32::from(c) & 0xFFFE == 0xFFFE
+}
+
 /// Returns whether `text` begins with `yyyy-mm.` and a domain.
 fn has_date_and_domain(text: &str) -> bool {
     let Some((date, rest)) = text.split_once('.') else { return false };
@@ -120,6 +149,65 @@ mod tests {
         assert_eq!(name.as_str(), "iqn.1993-08.org.ärzte:σ");
         let grows = alloc::format!("iqn.{}", "\u{130}".repeat(109));
         assert_eq!((grows.len(), IscsiName::new(&grows)), (222, Err(NameError::Length)));
+    }
+
+    /// A name that a terminal shows as another one, or that steers the terminal, is none. Those that were saved stay.
+    #[test]
+    fn characters_that_are_not_seen_are_refused() {
+        for control in
+            ['\0', '\u{7}', '\u{1b}', '\u{7f}', '\u{9b}', '\u{85}', ' ', '\u{a0}', '\u{2028}', '\n']
+        {
+            let name = alloc::format!("iqn.2026-11.example:{control}[2J");
+            assert_eq!(IscsiName::new(&name), Err(NameError::Character), "{control:?}");
+            assert_eq!(IscsiName::saved(&name), Err(NameError::Character), "{control:?}");
+        }
+        for hidden in [
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{6dd}',
+            '\u{70f}',
+            '\u{1806}',
+            '\u{180b}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200f}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2066}',
+            '\u{206f}',
+            '\u{fe00}',
+            '\u{fe0f}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{fffd}',
+            '\u{ffff}',
+            '\u{1d173}',
+            '\u{340}',
+            '\u{341}',
+            '\u{2ff0}',
+            '\u{3002}',
+            '\u{e000}',
+            '\u{f8ff}',
+            '\u{fdd0}',
+            '\u{1fffe}',
+            '\u{e0001}',
+            '\u{e007f}',
+            '\u{f0000}',
+            '\u{10ffff}',
+        ] {
+            let name = alloc::format!("iqn.2026-11.example:{hidden}a");
+            assert_eq!(IscsiName::new(&name), Err(NameError::Hidden(hidden)), "{hidden:?}");
+            assert_eq!(IscsiName::saved(&name).expect("it was saved").as_str(), name);
+            let told = alloc::format!("{}", NameError::Hidden(hidden));
+            assert!(!told.contains(hidden), "{told}");
+        }
+        for letters in ["ärzte", "日本", "東京-1", "ελ", "𐐨", "שלום", "क्षि", "é"]
+        {
+            let name = alloc::format!("iqn.2026-11.example:{letters}");
+            assert_eq!(IscsiName::new(&name).expect("a name").as_str(), name);
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub use figures::{FIGURES, Figure, Outlier, OverDrives, outliers, over_drives};
 pub use latencies::{BadLatencies, Latencies, NINES, Nines};
 pub use precondition::{PreconditionError, Preconditioned, Preconditioning, ROUNDS_MAX};
 pub use reader::{Limit, Read, Reader};
-pub use recorder::{Recorder, SlowerThan};
+pub use recorder::{Recorder, Room, SlowerThan};
 pub use result::{MergeError, Profile, ReadError};
 pub use run::{DRIVES_MAX, Plan, RunError, run};
 pub use steady::{WINDOW, Window};

@@ -16,7 +16,7 @@ use rustix::thread::gettid;
 use crate::cause::Request;
 use crate::clock;
 use crate::drive::BLOCK;
-use crate::recorder::{Recorded, Recorder, SlowerThan, Until};
+use crate::recorder::{Recorded, Recorder, Room, SlowerThan, Until};
 use crate::trace::Note;
 
 /// A drive that fails so often in a row is read no more.
@@ -49,6 +49,8 @@ pub struct Reader {
     pub(crate) seed: u64,
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) notes: Option<Sender<Note>>,
+    /// Made before the threads meet, so that none is disturbed by the making of another's.
+    pub(crate) room: Room,
 }
 
 /// The results of a loop.
@@ -61,15 +63,16 @@ pub struct Read {
 
 impl Reader {
     /// Reads until the limit, on the thread that makes the calls. `read` gets the offset in bytes.
-    pub async fn run(&self, mut read: impl AsyncFnMut(u64) -> io::Result<()>) -> Read {
-        let mut rng = Rng::of_stream(self.seed, self.index as u64);
+    pub async fn run(self, mut read: impl AsyncFnMut(u64) -> io::Result<()>) -> Read {
+        let Self { index: drive, cpu, is_elsewhere, .. } = self;
+        let mut rng = Rng::of_stream(self.seed, drive as u64);
         let tid = gettid().as_raw_nonzero().get() as u32;
         let warm_until_ns = clock::now_ns() + self.warm_up.as_nanos() as u64;
         let until = match self.limit {
             Limit::Time(time) => Until::Ns(warm_until_ns + time.as_nanos() as u64),
             Limit::Requests(count) => Until::Requests(count),
         };
-        let mut recorder = Recorder::new(warm_until_ns, until, self.slower_than);
+        let mut recorder = Recorder::new(self.room, warm_until_ns, until, self.slower_than);
         let (mut last_error, mut failed_in_a_row) = (None, 0);
         loop {
             let offset = rng.below(self.blocks) * BLOCK as u64;
@@ -80,10 +83,11 @@ impl Reader {
                 Ok(()) => {
                     failed_in_a_row = 0;
                     let recorded = recorder.on_request(begin_ns, end_ns);
-                    if recorded != Recorded::Plain {
-                        let (drive, cpu, is_elsewhere) = (self.index, self.cpu, self.is_elsewhere);
+                    if recorded != Recorded::Plain
+                        && let Some(notes) = &self.notes
+                    {
                         let request = Request { drive, tid, cpu, begin_ns, end_ns, is_elsewhere };
-                        self.tell(recorded, request);
+                        tell(notes, recorded, request);
                     }
                 }
                 Err(error) => {
@@ -100,28 +104,27 @@ impl Reader {
     }
 
     /// The same with reads that are done when they return.
-    pub fn run_at_once(&self, mut read: impl FnMut(u64) -> io::Result<()>) -> Read {
+    pub fn run_at_once(self, mut read: impl FnMut(u64) -> io::Result<()>) -> Read {
         let done = pin!(self.run(async |offset| read(offset)));
         match done.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(read) => read,
             Poll::Pending => unreachable!("no read of this loop waits"),
         }
     }
+}
 
-    fn tell(&self, recorded: Recorded, request: Request) {
-        let Some(notes) = &self.notes else { return };
-        let note = match recorded {
-            Recorded::Usual => Note::Usual(request),
-            Recorded::Slow | Recorded::Plain => Note::Slow(request),
-        };
-        // The collector ends only after all senders are gone.
-        let _ = notes.send(note);
-    }
+fn tell(notes: &Sender<Note>, recorded: Recorded, request: Request) {
+    let note = match recorded {
+        Recorded::Usual => Note::Usual(request),
+        Recorded::Slow | Recorded::Plain => Note::Slow(request),
+    };
+    // The collector ends only after all senders are gone.
+    let _ = notes.send(note);
 }
 
 /// Time of the loop for a request, without the read: two readings of the clock, the draw of a place, the records.
 pub(crate) fn overhead_ns() -> f64 {
-    let reader = Reader {
+    let reader = || Reader {
         index: 0,
         cpu: 0,
         is_elsewhere: false,
@@ -132,8 +135,10 @@ pub(crate) fn overhead_ns() -> f64 {
         seed: 1,
         stop: Arc::default(),
         notes: None,
+        room: Room::default(),
     };
     let once = || {
+        let reader = reader();
         let begin_ns = clock::now_ns();
         reader.run_at_once(|offset| {
             std::hint::black_box(offset);
@@ -162,6 +167,7 @@ mod tests {
             seed: 1,
             stop: Arc::default(),
             notes: None,
+            room: Room::default(),
         }
     }
 
@@ -194,10 +200,10 @@ mod tests {
     #[test]
     fn a_stopped_run_keeps_what_it_has() {
         let reader = reader(Limit::Time(Duration::from_secs(3600)));
-        let mut reads = 0;
+        let (mut reads, stop) = (0, reader.stop.clone());
         let read = reader.run_at_once(|_| {
             reads += 1;
-            reader.stop.store(reads == 5, Ordering::Relaxed);
+            stop.store(reads == 5, Ordering::Relaxed);
             Ok(())
         });
         assert_eq!(read.recorder.latencies.count(), 5);

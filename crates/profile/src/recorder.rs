@@ -38,6 +38,14 @@ pub enum Recorded {
     Slow,
 }
 
+/// Memory for all that is recorded of one drive. Nothing of it is taken, or first touched, while requests are recorded.
+#[derive(Clone, Debug, Default)]
+pub struct Room {
+    warm: Latencies,
+    measured: Latencies,
+    timeline: Timeline,
+}
+
 /// Records the requests of one drive.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -62,17 +70,18 @@ pub struct Recorder {
 impl Recorder {
     /// A recorder whose warm-up ends at `warm_until_ns`.
     #[must_use]
-    pub fn new(warm_until_ns: u64, until: Until, slower_than: SlowerThan) -> Self {
+    pub fn new(room: Room, warm_until_ns: u64, until: Until, slower_than: SlowerThan) -> Self {
+        let Room { warm, measured, timeline } = room;
         Self {
             warm_until_ns,
             until,
             slower_than,
-            warm: Latencies::default(),
+            warm,
             warm_count: 0,
             is_measuring: false,
             last_end_ns: warm_until_ns,
-            latencies: Latencies::default(),
-            timeline: Timeline::default(),
+            latencies: measured,
+            timeline,
             slow: Slow { threshold_ns: u64::MAX, count: 0 },
             errors: 0,
         }
@@ -141,7 +150,8 @@ mod tests {
     #[test]
     fn the_warm_up_gives_the_threshold_and_is_not_measured() {
         let warm_until = 1_000_000_000;
-        let mut recorder = Recorder::new(warm_until, Until::Requests(3), SlowerThan::WarmUp);
+        let mut recorder =
+            Recorder::new(Room::default(), warm_until, Until::Requests(3), SlowerThan::WarmUp);
         let usual = (0..10_000)
             .filter(|n| recorder.on_request(*n, n + 1000 + n) == Recorded::Usual)
             .count();
@@ -160,12 +170,42 @@ mod tests {
 
     #[test]
     fn a_fixed_threshold_needs_no_warm_up() {
-        let mut recorder = Recorder::new(0, Until::Ns(50), SlowerThan::Ns(10));
+        let mut recorder = Recorder::new(Room::default(), 0, Until::Ns(50), SlowerThan::Ns(10));
         assert_eq!(recorder.on_request(0, 10), Recorded::Plain);
         assert_eq!(recorder.on_request(20, 31), Recorded::Slow);
         assert!(!recorder.is_over(49) && recorder.is_over(50));
         // Without one, nothing is slow: there is nothing to tell it by.
-        let mut recorder = Recorder::new(0, Until::Ns(50), SlowerThan::WarmUp);
+        let mut recorder = Recorder::new(Room::default(), 0, Until::Ns(50), SlowerThan::WarmUp);
         assert_eq!(recorder.on_request(0, 1_000_000), Recorded::Plain);
+    }
+
+    /// Page faults of this thread so far that took no drive.
+    fn minor_faults() -> u64 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, behind_name) = stat.rsplit_once(") ").unwrap();
+        behind_name.split(' ').nth(7).unwrap().parse().unwrap()
+    }
+
+    /// Method: latencies that fall into every page of both histograms, and a time that has the timeline joined several times.
+    #[test]
+    fn recording_waits_for_no_memory() {
+        const STEPS: u64 = 40_000;
+        let warm_until = 1_000_000_000_000;
+        let mut recorder =
+            Recorder::new(Room::default(), warm_until, Until::Ns(u64::MAX), SlowerThan::WarmUp);
+        let ns = |step: u64| 1.0007f64.powf(step as f64) as u64;
+        let mut count_faults = |begin_ns: u64, each_ns: u64| {
+            let before = minor_faults();
+            for step in 0..STEPS {
+                let begin_ns = begin_ns + step * each_ns;
+                recorder.on_request(begin_ns, begin_ns + ns(step));
+            }
+            minor_faults() - before
+        };
+        let faults = [count_faults(0, 0), count_faults(warm_until, 1_000_000)];
+        // A histogram has some sixty pages; of the program's own a few are new.
+        assert!(faults[0] + faults[1] < 10, "{faults:?}");
+        assert_eq!(recorder.latencies.count(), STEPS);
+        assert!(recorder.timeline.slice_ns() > 100_000_000);
     }
 }

@@ -14,7 +14,7 @@ use rustix::thread::gettid;
 use crate::cpus;
 use crate::drive::{BLOCK, Drive};
 use crate::reader::{Limit, Read, Reader, overhead_ns};
-use crate::recorder::{Recorder, SlowerThan};
+use crate::recorder::{Recorder, Room, SlowerThan};
 use crate::result::{DriveCauses, DriveProfile, Profile, Run};
 use crate::trace::{Collector, Note, Tracer};
 
@@ -191,6 +191,7 @@ fn start(
             seed: plan.seed,
             stop: plan.stop.clone(),
             notes: notes.clone(),
+            room: Room::default(),
         };
         let (drive, ready, realtime) = (drive.clone(), ready.clone(), plan.realtime);
         spawn(format!("profile-{index}"), move || {

@@ -35,7 +35,7 @@ pub struct Timeline {
 
 impl Default for Timeline {
     fn default() -> Self {
-        Self { slice_ns: SLICE_NS, slices: Vec::new() }
+        Self { slice_ns: SLICE_NS, slices: Vec::with_capacity(SLICES_MAX) }
     }
 }
 
@@ -66,15 +66,18 @@ impl Timeline {
         self.slices[index].add(Slice { count: 1, sum_ns: latency_ns, max_ns: latency_ns });
     }
 
-    /// Joins slices in pairs.
+    /// Joins slices in pairs, in place.
     fn halve(&mut self) {
         self.slice_ns *= 2;
-        let join = |pair: &[Slice]| {
-            let mut joined = pair[0];
-            pair[1..].iter().for_each(|slice| joined.add(*slice));
-            joined
-        };
-        self.slices = self.slices.chunks(2).map(join).collect();
+        let joined = self.slices.len().div_ceil(2);
+        for at in 0..joined {
+            let mut both = self.slices[2 * at];
+            if let Some(second) = self.slices.get(2 * at + 1) {
+                both.add(*second);
+            }
+            self.slices[at] = both;
+        }
+        self.slices.truncate(joined);
     }
 
     /// Joins slices until they are at least `slice_ns` long.

@@ -353,6 +353,41 @@ fn a_record_has_its_form() {
     }
 }
 
+/// A record gives every host back byte by byte: names beyond ASCII, up to the longest, and identifiers that are no text.
+#[test]
+fn hosts_come_back_as_they_were_whatever_bytes_they_have() {
+    let longest = "iqn.2026-11.example:".to_string() + &"東".repeat(67) + "é";
+    assert_eq!(longest.len(), ISCSI_NAME_BYTES_MAX);
+    let names = ["iqn.2026-11.example:ärzte", "iqn.2026-11.example:日本", "eui.𐐨", &longest];
+    let iscsi = names
+        .map(|name| Host::Iscsi { name: name.to_string(), isid: [0x80, 0xFF, 0, 27, 10, 0xC3] });
+    let ids = [
+        [0xFF; 16],
+        [0; 16],
+        *b"\x1b[2J\x1b]0;names\x07\0\xC3",
+        *b"\xF0\x9F\r\n{\"a\":1}\\\0\x80\xA8'",
+    ];
+    let hosts: Vec<Host> = iscsi.into_iter().chain(ids.map(Host::Nvme)).collect();
+    let mut state = Reservations::default();
+    for (n, host) in hosts.iter().enumerate() {
+        let register = Register { key: 1 + n as u64, persistence: Some(true) };
+        assert_eq!(state.apply(host, &register), Ok(Change::default()), "{host:?}");
+    }
+    for (n, holder) in hosts.iter().enumerate() {
+        let current = 1 + n as u64;
+        state.apply(holder, &Acquire { current, kind: Kind::WriteExclusive }).expect("free");
+        let record = state.to_record().expect("persistent");
+        assert_eq!(Reservations::from_record(&record).as_ref(), Ok(&state), "{holder:?}");
+        state.apply(holder, &Release { current, kind: Kind::WriteExclusive }).expect("held");
+    }
+    // A name that is cut within a character is no name.
+    let record = state.to_record().expect("persistent");
+    let cut = record.windows(3).position(|bytes| bytes == "日".as_bytes()).expect("it is there");
+    let mut record = record;
+    record[cut] = b'a';
+    assert_eq!(Reservations::from_record(&record), Err(RecordError::Field("a name")));
+}
+
 fn command() -> impl Strategy<Value = Command> {
     let key = || 0..4_u64;
     let kind = || prop::sample::select(Kind::ALL.to_vec());

@@ -203,6 +203,18 @@ impl Initiator {
         self.finish();
     }
 
+    /// Sends a command with the data that it brings.
+    pub fn send(&mut self, cdb: Cdb, data: &[u8]) {
+        self.begin(cdb, WRITE, data.len() as u32, data).unwrap();
+        self.finish();
+    }
+
+    /// Sends a command that returns up to `len` bytes.
+    pub fn receive(&mut self, cdb: Cdb, len: u32) -> Vec<u8> {
+        self.begin(cdb, READ, len, &[]).unwrap();
+        self.finish()
+    }
+
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }
