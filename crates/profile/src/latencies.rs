@@ -168,10 +168,10 @@ impl Latencies {
     /// The latency with this rank. The search begins at the end that is nearer in requests: a percentile of many nines lies a
     /// few buckets below the largest latency, and most of the tens of thousands of buckets below it were never touched.
     fn at_rank(&self, rank: u64) -> u64 {
-        if rank > self.count() / 2 { self.from_top(rank) } else { self.from_bottom(rank) }
+        if rank > self.count() / 2 { self.rank_from_top(rank) } else { self.rank_from_bottom(rank) }
     }
 
-    fn from_top(&self, rank: u64) -> u64 {
+    fn rank_from_top(&self, rank: u64) -> u64 {
         let (histogram, mut bucket) = (&self.histogram, self.histogram.max());
         let mut behind = histogram.count_at(bucket);
         while self.count() - behind >= rank {
@@ -181,7 +181,7 @@ impl Latencies {
         histogram.median_equivalent(bucket).clamp(self.min_ns, self.max_ns)
     }
 
-    fn from_bottom(&self, rank: u64) -> u64 {
+    fn rank_from_bottom(&self, rank: u64) -> u64 {
         let mut seen = 0;
         for step in self.histogram.iter_recorded() {
             seen += step.count_since_last_iteration();
@@ -288,7 +288,7 @@ mod tests {
             let count = 1 + rng.below(300);
             (0..count).for_each(|_| latencies.record(10f64.powf(13.0 * rng.unit()) as u64));
             for rank in 1..=count {
-                let both = (latencies.from_top(rank), latencies.from_bottom(rank));
+                let both = (latencies.rank_from_top(rank), latencies.rank_from_bottom(rank));
                 assert_eq!(both.0, both.1, "seed {seed}, rank {rank} of {count}");
             }
         }
