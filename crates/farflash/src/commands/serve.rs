@@ -62,6 +62,7 @@ Examples:
     farflash serve --device mem:1GiB --cores 0 --auth off
 
 Configuration file (--config): each flag is a key there, with `_` for `-`; flags win over it.
+The keys of --device and --label are `devices` and `labels`.
 Flags alone are --config, --create, --take-over and --confirm-down.
 Text, sizes and lengths of time are in quotes; numbers, true and false are not; lists are so:
     devices = [\"file:/srv/flash.img\"]
