@@ -72,6 +72,9 @@ Text, sizes and lengths of time are in quotes; numbers, true and false are not; 
     auth_hashes = [\"sha256\", \"sha384\", \"sha512\"]
     advertise = \"192.0.2.7,10.0.0.7\"
     auth = \"on\"
+    api_users = \"/etc/farflash/users.toml\"
+    api_tls = \"/var/lib/farflash/tls\"
+    audit_log = \"/var/log/farflash/audit.jsonl\"
     core_memory = \"256MiB\"
     fence_after = \"30s\"
     device_timeout = 15
