@@ -65,26 +65,34 @@ fn path_lost(path: &Path, file: &OpenFile) -> Option<(NoticeKind, String)> {
          `cp --sparse=always {open} COPY`; then serve COPY instead"
     );
     let has_name = file.links > 0;
-    let kind = match file.state {
-        PathState::Same => return None,
-        PathState::Missing => NoticeKind::FileGone,
-        PathState::Other => NoticeKind::FileReplaced,
-    };
-    let text = match kind {
-        NoticeKind::FileGone if has_name => format!(
-            "{shown} was moved away while it is served: move the file back; {}",
-            where_it_is(path, file)
+    let (kind, text) = match (file.state, has_name) {
+        (PathState::Same, _) => return None,
+        (PathState::Missing, true) => (
+            NoticeKind::FileGone,
+            format!(
+                "{shown} was moved away while it is served: move the file back; {}",
+                where_it_is(path, file)
+            ),
         ),
-        NoticeKind::FileGone => format!(
-            "{shown} was deleted while it is served, and is gone when this server ends: {save}"
+        (PathState::Missing, false) => (
+            NoticeKind::FileGone,
+            format!(
+                "{shown} was deleted while it is served, and is gone when this server ends: {save}"
+            ),
         ),
-        _ if has_name => format!(
-            "{shown} is another file now, which the next start would serve, while the one from before is served, and kept under \
-             another name: {}; stop this server, move the file at {shown} away and that one there, and start again",
-            where_it_is(path, file)
+        (PathState::Other, true) => (
+            NoticeKind::FileReplaced,
+            format!(
+                "{shown} is another file now, which the next start would serve, while the one from before is served, and kept under \
+                 another name: {}; stop this server, move the file at {shown} away and that one there, and start again",
+                where_it_is(path, file)
+            ),
         ),
-        _ => format!(
-            "{shown} is another file now, while the one from before is served, which is gone when this server ends: {save}"
+        (PathState::Other, false) => (
+            NoticeKind::FileReplaced,
+            format!(
+                "{shown} is another file now, while the one from before is served, which is gone when this server ends: {save}"
+            ),
         ),
     };
     Some((kind, text))
