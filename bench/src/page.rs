@@ -245,8 +245,8 @@ fn verdict_table<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> Table {
 pub(crate) fn busy_text(facts: &Facts) -> String {
     let Some(busy) = facts.busy_cpus.filter(|busy| *busy > BUSY) else { return String::new() };
     format!(
-        "**The machine was busy with other work ({busy:.1} CPUs): only ratios mean anything, and even they are \
-         distorted.**\n\n"
+        "**The machine was busy with other work ({busy:.1} CPUs): only ratios mean anything, and\n\
+         even they are distorted.**\n\n"
     )
 }
 

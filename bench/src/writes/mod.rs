@@ -242,7 +242,7 @@ impl Results {
 /// Prints the results and writes them to `out`, and to `page` if there is one.
 fn write(results: &Results, out: &Path, page: Option<&Path>) -> Result<()> {
     let length = format!(
-        "{} rounds, {} s for each rate; first writes, tails and processor time in one of {LONG_EVERY} rounds; median \
+        "{} rounds, {} s for each rate; first writes, tails and processor time in one of {LONG_EVERY} rounds; median\n\
          (lowest–highest).",
         results.samples.len(),
         results.seconds,
