@@ -22,7 +22,13 @@ SOAK_MINUTES ?=
 
 # The simulator is built by itself: it turns on what breaks the engine on purpose, for all that is built with
 # it. All else is built with the same features everywhere, so that what one target built serves the next.
-TESTED := --workspace --exclude simulate --locked
+# With the key-value server where its RocksDB is, that of Debian 12: looked at anew by each recipe, since it may just have been
+# installed.
+HAS_ROCKSDB = $(shell dpkg-query -W -f '$${Version}' librocksdb-dev 2>/dev/null | grep '^7\.8\.')
+TESTED = --workspace --exclude simulate --locked $(if $(HAS_ROCKSDB),--features datastore/rocksdb)
+# How others' crates find it, rather than build one of their own.
+export ROCKSDB_LIB_DIR ?= /usr/lib/$(shell uname -m)-linux-gnu
+export ROCKSDB_INCLUDE_DIR ?= /usr/include
 # Each test runs in a process of its own and has a time limit: .config/nextest.toml.
 NEXTEST = $$(.ci/tool cargo-nextest) nextest run
 # Four times as many at a time as there are CPUs, since most wait for servers, timers and disks for most of their time.
@@ -30,7 +36,7 @@ export NEXTEST_TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 # The variable by which cargo and nextest are given a command to run programs with.
 RUNNER = CARGO_TARGET_$(shell rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
 # With a test program, since what tests depend on decides about features, too.
-BUILD_FARFLASH := cargo build $(TESTED) --bin farflash --test server
+BUILD_FARFLASH = cargo build $(TESTED) --bin farflash --test server
 
 .PHONY: help
 help: ## show this list
@@ -40,6 +46,11 @@ help: ## show this list
 deps:
 	@.ci/install-missing gcc libc6-dev
 	command -v cargo >/dev/null || { echo "make: there is no cargo; install Rust first" >&2; exit 1; }
+
+# For all that is tested, so that it is built once: docs/adr/0012-the-datastore-is-a-program-of-its-own.md.
+.PHONY: test-deps
+test-deps: deps
+	@.ci/install-missing librocksdb-dev libclang-dev
 
 .PHONY: build
 build: deps ## build the release binaries
@@ -74,9 +85,9 @@ BESIDE := guests test-young-clocks cores-test python-test datastore-test iscsi-t
 	tune-test nbd-test container-test
 
 .PHONY: test
-test: deps ## everything that proves the code, in about 35 minutes after the build on 2 CPUs
+test: test-deps ## everything that proves the code, in about 35 minutes after the build on 2 CPUs
 	@$(NEXTEST) $(TESTED) --no-run
-	$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench
+	$(BUILD_FARFLASH) --test library --bin farflash-power-cut --bin bench $(if $(HAS_ROCKSDB),--bin farflash-datastore)
 	# Built before: while one cargo builds, the others wait for it.
 	$(NEXTEST) --package simulate --locked --no-run
 	# The simulator needs nothing but the CPU, and all else waits most of its time.
@@ -96,7 +107,7 @@ test-but-simulator: deps
 
 .PHONY: test-most-crates
 test-most-crates: deps
-	@$(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore)'
+	@$(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore) and not binary(store)'
 	cargo test $(TESTED) --doc
 
 .PHONY: test-beside
@@ -104,7 +115,7 @@ test-beside: deps
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(BESIDE)
 
 .PHONY: test-crates
-test-crates: deps ## the tests of all crates but the simulator
+test-crates: test-deps ## the tests of all crates but the simulator
 	@.ci/install-missing iproute2 etcd-server
 	$(NEXTEST) $(TESTED)
 	cargo test $(TESTED) --doc
@@ -154,25 +165,17 @@ python-test: deps ## install the Python package in an environment of its own, an
 	FARFLASH_PROGRAM=$$(realpath $(TARGET)/debug/farflash) timeout --verbose --kill-after=10 600 \
 		$$environment/bin/python -X faulthandler -m unittest discover -s python/tests
 
-# The key-value server alone needs RocksDB, so all else is built without: docs/adr/0012-the-datastore-is-a-program-of-its-own.md.
-DATASTORE := --locked -p datastore --features rocksdb
-# With the features of the whole workspace, as in `TESTED`: nearly all is compiled already.
-DATASTORE_TARGETS := --features datastore/rocksdb --bin farflash-datastore --test store
-DATASTORE_TESTED := $(TESTED) $(DATASTORE_TARGETS)
 define NEED_ROCKSDB
-if ! dpkg-query -W -f '$${Version}' librocksdb-dev | grep -q '^7\.8\.'; then
+if [ -z "$(HAS_ROCKSDB)" ]; then
 	echo "make: NOT RUN: tests of the datastore, which needs librocksdb 7.8, that of Debian 12" >&2
 	[ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
 	exit
 fi
 endef
-ROCKSDB = export ROCKSDB_LIB_DIR=/usr/lib/$$(gcc -print-multiarch) ROCKSDB_INCLUDE_DIR=/usr/include
 
 .PHONY: datastore
-datastore: deps ## build the release binary of the key-value server, farflash-datastore
-	@.ci/install-missing librocksdb-dev libclang-dev
-	$(ROCKSDB)
-	cargo build --release $(DATASTORE)
+datastore: test-deps ## build the release binary of the key-value server, farflash-datastore
+	@cargo build --release --locked -p datastore --features rocksdb
 
 .PHONY: datastore-deb
 datastore-deb: datastore ## make the Debian package of the key-value server
@@ -181,33 +184,28 @@ datastore-deb: datastore ## make the Debian package of the key-value server
 		"$$($(RELEASE)/farflash-datastore --version | cut -d' ' -f2)"
 
 .PHONY: datastore-test
-datastore-test: deps ## the key-value server on RocksDB, under clients of others, kill -9 and a full disk
-	@.ci/install-missing librocksdb-dev libclang-dev redis-tools e2fsprogs mount python3-venv
+datastore-test: test-deps ## the key-value server on RocksDB, under clients of others, kill -9 and a full disk
+	@.ci/install-missing redis-tools e2fsprogs mount python3-venv
 	$(NEED_ROCKSDB)
-	$(ROCKSDB)
-	cargo clippy --workspace --locked $(DATASTORE_TARGETS) -- -D warnings
-	cargo build $(DATASTORE_TESTED)
-	$(NEXTEST) $(DATASTORE_TESTED)
+	$(BUILD_FARFLASH) --bin farflash-datastore
+	$(NEXTEST) $(TESTED) --filterset 'binary(store) or group(datastore)'
 	environment=$(TARGET)/datastore-environment
 	[ -x $$environment/bin/python ] || python3 -m venv --clear $$environment
 	$$environment/bin/python -m pip install --quiet --disable-pip-version-check 'redis==5.2.1'
 	FARFLASH_DATASTORE=$(TARGET)/debug/farflash-datastore timeout --verbose --kill-after=10 300 \
 		$$environment/bin/python crates/datastore/tests/redis_py.py
 	timeout --verbose --kill-after=10 300 tests/datastore/redis-suite --short $(TARGET)/debug/farflash-datastore
-	$(NEXTEST) $(TESTED) --filterset 'group(datastore)'
 
 .PHONY: redis-suite
-redis-suite: deps ## all of Redis' own test suite that the key-value server is to pass, in clear and over TLS (minutes)
-	@.ci/install-missing librocksdb-dev libclang-dev
-	$(ROCKSDB)
-	cargo build $(DATASTORE_TESTED)
+redis-suite: test-deps ## all of Redis' own test suite that the key-value server is to pass, in clear and over TLS (minutes)
+	@$(NEED_ROCKSDB)
+	$(BUILD_FARFLASH) --bin farflash-datastore
 	timeout --verbose --kill-after=10 900 tests/datastore/redis-suite $(TARGET)/debug/farflash-datastore
 
 .PHONY: ycsb
-ycsb: deps ## YCSB's workloads against the key-value server, by go-ycsb (needs Go 1.21 or newer)
-	@.ci/install-missing librocksdb-dev libclang-dev
-	$(ROCKSDB)
-	cargo build $(DATASTORE_TESTED)
+ycsb: test-deps ## YCSB's workloads against the key-value server, by go-ycsb (needs Go 1.21 or newer)
+	@$(NEED_ROCKSDB)
+	$(BUILD_FARFLASH) --bin farflash-datastore
 	timeout --verbose --kill-after=10 300 tests/datastore/ycsb/run $(TARGET)/debug/farflash-datastore
 
 .PHONY: fuzz-smoke
@@ -328,11 +326,9 @@ guest-front-ends: deps ## the same guest as the client of iSCSI and NBD: open-is
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie iscsi multipath nbd
 
 .PHONY: guest-datastore
-guest-datastore: deps ## a datastore in the same guest, on ext4 on a volume; the Flash server and the datastore are killed
-	@.ci/install-missing librocksdb-dev libclang-dev
-	$(NEED_ROCKSDB)
-	$(ROCKSDB)
-	cargo build $(DATASTORE_TESTED) --bin farflash
+guest-datastore: test-deps ## a datastore in the same guest, on ext4 on a volume; the Flash server and the datastore are killed
+	@$(NEED_ROCKSDB)
+	$(BUILD_FARFLASH) --bin farflash-datastore
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie datastore
 
 .PHONY: guest-tune
@@ -419,8 +415,8 @@ fmt-check:
 lint: tidy clippy ## clippy, and `tidy`
 
 .PHONY: clippy
-clippy: deps
-	@cargo clippy --workspace --all-targets --locked -- -D warnings
+clippy: test-deps
+	@cargo clippy --workspace --all-targets --locked $(if $(HAS_ROCKSDB),--features datastore/rocksdb) -- -D warnings
 	cargo clippy --package space --package pins --features space/loom,pins/loom --tests --locked -- -D warnings
 
 .PHONY: tidy

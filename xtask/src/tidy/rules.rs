@@ -174,6 +174,7 @@ pub(super) const LAYERS: &[Layer] = &[
         crates: &[
             "wire-oracle",
             "sim",
+            "one-build",
             "test-hosts",
             "test-support",
             "simulate",
@@ -203,6 +204,9 @@ pub(super) struct External {
     pub(super) only_in: &'static [&'static str],
     pub(super) why: &'static str,
 }
+
+/// The crate that names others' crates for their features, and calls none.
+pub(super) const ONE_BUILD: &str = "one-build";
 
 pub(super) const EXTERNALS: &[External] = &[
     External {
