@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{ServiceError, VolumeKey};
+use data_core::CoreMessage;
 use units::DeviceIndex;
 use user_messages::Failure;
 use uuid::Uuid;
@@ -23,7 +24,6 @@ use uuid::Uuid;
 use super::core_thread::one_is_a_copy;
 use super::device_set::{self, OpenDevice};
 use super::documents::not_found;
-use super::message::CoreMessage;
 use super::replug::{self, Drive, LOOK_EVERY, aside};
 use super::state::State;
 use super::taking::Taking;

@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::ServiceError;
+use data_core::CoreMessage;
 use dataplane::Allotment;
 use units::BLOCK_SIZE;
 
 use super::cores::CoreLink;
 use super::division::{Divided, Division, Order};
 use super::granting::Granting;
-use super::message::CoreMessage;
 use super::state::State;
 
 /// Pause between two divisions.

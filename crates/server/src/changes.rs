@@ -5,6 +5,7 @@ use control::{
     Caller, ChangeAuth, ChangeRestrictions, ChapSource, CreateVolume, CreatedVolume, CutOff,
     MetadataBytes, Resizing, SectorBytes, ServiceError, Tokens, Volume, VolumeKey,
 };
+use data_core::CoreMessage;
 use dataplane::{ChangeError, Loss, VolumeStatus};
 use directory::{Admit, VolumeRecord, VolumeState};
 use io_traits::DeviceError;
@@ -20,7 +21,6 @@ use super::access;
 use super::cluster::restrictions_record;
 use super::directory::{Extent, Known, Place};
 use super::documents::not_found;
-use super::message::CoreMessage;
 use super::quota;
 use super::sharing::{slo_document, slo_of};
 use super::state::State;

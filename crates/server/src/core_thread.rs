@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use data_core::{CoreMessage, Discovery, Ending, Returned, Returns, Seat};
 use local_devices::storage;
-use reactor::{CoreConfig, CoreThread, mailbox};
+use reactor::{CoreThread, mailbox};
 use tokio::sync::{mpsc, oneshot};
 use typed_index_collections::{TiSlice, TiVec};
 use units::{CoreIndex, DeviceIndex};
@@ -15,12 +16,9 @@ use super::cores::CoreLink;
 use super::device_set::{self, OpenDevice};
 use super::lines::Lines;
 use super::membership::Membership;
-use super::message::{CoreMessage, Returned};
 use super::replug::Drive;
 use super::taking::Taking;
-use super::{
-    Discovery, ServeConfig, absent, core_ended, core_main, front_ends, nbd_tls, preflight,
-};
+use super::{ServeConfig, absent, core_ended, nbd_tls, preflight};
 
 /// The data cores.
 pub(super) struct CoreThreads {
@@ -57,7 +55,8 @@ impl CoreThreads {
             // The first core answers discovery apart from its portal, if that is wanted.
             let first = cores.links.is_empty();
             let discovery = if first { config.discovery } else { Discovery::Off };
-            let seat = core_main::Seat {
+            let lines = cores.lines.sender();
+            let seat = Seat {
                 cpu,
                 listen: portal,
                 discovery,
@@ -73,22 +72,11 @@ impl CoreThreads {
                 device_timeout: config.device_timeout,
                 authentication: config.authentication.clone(),
                 tenure: config.cluster.tenure.clone(),
-                returned: core_main::Returns {
-                    core: cores.links.next_key(),
-                    told: returned.clone(),
-                },
-                lines: cores.lines.sender(),
-                ending: core_main::Ending(end.clone()),
+                returned: Returns { core: cores.links.next_key(), told: returned.clone() },
+                lines: Box::new(move |line| lines.send(line)),
+                ending: Ending(end.clone()),
             };
-            let name = format!("core-{cpu}");
-            let core = CoreConfig {
-                cpu: Some(cpu as usize),
-                name,
-                has_files: true,
-                ..CoreConfig::default()
-            };
-            let thread = reactor::spawn_thread(core, move |handle| core_main::run(handle, seat))
-                .map_err(|error| storage::no_core(&error))?;
+            let thread = data_core::start(seat).map_err(|error| storage::no_core(&error))?;
             cores.threads.push(thread);
             let bound = listening.blocking_recv().map_err(|_| core_ended())?;
             let bound = bound?;
@@ -276,7 +264,7 @@ impl CoreThreads {
             tracing::error!("{wrong}");
             result = result.and(Err(wrong.to_owned()));
         }
-        self.links.iter().for_each(|link| front_ends::forget(&link.places));
+        self.links.iter().for_each(|link| data_core::forget(&link.places));
         // If it panicked, the result of the cores is the same.
         let _ = tokio::task::spawn_blocking(move || self.lines.end()).await;
         result

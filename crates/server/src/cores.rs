@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 
 use control::{Portal, ServiceError};
+use data_core::{Answer, CoreMessage, Place, VOLUMES_AT_ONCE};
 use dataplane::{VolumeFlow, VolumeStatus};
 use reactor::Sender;
 use tokio::sync::oneshot;
@@ -11,8 +12,6 @@ use typed_index_collections::{TiSlice, TiVec};
 use units::CoreIndex;
 use uuid::Uuid;
 
-use super::front_ends::Place;
-use super::message::{Answer, CoreMessage, VOLUMES_AT_ONCE};
 use super::nbd_tls::Certificates;
 
 /// A data core, as the control side sees it.

@@ -6,12 +6,12 @@ use control::{
     ChangeDevice, Core, DamagedPlace, Device, DeviceHealth, ProtocolStats, Scrub, ScrubRequest,
     ScrubState, Server, ServiceError,
 };
+use data_core::{CoreMessage, Scrubbing};
 use dataplane::{CoreStats, DeviceStats, FrontendStats, ShardFailure};
 use units::{BLOCK_SIZE, DeviceIndex};
 use volume::Damaged;
 
 use super::lines;
-use super::message::CoreMessage;
 use super::state::State;
 
 /// Default rate of a scrub: a small part of a drive's.
@@ -110,7 +110,7 @@ impl State {
         };
         for core in self.cores.iter() {
             let report = core.ask(|answer| CoreMessage::Scrub { device, change, answer }).await?;
-            scrub.state = scrub.state.max(report.state);
+            scrub.state = scrub.state.max(scrub_state(report.state));
             scrub.checked_bytes += report.checked_blocks * BLOCK_SIZE as u64;
             scrub.total_bytes += report.total_blocks * BLOCK_SIZE as u64;
             scrub.damaged += report.damaged;
@@ -187,6 +187,17 @@ fn place_document(place: &Damaged) -> DamagedPlace {
         volume: place.volume.as_ref().map(|(id, _)| *id),
         volume_name: place.volume.as_ref().map(|(_, name)| name.clone()),
         volume_byte: place.lba.map(|lba| lba.0.saturating_mul(BLOCK_SIZE as u64)),
+    }
+}
+
+/// The state of a core's scrub in the API.
+fn scrub_state(state: Scrubbing) -> ScrubState {
+    match state {
+        Scrubbing::Idle => ScrubState::Idle,
+        Scrubbing::Done => ScrubState::Done,
+        Scrubbing::Stopped => ScrubState::Stopped,
+        Scrubbing::Failed => ScrubState::Failed,
+        Scrubbing::Running => ScrubState::Running,
     }
 }
 

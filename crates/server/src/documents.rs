@@ -3,6 +3,7 @@
 use control::{
     Caller, ChapSource, ServiceError, Volume, VolumeKey, VolumeState, connect_line, nqn,
 };
+use data_core::{CoreMessage, VOLUMES_AT_ONCE};
 use dataplane::VolumeStatus;
 use units::{BLOCK_SIZE, CoreIndex};
 use uuid::Uuid;
@@ -10,7 +11,6 @@ use uuid::Uuid;
 use super::access;
 use super::directory::Place;
 use super::interfaces;
-use super::message::{CoreMessage, VOLUMES_AT_ONCE};
 use super::sharing::slo_document;
 use super::state::State;
 

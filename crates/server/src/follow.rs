@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{ChangeRestrictions, DeviceHealth, NbdClients};
+use data_core::CoreMessage;
 use directory::{
     Event, HostRecord, NbdRecord, Reach, RestrictionsRecord, VolumeRecord, VolumeState,
 };
@@ -25,7 +26,6 @@ use uuid::Uuid;
 use super::access as terms;
 use super::allowance;
 use super::granting;
-use super::message::CoreMessage;
 use super::offers::{IscsiOffer, NbdOffer, NbdPlace, Offer, Source};
 use super::state::State;
 

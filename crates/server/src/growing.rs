@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use control::{GrownDevice, ServiceError};
+use data_core::{Answer, CoreMessage, NewWay};
 use local_devices::owner::{RENEW_EVERY, WATCH};
 use local_devices::storage;
 use tokio::sync::oneshot;
@@ -19,7 +20,6 @@ use tokio::time::{sleep, timeout};
 use units::{BLOCK_SIZE, ByteLen, DeviceIndex};
 use volume::GROW_BLOCKS_MIN;
 
-use super::message::{Answer, CoreMessage, NewWay};
 use super::replug::{Drive, aside, renew_mark};
 use super::state::State;
 

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use control::{ApiTls, Guard, Tenant, TlsError, Users};
+use data_core::Advertised;
 use tls_files::own_names;
 use units::BLOCK_SIZE;
 use user_messages::Failure;
 
 use super::ServeConfig;
 use super::allowance::BlockQuota;
-use crate::advertised::Advertised;
 use crate::recorded;
 
 pub(super) fn open(config: &ServeConfig) -> Result<Guard, Failure> {

@@ -7,14 +7,12 @@
 
 mod absent;
 mod access;
-mod advertised;
 mod allowance;
 mod api;
 mod aside;
 mod changes;
 mod cluster;
 mod conditions;
-mod core_main;
 mod core_thread;
 mod cores;
 mod device_set;
@@ -23,7 +21,6 @@ mod directory;
 mod division;
 mod documents;
 mod follow;
-mod front_ends;
 mod granting;
 mod grants;
 mod growing;
@@ -33,7 +30,6 @@ mod interfaces;
 mod lines;
 pub mod logging;
 mod membership;
-mod message;
 mod mounts;
 mod nbd_address;
 mod nbd_tls;
@@ -47,9 +43,7 @@ pub mod recorded;
 mod reload;
 mod replug;
 mod returns;
-mod scrub_pace;
 mod scrub_plan;
-mod scrubber;
 mod seek;
 mod served_device;
 mod service;
@@ -67,6 +61,7 @@ use std::time::Duration;
 
 use auth::Policy;
 use control::{Deed, Guard};
+use data_core::Place;
 use local_devices::sharing_spec::{SharedSpec, device_names};
 use local_devices::storage;
 use process_limits::threads;
@@ -77,31 +72,20 @@ use typed_index_collections::{TiSlice, TiVec};
 use units::{ByteLen, CoreIndex, DeviceIndex};
 use user_messages::Failure;
 
-pub use advertised::{Advertised, ParseAdvertisedError};
 use aside::Aside;
 use core_thread::CoreThreads;
 use cores::CoreLink;
-use front_ends::Place;
+pub use data_core::{
+    Advertised, Discovery, NbdAddress, ParseAdvertisedError, ParseNbdAddressError,
+};
 pub use membership::ClusterConfig;
 use membership::Membership;
-pub use nbd_address::{NbdAddress, ParseNbdAddressError};
 use recorded::recorded;
 use service::Volumes;
 
 /// Longest wait for the data cores to finish what is in flight and to write their checkpoints. What
 /// was acknowledged is safe without; the next start then has more to recover.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// The address at which NVMe discovery is answered apart from the portals.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Discovery {
-    /// Nowhere.
-    Off,
-    /// There, or the server does not start.
-    At(SocketAddr),
-    /// There, unless another process listens there.
-    IfFree(SocketAddr),
-}
 
 /// Settings of a server, complete.
 #[derive(Clone, Debug)]

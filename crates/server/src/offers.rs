@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use access::{Access, NbdAccess, Restrictions};
 use control::ChapSource;
+use data_core::{Announcement, CoreMessage, NbdAddress, Place};
 use dataplane::VolumeStatus;
 use iscsi_frontend::{TargetRecord, target_name_of};
 use nbd_frontend::{ExportPlace, ExportRecord};
@@ -19,10 +20,8 @@ use units::{CoreIndex, MetadataSize};
 use uuid::Uuid;
 
 use super::directory;
-use super::front_ends::{Announcement, Place};
-use super::message::CoreMessage;
 use super::state::State;
-use crate::nbd_address::{Encryption, NbdAddress};
+use crate::nbd_address::{Encryption, connect_line, uri};
 
 /// The offer of a volume.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -179,7 +178,7 @@ impl State {
     /// The addresses of an export of a core, of the ways by which clients may open it.
     pub(super) fn nbd_uris(&self, core: CoreIndex, name: &str, open_to: &NbdAccess) -> Vec<String> {
         let ways = self.nbd_ways(core, open_to).into_iter();
-        ways.map(|(address, encryption)| address.uri(encryption, name)).collect()
+        ways.map(|(address, encryption)| uri(&address, encryption, name)).collect()
     }
 
     /// The commands with which a Linux host connects such an export.
@@ -190,7 +189,7 @@ impl State {
         open_to: &NbdAccess,
     ) -> Vec<String> {
         let ways = self.nbd_ways(core, open_to).into_iter();
-        ways.map(|(address, encryption)| address.connect_line(encryption, name)).collect()
+        ways.map(|(address, encryption)| connect_line(&address, encryption, name)).collect()
     }
 
     /// The ways by which clients may open an export of a core.

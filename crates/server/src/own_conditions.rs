@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use control::{ApiTls, ServerNotice, ServerNoticeKind};
+use data_core::CoreMessage;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::message::CoreMessage;
 use super::nbd_tls::Certificates;
 use super::state::State;
 use super::{ServeConfig, guard};

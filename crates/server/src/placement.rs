@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 
 use control::ServiceError;
+use data_core::CoreMessage;
 use schedule::Promise;
 use units::{CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
-use super::message::CoreMessage;
 use super::state::State;
 
 impl State {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
+use data_core::{NbdAddress, Place};
 use io_traits::NetworkError;
 use process_limits::cgroup;
 use rustix::net::sockopt::set_socket_send_buffer_size;
@@ -9,9 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use units::{ByteLen, CoreIndex};
 use user_messages::Failure;
 
-use super::front_ends::Place;
 use super::{Discovery, ServeConfig};
-use crate::nbd_address::NbdAddress;
 
 /// Left to the rest of the system when memory is served.
 const MEMORY_LEFT: ByteLen = ByteLen(64 << 20);
@@ -118,34 +117,8 @@ pub(super) fn bind_api(address: SocketAddr) -> Result<TcpListener, Failure> {
             ErrorKind::AddrNotAvailable => NetworkError::AddressNotAvailable { address },
             _ => NetworkError::Io { address, errno: error.raw_os_error().unwrap_or(0) },
         };
-        not_bound("the API", "--api", &error)
+        data_core::not_bound("the API", "--api", &error)
     })
-}
-
-/// The failure when a port cannot be had.
-pub(super) fn not_bound(what: &str, flag: &str, error: &NetworkError) -> Failure {
-    /// The operating system's number for a permission that is missing.
-    const EACCES: i32 = 13;
-    match error {
-        NetworkError::AddressInUse { address } => Failure::runtime(
-            format!("{what} cannot listen on {address}: the port is in use"),
-            format!("stop the program that has it, or give another port with {flag}"),
-        ),
-        NetworkError::AddressNotAvailable { address } => Failure::runtime(
-            format!("{what} cannot listen on {address}: it is no address of this host"),
-            format!("give an address of this host with {flag} (`ip address` lists them)"),
-        ),
-        NetworkError::Io { address, errno: EACCES } => Failure::runtime(
-            format!("{what} cannot listen on {address}: permission denied"),
-            format!("give a port above 1023 with {flag}, or grant CAP_NET_BIND_SERVICE"),
-        ),
-        NetworkError::Refused { .. }
-        | NetworkError::Unreachable { .. }
-        | NetworkError::Io { .. } => Failure::runtime(
-            format!("{what} cannot listen: {error}"),
-            format!("give another address with {flag}"),
-        ),
-    }
 }
 
 /// Descriptors beside those of host connections: files, rings, the API's connections.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control::{Caller, ServiceError, Slo, Tenant, VolumeName};
+use data_core::CoreMessage;
 use directory::{Admit, View, VolumeRecord};
 use units::ByteLen;
 use uuid::Uuid;
 
 use super::cluster::refusal;
 use super::directory::{Extent, Place};
-use super::message::CoreMessage;
 use super::state::State;
 
 /// Sums over volumes, in the units of the quotas.

@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_core::{CoreMessage, NewWay};
 use device::kind::{DeviceSpec, FileSpec};
 use device::layer::Fence;
 use directory::Mark;
@@ -31,7 +32,6 @@ use volume::Superblock;
 use super::conditions;
 use super::device_set::OpenDevice;
 use super::growing;
-use super::message::{CoreMessage, NewWay};
 use super::state::State;
 
 /// Interval at which failures are looked for, and a drive that is away.

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 
 use control::ServiceError;
+use data_core::Returned;
 use schedule::Promise;
 use tokio::sync::mpsc::UnboundedReceiver;
 use units::{CoreIndex, DeviceIndex};
 use uuid::Uuid;
 
 use super::directory::Known;
-use super::message::Returned;
 use super::service::Volumes;
 use super::state::State;
 

@@ -7,17 +7,14 @@
 use std::collections::BTreeMap;
 
 use control::{ChangeDevice, ServiceError};
+use data_core::CoreShare;
 use local_devices::sharing_spec::SharingSpec;
 use schedule::{
-    AdmissionError, Ceiling, CorePart, CostModel, PolicyKind, Promise, Quota, SchedulerConfig, Slo,
-    plan,
+    AdmissionError, Ceiling, CorePart, CostModel, PolicyKind, Promise, SchedulerConfig, Slo, plan,
 };
 use typed_index_collections::TiVec;
 use units::{CoreIndex, Duration};
 use uuid::Uuid;
-
-/// The settings of a core: its part of the device, and the rates that its volumes may count on.
-pub(crate) type CoreShare = (Option<SchedulerConfig>, Vec<(Uuid, Quota)>);
 
 /// A device and its promises.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //! parts is done by methods of [`State`], which stand beside what they are for.
 
 use control::ServiceError;
+use data_core::CoreMessage;
 use typed_index_collections::TiVec;
 use units::DeviceIndex;
 
@@ -12,7 +13,6 @@ use super::cores::Cores;
 use super::directory::{Directory, SharedDirectory};
 use super::in_flight::InFlight;
 use super::membership::Membership;
-use super::message::CoreMessage;
 use super::offers::Offers;
 use super::own_conditions::OwnNotices;
 use super::served_device::ServedDevice;

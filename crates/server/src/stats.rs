@@ -6,13 +6,12 @@ use control::{
     CoreStats, DeviceStats, FlowStats, Latency, MapStats, ScrubStats, ServiceError, Stats,
     VolumeStats, Window, WindowStats,
 };
+use data_core::{CoreMessage, ScrubCounts};
 use dataplane::{ErrorCounts, LATENCY_BOUNDS_US, LatencyCounts, VolumeFlow, VolumeStatus};
 use units::BLOCK_SIZE;
 use volume::MapMemory;
 
 use super::cores::CoreLink;
-use super::message::CoreMessage;
-use super::scrubber::ScrubCounts;
 use super::served_device::ServedDevice;
 use super::sharing::slo_document;
 use super::state::State;

@@ -8,6 +8,7 @@
 //!   reads: the shards are then served as ones that have failed, which come back by themselves when there is
 //!   room.
 
+use data_core::{CoreMessage, Part, TakeUp};
 use device::layer::Fence;
 use local_devices::not_opened::{failing, is_failing, of_later_release};
 use tokio::sync::oneshot;
@@ -20,7 +21,6 @@ use volume::{ExtentAllocator, OpenError};
 use super::core_ended;
 use super::cores::CoreLink;
 use super::device_set::OpenDevice;
-use super::message::{CoreMessage, Part, TakeUp};
 
 /// A device that is being taken up. The cores let go of it when this is dropped (T3).
 pub(super) struct Taking {

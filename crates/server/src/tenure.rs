@@ -13,12 +13,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use control::{Audit, Deed};
+use data_core::CoreMessage;
 use directory::{BootClock as _, BootTime, Term};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::directory::Known;
-use super::message::CoreMessage;
 use super::state::State;
 
 /// Longest time between two looks: what sleeps is not woken by a machine that was suspended.

@@ -151,7 +151,7 @@ pub(super) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "server",
-        crates: &["user-messages", "process-limits", "local-devices", "server"],
+        crates: &["user-messages", "process-limits", "local-devices", "data-core", "server"],
         // It serves; measuring, modelling and using volumes are other commands' matters.
         must_not_use: &[
             "attach",
@@ -211,7 +211,7 @@ pub(super) const ONE_BUILD: &str = "one-build";
 pub(super) const EXTERNALS: &[External] = &[
     External {
         name: "tokio",
-        only_in: &["directory", "control", "datastore", "server", "farflash"],
+        only_in: &["directory", "control", "datastore", "data-core", "server", "farflash"],
         why: "data cores run our own executor",
     },
     External { name: "axum", only_in: &["control"], why: "the API is the control crate's" },

@@ -5,37 +5,61 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use control::ScrubState;
 use dataplane::Core;
 use io_traits::{Clock, Device, Spawn};
 use reactor::Handle;
 use units::DeviceIndex;
 use volume::{Damaged, ScrubStep, Structure, VolumeError};
 
-use super::scrub_pace::{Pace, scrub_at};
+use crate::scrub_pace::{Pace, scrub_at};
 
 /// Damaged places that are remembered one by one.
 const PLACES_MAX: usize = 1000;
 
+/// The state of a core's scrub of a device.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Scrubbing {
+    /// There was none since the core started.
+    #[default]
+    Idle,
+    /// It has read all.
+    Done,
+    /// It was stopped.
+    Stopped,
+    /// The device stopped answering.
+    Failed,
+    /// It reads.
+    Running,
+}
+
 /// The progress of the scrub of a core's shards of a device.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ScrubReport {
-    pub(crate) state: ScrubState,
-    pub(crate) checked_blocks: u64,
-    pub(crate) total_blocks: u64,
-    pub(crate) damaged: u64,
-    pub(crate) places: Vec<Damaged>,
+pub struct ScrubReport {
+    /// Its state.
+    pub state: Scrubbing,
+    /// Blocks that it has read.
+    pub checked_blocks: u64,
+    /// Blocks that there are to read.
+    pub total_blocks: u64,
+    /// Damaged places that it found.
+    pub damaged: u64,
+    /// The first of them.
+    pub places: Vec<Damaged>,
 }
 
 /// Counts of all scrubs of a core's shards of a device.
 #[derive(Clone, Debug)]
-pub(crate) struct ScrubCounts {
-    pub(crate) is_running: bool,
-    pub(crate) done: u64,
-    pub(crate) stopped: u64,
-    pub(crate) failed: u64,
+pub struct ScrubCounts {
+    /// One is under way.
+    pub is_running: bool,
+    /// Those that have read all.
+    pub done: u64,
+    /// Those that were stopped.
+    pub stopped: u64,
+    /// Those that ended because the device did not answer.
+    pub failed: u64,
     /// Damaged places, by what they are.
-    pub(crate) damaged: BTreeMap<Structure, u64>,
+    pub damaged: BTreeMap<Structure, u64>,
 }
 
 impl Default for ScrubCounts {
@@ -91,7 +115,7 @@ impl<D: Device> Scrubber<D> {
     }
 
     pub(super) fn counts(&self) -> ScrubCounts {
-        let is_running = self.report.borrow().state == ScrubState::Running;
+        let is_running = self.report.borrow().state == Scrubbing::Running;
         ScrubCounts { is_running, ..self.counts.borrow().clone() }
     }
 
@@ -101,7 +125,7 @@ impl<D: Device> Scrubber<D> {
         let run = self.run.get();
         let total_blocks =
             self.core.shards_on(self.device).iter().map(|shard| shard.scrub().total).sum();
-        let state = ScrubState::Running;
+        let state = Scrubbing::Running;
         self.report.replace(ScrubReport { state, total_blocks, ..ScrubReport::default() });
         let scrubber = self.clone();
         self.handle.spawn(async move {
@@ -110,30 +134,26 @@ impl<D: Device> Scrubber<D> {
                 return;
             }
             let mut report = scrubber.report.borrow_mut();
-            report.state = match outcome {
-                Ok(()) => ScrubState::Done,
-                Err(VolumeError::ShutDown) => ScrubState::Stopped,
-                Err(_) => ScrubState::Failed,
-            };
             let counts = &mut *scrubber.counts.borrow_mut();
-            match outcome {
-                Ok(()) => counts.done += 1,
-                Err(VolumeError::ShutDown) => counts.stopped += 1,
-                Err(_) => counts.failed += 1,
-            }
+            let (state, name, count) = match outcome {
+                Ok(()) => (Scrubbing::Done, "done", &mut counts.done),
+                Err(VolumeError::ShutDown) => (Scrubbing::Stopped, "stopped", &mut counts.stopped),
+                Err(_) => (Scrubbing::Failed, "failed", &mut counts.failed),
+            };
+            *count += 1;
+            report.state = state;
             if outcome.is_ok() {
                 report.checked_blocks = report.total_blocks;
             }
-            let state = report.state.name();
-            tracing::info!(state, damaged = report.damaged, "scrub ended");
+            tracing::info!(state = name, damaged = report.damaged, "scrub ended");
         });
     }
 
     pub(super) fn stop(&self) {
         self.run.set(self.run.get() + 1);
         let mut report = self.report.borrow_mut();
-        if report.state == ScrubState::Running {
-            report.state = ScrubState::Stopped;
+        if report.state == Scrubbing::Running {
+            report.state = Scrubbing::Stopped;
             self.counts.borrow_mut().stopped += 1;
         }
     }

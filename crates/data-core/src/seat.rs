@@ -10,79 +10,84 @@ use dataplane::{Core, CoreOptions, Frontend};
 use device::kind::{AnyDevice, Attach};
 use device::layer::Fenced;
 use directory::{BootClock as _, BootTime, Tenure};
-use io_traits::{Clock, Device, Entropy, Listener, Network, NetworkError, Spawn};
+use io_traits::{Device, Entropy, Listener, Spawn};
 use nbd_frontend::NbdTls;
-use nvme_frontend::{NvmeCore, NvmeOptions};
-use reactor::{Handle, Receiver, TcpListener};
+use nvme_frontend::{Line, NvmeCore, NvmeOptions};
+use reactor::{CoreConfig, CoreThread, Handle, Receiver, StartError, TcpListener};
 use tokio::sync::{mpsc, oneshot};
 use typed_index_collections::TiVec;
 use units::{ByteLen, CoreIndex, DeviceIndex, ShardIndex};
+use user_messages::Failure;
 use volume::{OpenError, Recovered, Shard, ShardOptions, VolumeError};
 
-use super::Discovery;
-use super::front_ends::{Bounds, FrontEnds, Place};
-use super::lines::LineSender;
-use super::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
-use super::scrubber::Scrubber;
-use super::{front_ends, preflight};
 use crate::advertised::Advertised;
-use local_devices::storage::{RELEASE_POLL, RELEASE_TIMEOUT};
-use user_messages::Failure;
+use crate::front_ends::{Bounds, FrontEnds, Place};
+use crate::listening::{Discovery, listen_all};
+use crate::message::{CoreMessage, NewWay, Part, Returned, TakeUp, VOLUMES_AT_ONCE};
+use crate::scrubber::Scrubber;
 
 /// Settings of a core when its thread starts.
-pub(super) struct Seat {
+pub struct Seat {
     /// Its CPU.
-    pub(super) cpu: u32,
+    pub cpu: u32,
     /// Its portal.
-    pub(super) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// The address at which it answers discovery, besides its portal.
-    pub(super) discovery: Discovery,
+    pub discovery: Discovery,
     /// The places where it listens for other protocols than NVMe.
-    pub(super) places: Vec<Place>,
+    pub places: Vec<Place>,
     /// The server's side of TLS for NBD, if clients may begin it.
-    pub(super) nbd_tls: Option<NbdTls>,
+    pub nbd_tls: Option<NbdTls>,
     /// The address that hosts are told instead of the one that it listens on.
-    pub(super) advertise: Option<Advertised>,
+    pub advertise: Option<Advertised>,
     /// Told where it listens, or why a port could not be had.
-    pub(super) bound: oneshot::Sender<Result<Bound, Failure>>,
+    pub bound: oneshot::Sender<Result<Bound, Failure>>,
     /// Number of devices of the server.
-    pub(super) devices: usize,
-    pub(super) mailbox: Receiver<CoreMessage>,
-    pub(super) connections_max: usize,
-    pub(super) memory_bytes: u64,
+    pub devices: usize,
+    /// Messages of the control side.
+    pub mailbox: Receiver<CoreMessage>,
+    /// Most connections of hosts.
+    pub connections_max: usize,
+    /// Memory for data of requests.
+    pub memory_bytes: u64,
     /// Memory for the maps of its volumes.
-    pub(super) map_memory: ByteLen,
-    pub(super) device_timeout: Duration,
+    pub map_memory: ByteLen,
+    /// The longest that a request to a device may take.
+    pub device_timeout: Duration,
     /// The policy of authentication, if hosts have to know a volume's token.
-    pub(super) authentication: Option<Policy>,
+    pub authentication: Option<Policy>,
     /// For how long it serves.
-    pub(super) tenure: Tenure,
-    pub(super) returned: Returns,
-    pub(super) lines: LineSender,
-    pub(super) ending: Ending,
+    pub tenure: Tenure,
+    /// The way to say that a shard has come back.
+    pub returned: Returns,
+    /// Takes what the core says of its connections, and never waits.
+    pub lines: Box<dyn Fn(Line) + Send>,
+    /// Says that the core has ended.
+    pub ending: Ending,
 }
 
 /// The addresses at which a core listens.
-pub(super) struct Bound {
+pub struct Bound {
     /// The address that it listens on.
-    pub(super) local: SocketAddr,
+    pub local: SocketAddr,
     /// The portal as hosts reach it.
-    pub(super) portal: SocketAddr,
+    pub portal: SocketAddr,
     /// The address at which it answers discovery, besides its portal, if it does.
-    pub(super) discovery: Option<SocketAddr>,
+    pub discovery: Option<SocketAddr>,
     /// The places where it listens for other protocols.
-    pub(super) places: Vec<Place>,
+    pub places: Vec<Place>,
 }
 
 /// The way to say that a shard of this core has come back.
-pub(super) struct Returns {
+pub struct Returns {
     /// Index of this core.
-    pub(super) core: CoreIndex,
-    pub(super) told: mpsc::UnboundedSender<Returned>,
+    pub core: CoreIndex,
+    /// The way to the control side.
+    pub told: mpsc::UnboundedSender<Returned>,
 }
 
 /// Says that a core has ended, in whatever way.
-pub(super) struct Ending(pub(super) mpsc::Sender<()>);
+pub struct Ending(pub mpsc::Sender<()>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -91,8 +96,23 @@ impl Drop for Ending {
     }
 }
 
+/// Starts a core on a thread of its own.
+///
+/// # Errors
+/// The thread cannot be had, or this machine lets it do no I/O.
+pub fn start(seat: Seat) -> Result<CoreThread<()>, StartError> {
+    let cpu = seat.cpu;
+    let config = CoreConfig {
+        cpu: Some(cpu as usize),
+        name: format!("core-{cpu}"),
+        has_files: true,
+        ..CoreConfig::default()
+    };
+    reactor::spawn_thread(config, move |handle| run(handle, seat))
+}
+
 /// Opens the portal, and serves what it is given until told to shut down.
-pub(super) async fn run(handle: Handle, seat: Seat) {
+async fn run(handle: Handle, seat: Seat) {
     let Seat { listen, discovery, advertise, bound, mailbox, ending, devices, .. } = seat;
     let listening = listen_all(&handle, (listen, discovery), seat.places).await;
     let (listeners, others) = match listening {
@@ -133,7 +153,7 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         core.serve_while(move || !tenure.is_over(BootTime::now));
     }
     let lines = seat.lines;
-    core.on_line(move |line| lines.send(line));
+    core.on_line(lines);
     let device_of: Rc<RefCell<TiVec<ShardIndex, DeviceIndex>>> = Rc::default();
     let (of, Returns { core: index, told }) = (device_of.clone(), seat.returned);
     core.on_return(move |shard, lost| {
@@ -147,57 +167,6 @@ pub(super) async fn run(handle: Handle, seat: Seat) {
         Desk { handle, front_ends, device_timeout, map_memory, device_of, scrubbers, served };
     Rc::new(desk).answer_messages(doors, mailbox).await;
     drop(ending);
-}
-
-/// Opens the portal, and what else the core is to listen on: for NVMe, and for other protocols.
-async fn listen_all(
-    handle: &Handle,
-    (portal, discovery): (SocketAddr, Discovery),
-    places: Vec<Place>,
-) -> Result<(Vec<TcpListener>, Vec<(Place, TcpListener)>), Failure> {
-    let refused = |what, flag| move |error| preflight::not_bound(what, flag, &error);
-    let listening = listen_patiently(handle, portal).await;
-    let mut listeners = vec![listening.map_err(refused("a portal", "--listen"))?];
-    match discovery {
-        Discovery::Off => {}
-        Discovery::At(address) => {
-            let listening = listen_patiently(handle, address).await;
-            listeners.push(listening.map_err(refused("discovery", "--discovery"))?);
-        }
-        // It is the default: the server starts also if the port cannot be had.
-        Discovery::IfFree(address) => match handle.listen(address) {
-            Ok(listener) => listeners.push(listener),
-            Err(error) => tracing::warn!(
-                "discovery is answered on the portals only, and not on its usual port: {error}; \
-                 --discovery names another, or `off`"
-            ),
-        },
-    }
-    let mut others = Vec::new();
-    for place in places {
-        others.push(front_ends::listen(handle, place).await?);
-    }
-    Ok((listeners, others))
-}
-
-/// Takes a port; tries again for a while if it may still belong to a server that was killed.
-pub(super) async fn listen_patiently(
-    handle: &Handle,
-    address: SocketAddr,
-) -> Result<TcpListener, NetworkError> {
-    let deadline = handle.now() + RELEASE_TIMEOUT;
-    let mut said = false;
-    loop {
-        match handle.listen(address) {
-            Err(NetworkError::AddressInUse { .. }) if handle.now() < deadline => {
-                if !std::mem::replace(&mut said, true) {
-                    tracing::info!("waiting for {address}, which is in use");
-                }
-                handle.sleep_until(handle.now() + RELEASE_POLL).await;
-            }
-            listening => return listening,
-        }
-    }
 }
 
 /// A device as a core sees it.

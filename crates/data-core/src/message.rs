@@ -10,70 +10,83 @@ use device::layer::Fence;
 use nvme_frontend::NvmeStats;
 use nvme_wire::log::FailureDomain;
 use reactor::OwnedDevice;
+use schedule::{Quota, SchedulerConfig};
 use tokio::sync::oneshot;
 use units::{CoreIndex, DeviceIndex, Slo};
 use uuid::Uuid;
 use volume::{CutOff, ExtentAllocator, OpenError, Superblock, Terms, VolumeError, VolumeSpec};
 
-use super::front_ends::Announcement;
-use super::scrubber::{ScrubCounts, ScrubReport};
-use super::sharing::CoreShare;
+use crate::front_ends::Announcement;
+use crate::scrubber::{ScrubCounts, ScrubReport};
 
 /// Volumes that a core describes in one step. Between two it serves requests: to describe ten thousand takes
 /// milliseconds, and any tenant may ask for a list.
-pub(crate) const VOLUMES_AT_ONCE: usize = 128;
+pub const VOLUMES_AT_ONCE: usize = 128;
 
 /// The way back for an answer. It may be used on any thread.
-pub(crate) type Answer<T> = oneshot::Sender<T>;
+pub type Answer<T> = oneshot::Sender<T>;
+
+/// The settings of a core: its part of the device, and the rates that its volumes may count on.
+pub type CoreShare = (Option<SchedulerConfig>, Vec<(Uuid, Quota)>);
 
 /// A core's shard of a device failed, and has come back. What was answered with an error may have taken
 /// effect: what its volumes are is to be asked again.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Returned {
+pub struct Returned {
     /// Index of the core.
-    pub(crate) core: CoreIndex,
+    pub core: CoreIndex,
     /// Number of the device.
-    pub(crate) device: DeviceIndex,
+    pub device: DeviceIndex,
     /// Volumes of the shard that were lost meanwhile.
-    pub(crate) lost: BTreeSet<Uuid>,
+    pub lost: BTreeSet<Uuid>,
 }
 
 /// A device that was reopened.
 #[derive(Clone, Debug)]
-pub(crate) struct NewWay {
-    pub(crate) opened: OwnedDevice,
+pub struct NewWay {
+    /// The file or drive.
+    pub opened: OwnedDevice,
     /// By which its fence knows it.
-    pub(crate) number: u32,
+    pub number: u32,
 }
 
 /// A core's part of a device.
-pub(crate) struct Part {
-    pub(crate) source: DeviceSource,
-    pub(crate) superblock: Superblock,
-    pub(crate) extents: ExtentAllocator,
+pub struct Part {
+    /// Makes the device for a core.
+    pub source: DeviceSource,
+    /// The device's first block.
+    pub superblock: Superblock,
+    /// Extents, which all cores share.
+    pub extents: ExtentAllocator,
     /// Shards of this core: the first takes new volumes.
-    pub(crate) shards: Vec<u16>,
-    pub(crate) volatile_cache: Option<bool>,
-    pub(crate) fence: Fence,
+    pub shards: Vec<u16>,
+    /// True for a device with a cache that a power cut empties; nothing if the device itself is to be asked.
+    pub volatile_cache: Option<bool>,
+    /// Ends all requests at once.
+    pub fence: Fence,
 }
 
 /// A device that a core is to take its part of, step by step, each when all cores have done the one before
 /// (`taking.rs`). Where a way back closes instead, the core lets go of what it has.
-pub(crate) struct TakeUp {
+pub struct TakeUp {
     /// Number of the device.
-    pub(crate) device: DeviceIndex,
-    pub(crate) part: Part,
+    pub device: DeviceIndex,
+    /// The part.
+    pub part: Part,
     /// Told the volumes when all shards of this core are read back; nothing is written yet.
-    pub(crate) recovered: Answer<Result<Vec<Uuid>, OpenError>>,
+    pub recovered: Answer<Result<Vec<Uuid>, OpenError>>,
     /// Comes when what was read back may be made durable.
-    pub(crate) confirm: oneshot::Receiver<()>,
-    pub(crate) confirmed: Answer<Result<(), OpenError>>,
+    pub confirm: oneshot::Receiver<()>,
+    /// Told when it is durable.
+    pub confirmed: Answer<Result<(), OpenError>>,
     /// Comes when the shards may be written.
-    pub(crate) start: oneshot::Receiver<()>,
-    pub(crate) started: Answer<Result<(), OpenError>>,
+    pub start: oneshot::Receiver<()>,
+    /// Told when they may be written.
+    pub started: Answer<Result<(), OpenError>>,
     /// Comes when hosts may find the volumes.
-    pub(crate) serve: oneshot::Receiver<()>,
-    pub(crate) serving: Answer<()>,
+    pub serve: oneshot::Receiver<()>,
+    /// Told when hosts may.
+    pub serving: Answer<()>,
 }
 
 impl fmt::Debug for TakeUp {
@@ -84,7 +97,8 @@ impl fmt::Debug for TakeUp {
 
 /// Requests to a data core. It answers each message once, or drops the channel for the answer and ends.
 #[derive(Debug)]
-pub(crate) enum CoreMessage {
+#[expect(missing_docs, reason = "each message says what its fields are for")]
+pub enum CoreMessage {
     /// Take a part of a device and serve it.
     TakeUp(Box<TakeUp>),
     /// Make a volume on a device.

@@ -18,13 +18,12 @@ use reactor::{Handle, TcpListener};
 use user_messages::Failure;
 use uuid::Uuid;
 
-use super::core_main::listen_patiently;
-use super::preflight;
+use crate::listening::{listen_patiently, not_bound};
 use crate::nbd_address::NbdAddress;
 
 /// A place where a core listens for clients of a protocol.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub enum Place {
     /// For NBD.
     Nbd(NbdAddress),
     /// For iSCSI.
@@ -42,10 +41,13 @@ pub(super) struct Bounds {
 
 /// A volume as each protocol's clients find it; `None` where they do not.
 #[derive(Debug)]
-pub(super) struct Announcement {
-    pub(super) record: DiscoveryRecord,
-    pub(super) export: Option<ExportRecord>,
-    pub(super) target: Option<TargetRecord>,
+pub struct Announcement {
+    /// By NVMe.
+    pub record: DiscoveryRecord,
+    /// By NBD.
+    pub export: Option<ExportRecord>,
+    /// By iSCSI.
+    pub target: Option<TargetRecord>,
 }
 
 /// The front ends of a core, one for each protocol.
@@ -111,13 +113,13 @@ pub(super) async fn listen(handle: &Handle, place: Place) -> Result<(Place, TcpL
         Place::Nbd(NbdAddress::Tcp(address)) => {
             let listener = listen_patiently(handle, address)
                 .await
-                .map_err(|error| preflight::not_bound("NBD", "--nbd", &error))?;
+                .map_err(|error| not_bound("NBD", "--nbd", &error))?;
             Ok((Place::Nbd(NbdAddress::Tcp(listener.local())), listener))
         }
         Place::Iscsi(address) => {
             let listener = listen_patiently(handle, address)
                 .await
-                .map_err(|error| preflight::not_bound("iSCSI", "--iscsi", &error))?;
+                .map_err(|error| not_bound("iSCSI", "--iscsi", &error))?;
             Ok((Place::Iscsi(listener.local()), listener))
         }
         Place::Nbd(NbdAddress::Unix(ref path)) => {
@@ -152,7 +154,7 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
 }
 
 /// Removes the sockets that were listened on.
-pub(super) fn forget(places: &[Place]) {
+pub fn forget(places: &[Place]) {
     for place in places {
         match place {
             Place::Nbd(NbdAddress::Unix(path)) => drop(std::fs::remove_file(path)),
