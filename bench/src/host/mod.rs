@@ -27,7 +27,7 @@ const REQUESTS: u64 = 110_000;
 const VOLUME_SIZE: &str = "256MiB";
 /// The profiler's own thread is to be disturbed by nothing, before as after.
 const PRIORITY: &str = "20";
-/// Drives at once, and the time of each measurement.
+/// Drives at once, and the time of each measurement, of which there are two of each kind in a round.
 const DRIVES: u64 = 64;
 const SECONDS: f64 = 4.0;
 /// Drives so slow that their reads leave the CPUs idle for most of the time.
@@ -117,13 +117,13 @@ pub(crate) fn host(args: &RunArgs) -> Result<()> {
     let mut samples = Vec::new();
     for round in 0..rounds {
         eprintln!("round {} of {rounds}", round + 1);
-        samples.push(bed.round()?);
+        samples.push(bed.round(round)?);
     }
     let verdicts = judge(&samples);
     let results =
         Results { facts, requests: REQUESTS, seconds: SECONDS, ways: WAYS, samples, verdicts };
     let length = format!(
-        "{rounds} rounds, {REQUESTS} reads of the server and {SECONDS} s of the drives in each; median (lowest–highest)."
+        "{rounds} rounds, {REQUESTS} reads of the server and twice {SECONDS} s of the drives in each; median (lowest–highest)."
     );
     let area = Area {
         name: "host",
@@ -155,7 +155,7 @@ impl Bed {
         Ok(Self { farflash, out, _server: server, target })
     }
 
-    fn round(&self) -> Result<Round> {
+    fn round(&self, number: usize) -> Result<Round> {
         let alone = self.server(Way::Alone)?;
         let mut hogs = Hogs::start(&[cpus::server(), cpus::client()])?;
         let beside = self.server(Way::Beside)?;
@@ -169,16 +169,33 @@ impl Bed {
         self.tune("undo", &[])?;
         drop(hogs);
         let [tuned, isolated] = isolated?;
-        let profiler = self.profiler()?;
-        let waiting = modelled::wait(DRIVE, DRIVES, SECONDS)?;
-        Ok([
-            alone,
-            beside,
-            tuned,
-            isolated,
-            profiler,
-            told(Way::Waiting, Measured::of(&waiting, SECONDS)?),
-        ])
+        let [profiler, waiting] = self.drives(number)?;
+        Ok([alone, beside, tuned, isolated, profiler, waiting])
+    }
+
+    /// Measures the profiler and the threads that only wait, each twice: one of the two first and last, the other in between.
+    /// They change places in each round, so that slow changes of the machine, and the end of the tasks before, fall on both alike.
+    fn drives(&self, round: usize) -> Result<[Measured; 2]> {
+        let [outer, inner] = match round % 2 {
+            0 => [Way::Waiting, Way::Profiler],
+            _ => [Way::Profiler, Way::Waiting],
+        };
+        let mut own_ns = 0.0;
+        let [mut profiler, mut waiting] = [(); 2].map(|()| Latencies::default());
+        let mut seconds = 0.0;
+        for way in [outer, inner, inner, outer] {
+            if way == Way::Waiting {
+                waiting.merge(&modelled::wait(DRIVE, DRIVES, SECONDS)?);
+            } else {
+                let (latencies, profile) = self.profiler()?;
+                profiler.merge(&latencies);
+                seconds += profile.runs[0].seconds;
+                own_ns = profile.runs[0].overhead_ns.max(own_ns);
+            }
+        }
+        let profiler = Measured { own_ns, ..Measured::of(&profiler, seconds)? };
+        let waiting = Measured::of(&waiting, 2.0 * SECONDS)?;
+        Ok([told(Way::Profiler, profiler), told(Way::Waiting, waiting)])
     }
 
     fn tune(&self, what: &str, more: &[&str]) -> Result<()> {
@@ -196,14 +213,12 @@ impl Bed {
         Ok(told(way, Measured::of(&latencies, profile.runs[0].seconds)?))
     }
 
-    fn profiler(&self) -> Result<Measured> {
+    fn profiler(&self) -> Result<(Latencies, Profile)> {
         let drives: Vec<String> =
             (1..=DRIVES).map(|seed| format!("model:{DRIVE},seed={seed}")).collect();
         let (seconds, cpus) = (SECONDS.to_string(), modelled::cpus_list());
         let arguments = ["--seconds", &seconds, "--cpus", &cpus];
-        let (latencies, profile) = self.profile(&drives, &arguments)?;
-        let measured = Measured::of(&latencies, profile.runs[0].seconds)?;
-        Ok(told(Way::Profiler, Measured { own_ns: profile.runs[0].overhead_ns, ..measured }))
+        self.profile(&drives, &arguments)
     }
 
     /// All requests of `drives` together.
