@@ -155,9 +155,9 @@ python-test: deps ## install the Python package in an environment of its own, an
 	[ -x $$environment/bin/mypy ] || python3 -m venv --clear $$environment
 	export PIP_DISABLE_PIP_VERSION_CHECK=1
 	$$environment/bin/python -m pip install --quiet 'mypy==2.4.1'
-	# As users install it: pip fetches what the package says that it is built with. Only the profile is that of the
-	# tests, since a release build takes minutes.
-	MATURIN_PEP517_ARGS="--profile dev --locked" \
+	# As users install it: pip fetches what the package says that it is built with. Only the profile and the features of
+	# others' crates are those of the tests, by which next to nothing is left to compile.
+	MATURIN_PEP517_ARGS="--profile dev --locked --features as-tested" \
 		$$environment/bin/python -m pip install --quiet --no-deps --force-reinstall ./python
 	# What it says of its types, by itself and against the native module.
 	$$environment/bin/python -m mypy --strict --cache-dir $(TARGET)/mypy-cache python/farflash python/examples
