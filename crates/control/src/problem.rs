@@ -50,6 +50,10 @@ pub enum ProblemCode {
     VolumeInUse,
     /// The volume has another size than the change was made for.
     SizeChanged,
+    /// A recording of the volume runs, or too many do.
+    RecordingRuns,
+    /// The recording has ended, and is forgotten.
+    RecordingNotFound,
     /// Another volume has this name.
     NameTaken,
     /// The server does not run on this core.
@@ -131,13 +135,15 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        ProblemCode::UnknownPath | ProblemCode::VolumeNotFound | ProblemCode::DeviceNotFound => {
-            StatusCode::NOT_FOUND
-        }
+        ProblemCode::UnknownPath
+        | ProblemCode::VolumeNotFound
+        | ProblemCode::RecordingNotFound
+        | ProblemCode::DeviceNotFound => StatusCode::NOT_FOUND,
         ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ProblemCode::NameTaken
         | ProblemCode::VolumeInUse
         | ProblemCode::SizeChanged
+        | ProblemCode::RecordingRuns
         | ProblemCode::TooManyVolumes
         | ProblemCode::QuotaExceeded
         | ProblemCode::PromiseTooLarge
@@ -265,6 +271,20 @@ fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
+/// Advice about recordings of a volume's requests.
+fn of_recordings(error: &ServiceError) -> (ProblemCode, String) {
+    match error {
+        ServiceError::RecordingNotFound { .. } => (
+            ProblemCode::RecordingNotFound,
+            "it ends when nothing asks for it for 10 s; begin another one".to_owned(),
+        ),
+        _ => (
+            ProblemCode::RecordingRuns,
+            "wait for its end, or stop its client: then it ends within 10 s".to_owned(),
+        ),
+    }
+}
+
 /// Advice for a request about a device that does not exist, with the names of the existing ones.
 fn choice_of(devices: &[String]) -> String {
     match devices {
@@ -284,6 +304,9 @@ impl From<ServiceError> for Problem {
             error @ (ServiceError::VolumeInUse { .. }
             | ServiceError::SizeChanged { .. }
             | ServiceError::NameTaken { .. }) => of_volumes(&error),
+            error @ (ServiceError::RecordingRuns { .. }
+            | ServiceError::TooManyRecordings { .. }
+            | ServiceError::RecordingNotFound { .. }) => of_recordings(&error),
             ServiceError::UnknownCore { cores, .. } => {
                 let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
                 let hint = format!("leave `core` out, or choose one of {}", cores.join(", "));
