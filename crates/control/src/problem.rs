@@ -253,9 +253,16 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
-/// Advice about a volume that is not in the state that a change is for.
+/// Advice about a volume that is not there, or not in the state that a request is for.
 fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
     match error {
+        ServiceError::NotFound { .. } => (
+            ProblemCode::VolumeNotFound,
+            "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
+        ),
+        ServiceError::RecordingRuns { .. }
+        | ServiceError::TooManyRecordings { .. }
+        | ServiceError::RecordingNotFound { .. } => of_recordings(error),
         ServiceError::SizeChanged { .. } => {
             (ProblemCode::SizeChanged, "look at its size, and decide again".to_owned())
         }
@@ -297,16 +304,13 @@ impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
         let detail = error.to_string();
         let (code, hint) = match error {
-            ServiceError::NotFound { .. } => (
-                ProblemCode::VolumeNotFound,
-                "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
-            ),
-            error @ (ServiceError::VolumeInUse { .. }
+            error @ (ServiceError::NotFound { .. }
+            | ServiceError::RecordingRuns { .. }
+            | ServiceError::TooManyRecordings { .. }
+            | ServiceError::RecordingNotFound { .. }
+            | ServiceError::VolumeInUse { .. }
             | ServiceError::SizeChanged { .. }
             | ServiceError::NameTaken { .. }) => of_volumes(&error),
-            error @ (ServiceError::RecordingRuns { .. }
-            | ServiceError::TooManyRecordings { .. }
-            | ServiceError::RecordingNotFound { .. }) => of_recordings(&error),
             ServiceError::UnknownCore { cores, .. } => {
                 let cores: Vec<String> = cores.iter().map(u32::to_string).collect();
                 let hint = format!("leave `core` out, or choose one of {}", cores.join(", "));

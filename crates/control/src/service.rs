@@ -247,7 +247,7 @@ pub trait VolumeService: Send + Sync + 'static {
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
     /// The activity of volumes and devices.
     fn stats(&self) -> Reply<'_, Stats>;
-    /// Begins, fetches or ends a recording of a volume's requests, whoever owns the volume.
+    /// Begins, fetches or ends a recording of a volume's requests. The volume may be any owner's.
     fn recording(&self, key: VolumeKey, request: RecordingRequest) -> Reply<'_, Recording>;
     /// Has a device take up what its file or drive has now.
     fn grow_device(&self, device: String) -> Reply<'_, GrownDevice>;

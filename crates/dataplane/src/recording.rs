@@ -336,7 +336,8 @@ impl<W: World, D: Device> Core<W, D> {
             RecordingCommand::Start(terms) => {
                 let begin = |recorder: &Recorder| recorder.start(terms, now, running);
                 let begun = self.recordings().start(&export, begin)?;
-                tracing::info!(%volume, length = ?terms.length, "a recording of its requests begins");
+                let seconds = terms.length.as_secs();
+                tracing::info!(%volume, seconds, "a recording of its requests begins");
                 Ok(begun)
             }
             RecordingCommand::Fetch { id, first } => {

@@ -66,7 +66,7 @@ fn what_makes_no_sense_is_refused() {
     }
 }
 
-/// What lies at a host that does not answer is not told as if it were the volume.
+/// A recording at a host that does not answer is not shown as the volume that it is of.
 #[test]
 fn requests_about_a_recording_are_not_answered_with_the_volume() {
     let api = Api::start();
