@@ -2,7 +2,8 @@
 
 use control::fuzzing::{body, volume_key};
 use control::{
-    ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, StartScrub,
+    ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, StartRecording,
+    StartScrub,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +19,7 @@ const KINDS: &[fn(&[u8])] = &[
     is_kept::<ChangeRestrictions>,
     is_kept::<ChangeDevice>,
     is_kept::<StartScrub>,
+    is_kept::<StartRecording>,
 ];
 
 /// Runs a parser of requests: accepted text must keep its meaning, and other text must be the client's mistake.
@@ -49,7 +51,7 @@ fn is_kept<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
 
 /// Each kind of request with all of its fields.
 pub fn seeds() -> Vec<Vec<u8>> {
-    let seeds: [(u8, &str); 9] = [
+    let seeds: [(u8, &str); 10] = [
         (0, "db-1"),
         (0, "6c7a9f2e-0b1d-4f60-8f3e-2b8a51c0d9aa"),
         (0, "a%2Eb%5f"),
@@ -64,6 +66,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
         (4, r#"{"hosts":[],"networks":["2001:db8::/32"]}"#),
         (5, r#"{"reads_per_second":1,"latency_target_us":500,"policy":"drr"}"#),
         (6, r#"{"bytes_per_second":1048576}"#),
+        (7, r#"{"seconds":60,"buffer_requests":1000}"#),
     ];
     seeds.iter().map(|(kind, text)| [&[*kind], text.as_bytes()].concat()).collect()
 }

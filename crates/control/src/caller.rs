@@ -64,7 +64,7 @@ pub struct Tenant {
 pub enum Caller {
     /// May do everything.
     Operator(Arc<str>),
-    /// May read figures, such as Prometheus: `/metrics` and `/v1/stats`.
+    /// May read figures, such as Prometheus: `/metrics` and `/v1/stats`, and record what hosts ask of a volume.
     Reader(Arc<str>),
     /// May do what it likes with its own volumes.
     Tenant(Arc<Tenant>),
@@ -86,7 +86,8 @@ impl Caller {
         match self {
             Self::Operator(_) | Self::Tenant(_) => true,
             Self::Reader(_) => {
-                [Method::GET, Method::HEAD].contains(method) && READER_PATHS.contains(&path)
+                let reads = [Method::GET, Method::HEAD].contains(method);
+                (reads && READER_PATHS.contains(&path)) || is_of_a_recording(path)
             }
         }
     }
@@ -100,6 +101,16 @@ impl Caller {
             Self::Tenant(tenant) => owner == Some(&tenant.name),
         }
     }
+}
+
+/// Returns true for the paths of recordings of a volume's requests, which are figures of its activity.
+fn is_of_a_recording(path: &str) -> bool {
+    let volume = path.strip_prefix("/v1/volumes/");
+    let parts = volume.map(|volume| volume.split('/').collect::<Vec<_>>()).unwrap_or_default();
+    matches!(
+        parts[..],
+        [_, "recordings"] | [_, "recordings", _] | [_, "recordings", _, "requests", _]
+    )
 }
 
 /// Why a list of users is none.
@@ -460,7 +471,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
 
 /// Refuses a request that is not its caller's to make.
 pub(crate) fn forbidden() -> Problem {
-    let hint = "ask an operator of the server; readers get /metrics and /v1/stats";
+    let hint =
+        "ask an operator of the server; readers get /metrics, /v1/stats and recordings of volumes";
     Problem::new(ProblemCode::Forbidden, "this is not for readers", hint)
 }
 

@@ -17,8 +17,8 @@ use crate::gate::AUDIT;
 use crate::resolving::Resolving;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, GrownDevice, HostList, Problem, ProblemCode, QuotaList, Scrub, Server,
-    StartScrub, Stats, TlsError, Tokens, Volume, VolumeList, tls,
+    Device, DeviceList, GrownDevice, HostList, Problem, ProblemCode, QuotaList, Recording, Scrub,
+    Server, StartRecording, StartScrub, Stats, TlsError, Tokens, Volume, VolumeList, tls,
 };
 
 /// Longest answer that is read if it is about one thing.
@@ -302,6 +302,33 @@ impl ApiClient {
             ANSWER_BYTES_MAX,
         )
         .map(drop)
+    }
+
+    /// Begins to record the requests of a volume.
+    pub fn start_recording(
+        &self,
+        volume: &str,
+        request: &StartRecording,
+    ) -> Result<Recording, ApiError> {
+        let path = format!("{}/recordings", self.volume_path(volume));
+        let call = self.known(self.agent.post(path)).header("content-type", JSON);
+        self.document(call.send(encode(request)))
+    }
+
+    /// The recorded requests from the number `first` on; those before are forgotten.
+    pub fn recorded(&self, of: &Recording, first: u64) -> Result<Recording, ApiError> {
+        let path = format!("{}/requests/{first}", self.recording_path(of));
+        self.document(self.known(self.agent.get(path)).call())
+    }
+
+    /// Ends a recording, and forgets what was not fetched.
+    pub fn end_recording(&self, of: &Recording) -> Result<Recording, ApiError> {
+        self.document(self.known(self.agent.delete(self.recording_path(of))).call())
+    }
+
+    fn recording_path(&self, of: &Recording) -> String {
+        let Recording { id, volume, .. } = of;
+        self.path(&format!("/v1/volumes/{volume}/recordings/{id}"))
     }
 
     /// The state of the server.

@@ -42,6 +42,7 @@ mod plain;
 mod presence;
 mod problem;
 mod quota;
+mod recording;
 mod refusals;
 mod relay;
 mod request;
@@ -85,6 +86,10 @@ pub use openapi::openapi;
 pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
 pub use quota::{QuotaList, TenantQuota, Use};
+pub use recording::{
+    RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind, RecordedRequest, Recording,
+    RecordingRequest, StartRecording,
+};
 pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use sector::{SectorBytes, SectorBytesError};
 pub use server::serve;

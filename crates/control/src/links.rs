@@ -6,8 +6,16 @@
 use serde_json::{Value, json};
 
 /// Operations on a volume.
-const OF_A_VOLUME: &[&str] =
-    &["showVolume", "changeVolume", "changeAuth", "restrictVolume", "deleteVolume"];
+const OF_A_VOLUME: &[&str] = &[
+    "showVolume",
+    "changeVolume",
+    "changeAuth",
+    "restrictVolume",
+    "deleteVolume",
+    "startRecording",
+];
+/// Operations on a recording of a volume's requests.
+const OF_A_RECORDING: &[&str] = &["fetchRecorded", "endRecording"];
 /// Operations on a device, by its name.
 const OF_A_DEVICE: &[&str] =
     &["changeDevice", "growDevice", "showScrub", "startScrub", "stopScrub"];
@@ -19,48 +27,57 @@ struct Source {
     path: &'static str,
     method: &'static str,
     status: &'static str,
-    /// Place of the name in the answer's body, as a JSON pointer.
-    pointer: &'static str,
-    parameter: &'static str,
+    /// Parameters, and the place of each in the answer's body, as a JSON pointer.
+    names: &'static [(&'static str, &'static str)],
     operations: &'static [&'static str],
 }
 
 const SOURCES: &[Source] = &[
-    volume("/v1/volumes", "post", "201", "/id"),
-    volume("/v1/volumes", "get", "200", "/volumes/0/id"),
-    volume("/v1/volumes/{volume}", "get", "200", "/id"),
-    volume("/v1/volumes/{volume}", "patch", "200", "/id"),
-    volume("/v1/volumes/{volume}/restrictions", "patch", "200", "/id"),
-    device("/v1/devices", "/devices/0/name", OF_A_DEVICE),
-    device("/v1/hosts", "/hosts/0/devices/0/id", OF_A_DEVICE_ID),
+    volume("/v1/volumes", "post", "201", &[("volume", "/id")]),
+    volume("/v1/volumes", "get", "200", &[("volume", "/volumes/0/id")]),
+    volume("/v1/volumes/{volume}", "get", "200", &[("volume", "/id")]),
+    volume("/v1/volumes/{volume}", "patch", "200", &[("volume", "/id")]),
+    volume("/v1/volumes/{volume}/restrictions", "patch", "200", &[("volume", "/id")]),
+    Source {
+        path: "/v1/volumes/{volume}/recordings",
+        method: "post",
+        status: "201",
+        names: &[("volume", "/volume"), ("recording", "/id")],
+        operations: OF_A_RECORDING,
+    },
+    device("/v1/devices", &[("device", "/devices/0/name")], OF_A_DEVICE),
+    device("/v1/hosts", &[("device", "/hosts/0/devices/0/id")], OF_A_DEVICE_ID),
 ];
 
 const fn volume(
     path: &'static str,
     method: &'static str,
     status: &'static str,
-    pointer: &'static str,
+    names: &'static [(&'static str, &'static str)],
 ) -> Source {
-    Source { path, method, status, pointer, parameter: "volume", operations: OF_A_VOLUME }
+    Source { path, method, status, names, operations: OF_A_VOLUME }
 }
 
 const fn device(
     path: &'static str,
-    pointer: &'static str,
+    names: &'static [(&'static str, &'static str)],
     operations: &'static [&'static str],
 ) -> Source {
-    Source { path, method: "get", status: "200", pointer, parameter: "device", operations }
+    Source { path, method: "get", status: "200", names, operations }
 }
 
 /// Adds them to the description.
 pub(crate) fn add(document: &mut Value) {
     for source in SOURCES {
-        let value = format!("$response.body#{}", source.pointer);
+        let names = source.names.iter().map(|(parameter, pointer)| {
+            ((*parameter).to_owned(), Value::String(format!("$response.body#{pointer}")))
+        });
+        let parameters = Value::Object(names.collect());
         let response =
             &mut document["paths"][source.path][source.method]["responses"][source.status];
         for operation in source.operations {
             response["links"][*operation] =
-                json!({ "operationId": operation, "parameters": { source.parameter: value } });
+                json!({ "operationId": operation, "parameters": parameters });
         }
     }
 }

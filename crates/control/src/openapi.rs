@@ -11,10 +11,11 @@ use crate::problem::Problem;
 use crate::quota::__path_show_quota;
 use crate::routes::paths::{
     __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-    __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_grow_device,
-    __path_healthz, __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
-    __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
-    __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
+    __path_delete_volume, __path_end_recording, __path_fetch_recorded, __path_forget_device,
+    __path_forget_device_of, __path_grow_device, __path_healthz, __path_list_devices,
+    __path_list_hosts, __path_list_volumes, __path_readyz, __path_restrict_volume,
+    __path_show_metrics, __path_show_openapi, __path_show_scrub, __path_show_server,
+    __path_show_serving, __path_show_stats, __path_show_volume, __path_start_recording,
     __path_start_scrub, __path_stop_scrub,
 };
 
@@ -35,6 +36,9 @@ use crate::routes::paths::{
         change_auth,
         restrict_volume,
         delete_volume,
+        start_recording,
+        fetch_recorded,
+        end_recording,
         list_hosts,
         list_devices,
         change_device,

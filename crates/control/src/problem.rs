@@ -50,6 +50,10 @@ pub enum ProblemCode {
     VolumeInUse,
     /// The volume has another size than the change was made for.
     SizeChanged,
+    /// A recording of the volume runs, or too many do.
+    RecordingRuns,
+    /// The recording has ended, and is forgotten.
+    RecordingNotFound,
     /// Another volume has this name.
     NameTaken,
     /// The server does not run on this core.
@@ -131,13 +135,15 @@ fn status_of(code: ProblemCode) -> StatusCode {
         ProblemCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
         ProblemCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        ProblemCode::UnknownPath | ProblemCode::VolumeNotFound | ProblemCode::DeviceNotFound => {
-            StatusCode::NOT_FOUND
-        }
+        ProblemCode::UnknownPath
+        | ProblemCode::VolumeNotFound
+        | ProblemCode::RecordingNotFound
+        | ProblemCode::DeviceNotFound => StatusCode::NOT_FOUND,
         ProblemCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ProblemCode::NameTaken
         | ProblemCode::VolumeInUse
         | ProblemCode::SizeChanged
+        | ProblemCode::RecordingRuns
         | ProblemCode::TooManyVolumes
         | ProblemCode::QuotaExceeded
         | ProblemCode::PromiseTooLarge
@@ -247,9 +253,16 @@ fn of_tenants(error: &ServiceError) -> (ProblemCode, String) {
     }
 }
 
-/// Advice about a volume that is not in the state that a change is for.
+/// Advice about a volume that is not there, or not in the state that a request is for.
 fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
     match error {
+        ServiceError::NotFound { .. } => (
+            ProblemCode::VolumeNotFound,
+            "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
+        ),
+        ServiceError::RecordingRuns { .. }
+        | ServiceError::TooManyRecordings { .. }
+        | ServiceError::RecordingNotFound { .. } => of_recordings(error),
         ServiceError::SizeChanged { .. } => {
             (ProblemCode::SizeChanged, "look at its size, and decide again".to_owned())
         }
@@ -261,6 +274,20 @@ fn of_volumes(error: &ServiceError) -> (ProblemCode, String) {
             ProblemCode::VolumeInUse,
             "if that may be lost: --lose-data (DELETE /v1/volumes/NAME?lose_data=true; `lose_data` for a smaller size)"
                 .to_owned(),
+        ),
+    }
+}
+
+/// Advice about recordings of a volume's requests.
+fn of_recordings(error: &ServiceError) -> (ProblemCode, String) {
+    match error {
+        ServiceError::RecordingNotFound { .. } => (
+            ProblemCode::RecordingNotFound,
+            "it ends when nothing asks for it for 10 s; begin another one".to_owned(),
+        ),
+        _ => (
+            ProblemCode::RecordingRuns,
+            "wait for its end, or stop its client: then it ends within 10 s".to_owned(),
         ),
     }
 }
@@ -277,11 +304,11 @@ impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
         let detail = error.to_string();
         let (code, hint) = match error {
-            ServiceError::NotFound { .. } => (
-                ProblemCode::VolumeNotFound,
-                "list the volumes with `farflash volume list` (GET /v1/volumes)".to_owned(),
-            ),
-            error @ (ServiceError::VolumeInUse { .. }
+            error @ (ServiceError::NotFound { .. }
+            | ServiceError::RecordingRuns { .. }
+            | ServiceError::TooManyRecordings { .. }
+            | ServiceError::RecordingNotFound { .. }
+            | ServiceError::VolumeInUse { .. }
             | ServiceError::SizeChanged { .. }
             | ServiceError::NameTaken { .. }) => of_volumes(&error),
             ServiceError::UnknownCore { cores, .. } => {

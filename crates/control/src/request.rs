@@ -5,6 +5,7 @@ use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::error::Category;
@@ -82,18 +83,24 @@ impl<S: Send + Sync> FromRequestParts<S> for VolumeKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let hint = "name the volume by its name or UUID";
         let Path(text) = Path::<String>::from_request_parts(parts, state).await.map_err(
-            |e: PathRejection| Problem::new(ProblemCode::InvalidPath, e.body_text(), hint),
+            |e: PathRejection| Problem::new(ProblemCode::InvalidPath, e.body_text(), VOLUME_HINT),
         )?;
-        if let Ok(id) = Uuid::try_parse(&text) {
-            return Ok(Self::Id(id));
-        }
-        text.parse::<VolumeName>().map(Self::Name).map_err(|error| {
-            let detail = format!("there is no such volume: {error}");
-            Problem::new(ProblemCode::VolumeNotFound, detail, hint)
-        })
+        key_of(&text)
     }
+}
+
+const VOLUME_HINT: &str = "name the volume by its name or UUID";
+
+/// The volume of this name or id.
+fn key_of(text: &str) -> Result<VolumeKey, Problem> {
+    if let Ok(id) = Uuid::try_parse(text) {
+        return Ok(VolumeKey::Id(id));
+    }
+    text.parse::<VolumeName>().map(VolumeKey::Name).map_err(|error| {
+        let detail = format!("there is no such volume: {error}");
+        Problem::new(ProblemCode::VolumeNotFound, detail, VOLUME_HINT)
+    })
 }
 
 /// The volume that a part of a path names, if it may name one. Percent-encoded characters are what our
@@ -135,6 +142,35 @@ impl<S: Send + Sync> FromRequestParts<S> for LoseData {
             )),
         }
     }
+}
+
+/// A recording of a volume in a path, with the number of a request behind it in some.
+pub(crate) struct RecordingOf {
+    pub(crate) volume: VolumeKey,
+    pub(crate) id: Uuid,
+    pub(crate) first: Option<u64>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for RecordingOf {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<RecordingPath>::from_request_parts(parts, state).await;
+        let Path(path) = path.map_err(|e: PathRejection| {
+            let hint = "name the volume, the recording by its id, and the request by its number";
+            Problem::new(ProblemCode::InvalidPath, e.body_text(), hint)
+        })?;
+        let volume = key_of(&path.volume)?;
+        Ok(Self { volume, id: path.recording, first: path.first })
+    }
+}
+
+/// The parts of such a path.
+#[derive(Deserialize)]
+struct RecordingPath {
+    volume: String,
+    recording: Uuid,
+    first: Option<u64>,
 }
 
 /// A device's name in a path.

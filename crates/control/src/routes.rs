@@ -20,13 +20,13 @@ use crate::metrics;
 use crate::problem::{Problem, ProblemCode};
 use crate::quota;
 use crate::relay::{self, Encrypts, Origin};
-use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody, LoseData};
+use crate::request::{DeviceId, DeviceName, DeviceOf, JsonBody, LoseData, RecordingOf};
 use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
-    Device, DeviceList, GrownDevice, HostList, Location, Resizing, Scrub, ScrubRequest, Server,
-    Serving, StartScrub, Stats, Tokens, Users, Volume, VolumeKey, VolumeList, VolumeService,
-    openapi,
+    Device, DeviceList, GrownDevice, HostList, Location, Recording, RecordingRequest, Resizing,
+    Scrub, ScrubRequest, Server, Serving, StartRecording, StartScrub, Stats, Tokens, Users, Volume,
+    VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -45,6 +45,9 @@ pub(crate) fn router(service: Arc<dyn VolumeService>, guard: Guard, limits: Limi
         .route("/v1/volumes/{volume}", get(show_volume).patch(change_volume).delete(delete_volume))
         .route("/v1/volumes/{volume}/tokens", post(change_auth))
         .route("/v1/volumes/{volume}/restrictions", patch(restrict_volume))
+        .route("/v1/volumes/{volume}/recordings", post(start_recording))
+        .route("/v1/volumes/{volume}/recordings/{recording}", delete(end_recording))
+        .route("/v1/volumes/{volume}/recordings/{recording}/requests/{first}", get(fetch_recorded))
         .route("/v1/hosts", get(list_hosts))
         .route("/v1/devices", get(list_devices))
         .route("/v1/devices/{device}", patch(change_device))
@@ -246,6 +249,76 @@ async fn restrict_volume(
     JsonBody(request): JsonBody<ChangeRestrictions>,
 ) -> Result<Json<Volume>, Problem> {
     Ok(Json(service.restrict(caller, key, request).await?))
+}
+
+/// Begins to record the requests that hosts send to a volume, over any protocol: time, kind and place of each, and no data.
+/// Readers may, too. A volume has one recording at a time, and its core four.
+#[utoipa::path(
+    post, path = "/v1/volumes/{volume}/recordings", tag = "volumes", operation_id = "startRecording",
+    params(("volume" = String, Path, description = "Its name or id")),
+    request_body = StartRecording,
+    responses(
+        (status = 201, body = Recording, description = "It runs"),
+        Problem,
+    )
+)]
+async fn start_recording(
+    _: Observer,
+    State(service): Service,
+    key: VolumeKey,
+    JsonBody(request): JsonBody<StartRecording>,
+) -> Result<(StatusCode, Json<Recording>), Problem> {
+    if let Some(detail) = request.fault() {
+        let hint = "the fields and their meaning are described by GET /v1/openapi.json";
+        return Err(Problem::new(ProblemCode::InvalidField, detail, hint));
+    }
+    let recording = service.recording(key, RecordingRequest::Start(request)).await?;
+    Ok((StatusCode::CREATED, Json(recording)))
+}
+
+/// Fetches recorded requests: from the number `first` on, in the order in which they came. Those before `first` are forgotten, and
+/// make room for others.
+#[utoipa::path(
+    get, path = "/v1/volumes/{volume}/recordings/{recording}/requests/{first}", tag = "volumes",
+    operation_id = "fetchRecorded",
+    params(
+        ("volume" = String, Path, description = "Its name or id"),
+        ("recording" = Uuid, Path, description = "The id of the recording"),
+        ("first" = u64, Path, description = "The number of requests that the client has"),
+    ),
+    responses(
+        (status = 200, body = Recording, description = "The requests, and how far it is"),
+        Problem,
+    )
+)]
+async fn fetch_recorded(
+    _: Observer,
+    State(service): Service,
+    RecordingOf { volume, id, first }: RecordingOf,
+) -> Result<Json<Recording>, Problem> {
+    let first = first.unwrap_or_default();
+    Ok(Json(service.recording(volume, RecordingRequest::Fetch { id, first }).await?))
+}
+
+/// Ends a recording. Requests that were not fetched are forgotten.
+#[utoipa::path(
+    delete, path = "/v1/volumes/{volume}/recordings/{recording}", tag = "volumes",
+    operation_id = "endRecording",
+    params(
+        ("volume" = String, Path, description = "Its name or id"),
+        ("recording" = Uuid, Path, description = "The id of the recording"),
+    ),
+    responses(
+        (status = 200, body = Recording, description = "It has ended"),
+        Problem,
+    )
+)]
+async fn end_recording(
+    _: Observer,
+    State(service): Service,
+    RecordingOf { volume, id, .. }: RecordingOf,
+) -> Result<Json<Recording>, Problem> {
+    Ok(Json(service.recording(volume, RecordingRequest::End { id }).await?))
 }
 
 /// All hosts of the service: whether they are there, what they have, with what they may fail.
@@ -571,10 +644,11 @@ pub(crate) mod paths {
     //! Code that `#[utoipa::path]` generates beside the handlers.
     pub(crate) use super::{
         __path_change_auth, __path_change_device, __path_change_volume, __path_create_volume,
-        __path_delete_volume, __path_forget_device, __path_forget_device_of, __path_grow_device,
-        __path_healthz, __path_list_devices, __path_list_hosts, __path_list_volumes, __path_readyz,
-        __path_restrict_volume, __path_show_metrics, __path_show_openapi, __path_show_scrub,
-        __path_show_server, __path_show_serving, __path_show_stats, __path_show_volume,
+        __path_delete_volume, __path_end_recording, __path_fetch_recorded, __path_forget_device,
+        __path_forget_device_of, __path_grow_device, __path_healthz, __path_list_devices,
+        __path_list_hosts, __path_list_volumes, __path_readyz, __path_restrict_volume,
+        __path_show_metrics, __path_show_openapi, __path_show_scrub, __path_show_server,
+        __path_show_serving, __path_show_stats, __path_show_volume, __path_start_recording,
         __path_start_scrub, __path_stop_scrub,
     };
 }

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    GrownDevice, HostList, Location, OtherHost, Resizing, Scrub, ScrubRequest, Server, Serving,
-    Slo, Stats, Tokens, Volume, VolumeName,
+    GrownDevice, HostList, Location, OtherHost, Recording, RecordingRequest, Resizing, Scrub,
+    ScrubRequest, Server, Serving, Slo, Stats, Tokens, Volume, VolumeName,
 };
 
 /// The answer to a request, later.
@@ -166,6 +166,24 @@ pub enum ServiceError {
         /// The size that it was to have.
         wanted: u64,
     },
+    /// The volume has a recording that has not ended.
+    #[error("the requests of `{volume}` are being recorded already")]
+    RecordingRuns {
+        /// The volume, as it was asked for.
+        volume: String,
+    },
+    /// The core of the volume has as many recordings as it may have.
+    #[error("{max} recordings run on the volume's core, and no more may at a time")]
+    TooManyRecordings {
+        /// The largest number allowed.
+        max: usize,
+    },
+    /// The recording has ended, and is forgotten.
+    #[error("there is no such recording of `{volume}`")]
+    RecordingNotFound {
+        /// The volume, as it was asked for.
+        volume: String,
+    },
     /// The device did not do as it was asked.
     #[error("the device failed: {detail}")]
     Device {
@@ -229,6 +247,8 @@ pub trait VolumeService: Send + Sync + 'static {
     fn change_device(&self, name: String, change: ChangeDevice) -> Reply<'_, Device>;
     /// The activity of volumes and devices.
     fn stats(&self) -> Reply<'_, Stats>;
+    /// Begins, fetches or ends a recording of a volume's requests. The volume may be any owner's.
+    fn recording(&self, key: VolumeKey, request: RecordingRequest) -> Reply<'_, Recording>;
     /// Has a device take up what its file or drive has now.
     fn grow_device(&self, device: String) -> Reply<'_, GrownDevice>;
     /// Begins, ends or shows a scrub of a device.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use access::Access;
-use dataplane::{Allotment, ChangeError, CoreStats, Loss, VolumeFlow, VolumeStatus};
+use dataplane::{
+    Allotment, ChangeError, CoreStats, Loss, RecordingCommand, RecordingError, RecordingStatus,
+    VolumeFlow, VolumeStatus,
+};
 use device::kind::DeviceSource;
 use device::layer::Fence;
 use nvme_frontend::NvmeStats;
@@ -135,6 +138,12 @@ pub enum CoreMessage {
     Schedule { device: DeviceIndex, share: CoreShare },
     /// Say how the volumes are and what they do, [`VOLUMES_AT_ONCE`] by identity from `first` on.
     Flows { first: Uuid, answer: Answer<Vec<(VolumeStatus, VolumeFlow)>> },
+    /// Begin, fetch or end a recording of a volume's requests.
+    Record {
+        volume: Uuid,
+        command: RecordingCommand,
+        answer: Answer<Result<RecordingStatus, RecordingError>>,
+    },
     /// Delete a volume, and cut off connected hosts.
     DeleteVolume { id: Uuid, loss: Loss, answer: Answer<Result<(), ChangeError>> },
     /// Serve a device no more: it is another's.

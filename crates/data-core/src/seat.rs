@@ -401,6 +401,9 @@ async fn act<D: Device>(core: &NvmeCore<Handle, D>, message: CoreMessage) {
             let flows = core.flows_from(first, VOLUMES_AT_ONCE);
             let _ = answer.send(volumes.into_iter().zip(flows).collect());
         }
+        CoreMessage::Record { volume, command, answer } => {
+            let _ = answer.send(core.recording(volume, command));
+        }
         CoreMessage::DeleteVolume { id, loss, answer } => {
             let _ = answer.send(core.delete_volume(id, loss).await);
         }

@@ -160,6 +160,9 @@ impl<W: World, D: Device> Core<W, D> {
             export.with_volume(|volume| volume.prefetch_stage2(lba));
         }
         session.link().counts().count(&request);
+        if export.recorder.is_on() {
+            self.record_request(export, &request);
+        }
         let (lane, units) = (Lane::Volume(export.lane.turns()), request.units());
         let job = Job { aborts: session.link().aborts(), session, tag, export: export.clone() };
         self.commands().push(lane, Command::Request(job, request), units);

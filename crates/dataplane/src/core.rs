@@ -20,6 +20,7 @@ use crate::devices::{Attached, Gates};
 use crate::export::Export;
 use crate::memory::{Memory, Window};
 use crate::options::CoreOptions;
+use crate::recording::Recordings;
 use crate::running::{CATCH_UP, RunningClock, TICK};
 use crate::session::{ExportId, Frontend, Session, VolumeEvent};
 use crate::sessions::Sessions;
@@ -106,6 +107,7 @@ pub(crate) struct State<W: World, D: Device> {
     /// Names of errors that front ends answer as a rule.
     pub(crate) expected_errors: RefCell<BTreeSet<&'static str>>,
     pub(crate) awaiting: Awaiting,
+    recordings: Recordings<W, D>,
     draining: Cell<bool>,
     stop: Notify,
 }
@@ -155,6 +157,7 @@ impl<W: World, D: Device> Core<W, D> {
             frontends: RefCell::default(),
             expected_errors: RefCell::default(),
             awaiting: Awaiting::default(),
+            recordings: Recordings::default(),
             draining: Cell::new(false),
             stop: Notify::new(),
         };
@@ -361,6 +364,7 @@ impl<W: World, D: Device> Core<W, D> {
                 tracing::warn!(refused, max, "too many connections: some were refused");
             }
             self.all_sessions().iter().for_each(|session| session.on_tick(now));
+            self.look_after_recordings(now);
             self.look_after_shards();
             let frontends = self.state.frontends.borrow().clone();
             frontends.iter().for_each(|frontend| frontend.on_tick(self, now));
@@ -369,6 +373,7 @@ impl<W: World, D: Device> Core<W, D> {
 
     /// The volume is gone: its sessions are to end.
     pub(crate) fn retire(&self, export: &Export<W, D>) {
+        self.state.recordings.end(export, "the volume is gone");
         export.lane.close();
         self.state.commands.remove_lane(export.lane.turns());
         self.tell(export, VolumeEvent::Deleted);
@@ -414,6 +419,10 @@ impl<W: World, D: Device> Core<W, D> {
 
     pub(crate) fn commands(&self) -> &Commands<W, D> {
         &self.state.commands
+    }
+
+    pub(crate) fn recordings(&self) -> &Recordings<W, D> {
+        &self.state.recordings
     }
 
     /// The time since it was made.

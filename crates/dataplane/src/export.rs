@@ -11,6 +11,7 @@ use uuid::Uuid;
 use volume::{Volume, VolumeError};
 
 use crate::gate::Lane;
+use crate::recording::Recorder;
 use crate::reservations::VolumeReservations;
 use crate::session::ExportId;
 
@@ -30,6 +31,7 @@ pub struct Export<W: World, D: Device> {
     pub(crate) reservations: VolumeReservations,
     /// Its way to the device.
     pub(crate) lane: Lane<W>,
+    pub(crate) recorder: Recorder,
 }
 
 impl<W: World, D: Device> Export<W, D> {
@@ -51,6 +53,7 @@ impl<W: World, D: Device> Export<W, D> {
             device,
             takes_no_changes: Cell::new(false),
             lane,
+            recorder: Recorder::default(),
         }
     }
 

@@ -42,6 +42,7 @@ mod outbox;
 mod pace;
 mod payload;
 mod reads;
+mod recording;
 mod request;
 mod reservations;
 mod running;
@@ -74,6 +75,10 @@ pub use nearest::nearest;
 pub use options::CoreOptions;
 pub use outbox::{Filling, Outbox};
 pub use pace::Pace;
+pub use recording::{
+    RECORDING_BUFFER_MAX, RECORDING_FETCH_MAX, RECORDINGS_MAX, RecordedRequest, RecordingCommand,
+    RecordingError, RecordingStatus, RecordingTerms, UNASKED_MAX,
+};
 pub use request::{BlockPart, IoError, Outcome, PartPayload, Payload, Request};
 pub use reservations::NotReserved;
 #[cfg(feature = "sabotage")]

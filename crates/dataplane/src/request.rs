@@ -242,6 +242,25 @@ impl Request {
         }
     }
 
+    /// The blocks of its volume that it reads or writes.
+    pub(crate) fn blocks(&self) -> Option<(Direction, LbaRange)> {
+        match self {
+            Self::Read(range)
+            | Self::Verify(range)
+            | Self::Compare { range, .. }
+            | Self::ComparePart { range, .. } => Some((Direction::Read, *range)),
+            Self::Write { range, .. }
+            | Self::CompareAndWrite { range, .. }
+            | Self::CompareAndWritePart { range, .. }
+            | Self::WritePart { range, .. } => Some((Direction::Write, *range)),
+            Self::Unmap { .. }
+            | Self::WriteZeroes(_)
+            | Self::Flush
+            | Self::UnmapParts { .. }
+            | Self::Extents { .. } => None,
+        }
+    }
+
     /// Its cost on the processor.
     pub(crate) fn units(&self) -> u32 {
         let blocks = match self {

@@ -144,6 +144,16 @@ impl Trace {
         Ok(())
     }
 
+    /// Returns whether a line can have this request: one that [`Self::push`] takes in is to be so.
+    #[must_use]
+    pub fn has_form_for(request: &Planned) -> bool {
+        let blocks = u64::from(request.blocks);
+        let end = request.start.0.checked_add(blocks);
+        (1..=BLOCKS_MAX).contains(&blocks)
+            && request.at_ns < SECONDS_MAX * 1_000_000_000
+            && end.is_some_and(|end| end <= i64::MAX as u64 / BLOCK_SIZE as u64)
+    }
+
     /// Takes in a request. When there are as many as a recording can have, it is only counted.
     pub fn push(&mut self, request: Planned) {
         if self.requests.len() == REQUESTS_MAX {
@@ -260,6 +270,28 @@ mod tests {
         assert_eq!(starts, [1, 256, 1 << 40]);
         assert_eq!((read.target_blocks(), read.blocks_max()), ((1 << 40) + 1, 128));
         assert!(read.writes());
+    }
+
+    /// Method: requests at the bounds and beyond, of which the first kind is read again.
+    #[test]
+    fn a_request_that_has_a_form_is_read_again() {
+        let last = i64::MAX as u64 / 4096;
+        for (request, has_form) in [
+            (planned(0, Kind::Read, 0, 1), true),
+            (planned(SECONDS_MAX * 1_000_000_000 - 1, Kind::Write, last - 65_536, 65_536), true),
+            (planned(0, Kind::Read, 0, 0), false),
+            (planned(0, Kind::Read, 0, 65_537), false),
+            (planned(0, Kind::Read, last, 1), false),
+            (planned(0, Kind::Read, u64::MAX, 1), false),
+            (planned(SECONDS_MAX * 1_000_000_000, Kind::Read, 0, 1), false),
+        ] {
+            assert_eq!(Trace::has_form_for(&request), has_form, "{request:?}");
+            if has_form {
+                let mut text = Vec::new();
+                Trace { requests: vec![request], left_out: 0 }.write(&mut text).expect("memory");
+                assert_eq!(Trace::parse(text.as_slice()).expect("a form").requests(), [request]);
+            }
+        }
     }
 
     /// As other tools write it: few decimals, sectors, spaces, comments, out of order.

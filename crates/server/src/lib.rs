@@ -40,6 +40,7 @@ mod placement;
 mod preflight;
 mod quota;
 pub mod recorded;
+mod recording;
 mod reload;
 mod replug;
 mod returns;

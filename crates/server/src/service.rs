@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use control::{
     Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume, CreatedVolume, Device,
-    GrownDevice, HostList, Location, OtherHost, Reply, Resizing, Scrub, ScrubRequest, Server,
-    ServiceError, Serving, Tokens, Volume, VolumeKey, VolumeService,
+    GrownDevice, HostList, Location, OtherHost, Recording, RecordingRequest, Reply, Resizing,
+    Scrub, ScrubRequest, Server, ServiceError, Serving, Tokens, Volume, VolumeKey, VolumeService,
 };
 use schedule::Promise;
 use typed_index_collections::TiVec;
@@ -263,6 +263,10 @@ impl VolumeService for Volumes {
 
     fn scrub(&self, device: String, request: ScrubRequest) -> Reply<'_, Scrub> {
         Box::pin(async move { self.state.scrub(self.state.device_named(&device)?, request).await })
+    }
+
+    fn recording(&self, key: VolumeKey, request: RecordingRequest) -> Reply<'_, Recording> {
+        Box::pin(self.state.recording(key, request))
     }
 
     fn grow_device(&self, device: String) -> Reply<'_, GrownDevice> {

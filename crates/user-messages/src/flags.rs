@@ -4,7 +4,7 @@
 use control::{Problem, ProblemCode};
 
 /// Fields of requests, and the options that fill them.
-const OPTIONS: [(&str, &str); 26] = [
+const OPTIONS: [(&str, &str); 28] = [
     ("hosts", "--host"),
     ("networks", "--network"),
     ("interfaces", "--interface"),
@@ -31,6 +31,8 @@ const OPTIONS: [(&str, &str); 26] = [
     ("write_cost_per_mille", "--write-cost (in thousandths)"),
     ("no_ceiling", "--no-ceiling"),
     ("bytes_per_second", "--rate"),
+    ("seconds", "--for"),
+    ("buffer_requests", "--buffer"),
 ];
 
 /// Returns what is wrong and what to do.

@@ -10,4 +10,5 @@ mod audit;
 mod crowd;
 mod encrypted;
 mod hostile;
+mod recordings;
 mod renewal;

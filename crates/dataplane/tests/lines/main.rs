@@ -1,5 +1,7 @@
 //! A core behind a front end that speaks lines (`frontend.rs`): the seam carries a protocol that is not NVMe.
 
+mod recording;
+
 use std::future::Future;
 use std::rc::Rc;
 

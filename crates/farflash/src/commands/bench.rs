@@ -20,6 +20,7 @@ use units::{BLOCK_SIZE, ByteLen, Lba, LbaRange};
 use user_messages::Failure;
 use user_messages::output;
 
+pub(super) use self::plan::save as save_recording;
 use self::plan::{ProfileArg, Speed};
 use self::target::DistributionArg;
 pub(super) use self::target::{TargetArg, connect_volume};
@@ -220,7 +221,8 @@ impl Bench {
         })??;
         show::result(&bench, &finished)?;
         if let (Some(path), Some(recorded)) = (&bench.record, &finished.recorded) {
-            plan::save(path, &mut recorded.borrow_mut())?;
+            let remedy = "the run is done; name a file with some room with --record";
+            plan::save(path, &mut recorded.borrow_mut(), remedy)?;
         }
         finished.judge()
     }

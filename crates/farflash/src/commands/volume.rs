@@ -1,5 +1,7 @@
 //! `farflash volume …`: volumes of a running server, through its API.
 
+mod record;
+
 use std::io::Write;
 
 use clap::{Args, Subcommand};
@@ -154,6 +156,9 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Record what hosts ask of a volume, to replay it with `farflash bench`
+    #[command(after_help = record::EXAMPLES)]
+    Record(record::Record),
     /// Delete a volume; one that holds data or that a host has open only with --lose-data
     Delete {
         /// Its name or id
@@ -332,6 +337,7 @@ impl VolumeCommand {
                     nbd_line(out, &volume)
                 })
             }
+            Self::Record(record) => record.run(),
             Self::Delete { volume, lose_data, output } => delete(&volume, lose_data, &output),
         }
     }

@@ -49,6 +49,7 @@ mod paces;
 mod profile;
 mod quota_races;
 mod reconnecting;
+mod recording;
 mod refusals;
 mod reload;
 mod replug;

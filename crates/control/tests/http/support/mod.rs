@@ -10,8 +10,9 @@ use std::time::Duration;
 use control::{
     ApiError, ApiToken, Caller, ChangeAuth, ChangeDevice, ChangeRestrictions, CreateVolume,
     CreatedVolume, Device, DeviceHealth, DirectoryStatus, GrownDevice, Guard, HostList, Limits,
-    Location, OtherHost, Portal, ProblemCode, Reply, Resizing, Scrub, ScrubRequest, ScrubState,
-    Server, ServiceError, Serving, Sharing, Slo, Stats, Tokens, Volume, VolumeKey, VolumeService,
+    Location, OtherHost, Portal, ProblemCode, RecordedKind, RecordedRequest, Recording,
+    RecordingRequest, Reply, Resizing, Scrub, ScrubRequest, ScrubState, Server, ServiceError,
+    Serving, Sharing, Slo, StartRecording, Stats, Tokens, Volume, VolumeKey, VolumeService,
     VolumeState, connect_line, nqn, serve,
 };
 use serde_json::Value;
@@ -22,6 +23,8 @@ use uuid::Uuid;
 /// The host that answers, and the device that it serves.
 pub const HOST: Uuid = Uuid::from_u128(0xa);
 pub const DEVICE: Uuid = Uuid::from_u128(0xd);
+/// The recording that any volume has.
+pub const RECORDING: Uuid = Uuid::from_u128(0xe);
 const CORES: [u32; 2] = [0, 3];
 
 fn tokens(number: u32) -> Tokens {
@@ -308,6 +311,43 @@ impl VolumeService for MemoryService {
                 return Err(ServiceError::UnknownDevice { device: name, devices });
             }
             Ok(GrownDevice { name, before_bytes: 1, after_bytes: 2 })
+        })
+    }
+
+    fn recording(&self, key: VolumeKey, request: RecordingRequest) -> Reply<'_, Recording> {
+        Box::pin(async move {
+            let volume = self.with_volume(&key, |_, id| id)?;
+            let mut recording = Recording {
+                id: RECORDING,
+                volume,
+                seconds: 60,
+                is_over: false,
+                recorded: 7,
+                left_out: 3,
+                others: 2,
+                first: 0,
+                requests: Vec::new(),
+            };
+            match request {
+                RecordingRequest::Start(StartRecording { seconds: 1, .. }) => {
+                    return Err(ServiceError::RecordingRuns { volume: key.to_string() });
+                }
+                RecordingRequest::Start(start) => recording.seconds = start.seconds,
+                RecordingRequest::Fetch { id, .. } | RecordingRequest::End { id }
+                    if id != RECORDING =>
+                {
+                    return Err(ServiceError::RecordingNotFound { volume: key.to_string() });
+                }
+                RecordingRequest::Fetch { first, .. } => {
+                    recording.first = first;
+                    let kind = RecordedKind::Write;
+                    let (offset_bytes, length_bytes) = (8192, 4096);
+                    let request = RecordedRequest { at_ns: 5, kind, offset_bytes, length_bytes };
+                    recording.requests = vec![request];
+                }
+                RecordingRequest::End { .. } => recording.is_over = true,
+            }
+            Ok(recording)
         })
     }
 

@@ -61,8 +61,12 @@ pub(super) fn read(path: &Path) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// Writes a recording.
-pub(super) fn save(path: &Path, trace: &mut Trace) -> Result<(), Failure> {
+/// Writes a recording; `remedy` is for a file that cannot be written.
+pub(in crate::commands) fn save(
+    path: &Path,
+    trace: &mut Trace,
+    remedy: &str,
+) -> Result<(), Failure> {
     let mut write = || {
         let mut out = BufWriter::new(File::create(path)?);
         trace.write(&mut out)?;
@@ -70,7 +74,7 @@ pub(super) fn save(path: &Path, trace: &mut Trace) -> Result<(), Failure> {
     };
     write().map_err(|error| {
         let what = format!("the recording {} cannot be written: {error}", path.display());
-        Failure::runtime(what, "the run is done; name a file with some room with --record")
+        Failure::runtime(what, remedy)
     })?;
     if trace.left_out() > 0 {
         output::note(&format!(

@@ -1,0 +1,261 @@
+//! `farflash volume record`: what hosts ask of a volume, fetched from the server while it is recorded.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use control::{
+    ApiClient, ApiError, RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind,
+    RecordedRequest, Recording, StartRecording,
+};
+use load::{Kind, Planned, Trace};
+use serde::Serialize;
+use units::{BLOCK_SIZE, ByteLen, Lba};
+use user_messages::Failure;
+use user_messages::output::{self as printed, counted};
+use user_messages::shell;
+
+use super::{Output, api};
+use crate::commands::bench::save_recording;
+use crate::commands::interrupt::Interrupt;
+use crate::interval::Interval;
+
+pub(super) const EXAMPLES: &str = "\
+The server records time, kind and place of each request that hosts send to the volume, over any protocol, and no data. Ctrl-C ends \
+the recording early; the file has what was recorded until then.
+
+Examples:
+  farflash volume record db-1 --for 60s --out db-1.txt
+  farflash bench --target tcp://127.0.0.1:4420/NQN --replay db-1.txt --overwrite";
+
+/// The command that shows the outcome of a change without an answer.
+const LOOK: &str = "a recording that runs ends by itself within 10 s";
+/// The pause between two fetches. The server's buffer holds what comes meanwhile.
+const POLL: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Args)]
+pub(crate) struct Record {
+    /// Its name or id
+    volume: String,
+    /// Time of the recording, such as 60s or 10m
+    #[arg(long = "for", value_name = "INTERVAL")]
+    length: Interval,
+    /// File for the requests, which `farflash bench --replay` takes
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Requests that the server keeps until they are fetched, four times a second or more often; they take 24 bytes each
+    /// [default: 65536]
+    #[arg(long, value_name = "REQUESTS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(RECORDING_BUFFER_MAX)))]
+    buffer: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The way in which a recording ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum End {
+    /// Its time was over.
+    Time,
+    /// By Ctrl-C.
+    Interrupt,
+    /// The volume is gone, or the server.
+    Failure,
+}
+
+/// The requests that were fetched.
+struct Fetched {
+    /// The last answer.
+    last: Recording,
+    /// Requests that were fetched.
+    have: u64,
+    trace: Trace,
+    reads: Sum,
+    writes: Sum,
+    /// Requests that no line of the file can have.
+    formless: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    requests: u64,
+    bytes: u64,
+}
+
+/// The result, as `--json` has it.
+#[derive(Serialize)]
+struct Summary<'a> {
+    volume: &'a str,
+    file: String,
+    ended: End,
+    seconds: f64,
+    requests: usize,
+    reads: u64,
+    read_bytes: u64,
+    writes: u64,
+    written_bytes: u64,
+    /// Requests that found no room.
+    left_out: u64,
+    /// Requests that read or write no blocks.
+    others: u64,
+}
+
+impl Record {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let seconds = u32::try_from(self.length.0.as_secs()).ok();
+        let seconds =
+            seconds.filter(|seconds| *seconds <= RECORDING_SECONDS_MAX).ok_or_else(|| {
+                Failure::usage(
+                    "--for is longer than a day",
+                    "record a day at most, such as --for 24h",
+                )
+            })?;
+        let client = self.output.client()?;
+        let interrupt = Interrupt::catch(true)?;
+        let request = StartRecording { seconds, buffer_requests: self.buffer };
+        let begun = api::change(&client, LOOK, |api| api.start_recording(&self.volume, &request))?;
+        if let Err(failure) = self.make_file() {
+            let _ = client.end_recording(&begun);
+            return Err(failure);
+        }
+        let start = Instant::now();
+        let mut fetched = Fetched::new(begun);
+        let ended = self.fetch(&client, &interrupt, &mut fetched);
+        let seconds = match ended {
+            Ok(End::Time) => f64::from(seconds),
+            _ => start.elapsed().as_secs_f64(),
+        };
+        if ended.is_ok() {
+            // All that is wanted is here. Without an answer it ends by itself.
+            let _ = client.end_recording(&fetched.last);
+        }
+        let remedy = "the recording is over; name a file with some room with --out";
+        save_recording(&self.out, &mut fetched.trace, remedy)?;
+        self.show(&fetched, *ended.as_ref().unwrap_or(&End::Failure), seconds)?;
+        ended.map(drop).map_err(|error| {
+            let what = format!("the recording ended early: {error}");
+            let file = shell::path(&self.out);
+            Failure::runtime(what, format!("{file} has what was recorded until then"))
+        })
+    }
+
+    /// Finds out whether the file can be written, before it takes time to fill it.
+    fn make_file(&self) -> Result<(), Failure> {
+        let made = OpenOptions::new().create(true).append(true).open(&self.out);
+        made.map(drop).map_err(|error| {
+            let what = format!("{} cannot be written: {error}", self.out.display());
+            Failure::runtime(what, "name another file with --out")
+        })
+    }
+
+    /// Fetches all, until the end or Ctrl-C.
+    fn fetch(
+        &self,
+        client: &ApiClient,
+        interrupt: &Interrupt,
+        fetched: &mut Fetched,
+    ) -> Result<End, ApiError> {
+        let mut progress = printed::progress(&format!("recording {}", self.volume));
+        let (start, total) = (Instant::now(), self.length.0);
+        loop {
+            let is_interrupted = interrupt.came();
+            fetched.take(client.recorded(&fetched.last, fetched.have)?);
+            if is_interrupted {
+                return Ok(End::Interrupt);
+            }
+            let elapsed = start.elapsed().min(total);
+            progress(elapsed.as_secs(), total.as_secs());
+            if fetched.have < fetched.last.recorded {
+                continue;
+            }
+            if fetched.last.is_over {
+                return Ok(End::Time);
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn show(&self, fetched: &Fetched, ended: End, seconds: f64) -> Result<(), Failure> {
+        let Fetched { last, trace, reads, writes, formless, .. } = fetched;
+        let summary = Summary {
+            volume: &self.volume,
+            file: self.out.display().to_string(),
+            ended,
+            seconds,
+            requests: trace.requests().len(),
+            reads: reads.requests,
+            read_bytes: reads.bytes,
+            writes: writes.requests,
+            written_bytes: writes.bytes,
+            left_out: last.left_out + trace.left_out(),
+            others: last.others + formless,
+        };
+        let remedy = "the file is written; give the summary somewhere to go";
+        self.output.print_done(remedy, &summary, |out| human(out, &summary))
+    }
+}
+
+fn human(out: &mut dyn Write, summary: &Summary<'_>) -> std::io::Result<()> {
+    let Summary { volume, file, seconds, requests, reads, writes, left_out, others, .. } = summary;
+    let bytes = |bytes: u64| ByteLen(bytes);
+    writeln!(
+        out,
+        "{volume}: {} in {seconds:.1} s are in {file}: {} of {}, {} of {}",
+        counted(*requests as u64, "request"),
+        counted(*reads, "read"),
+        bytes(summary.read_bytes),
+        counted(*writes, "write"),
+        bytes(summary.written_bytes),
+    )?;
+    if *left_out > 0 {
+        let left_out = counted(*left_out, "request");
+        writeln!(out, "not in it: {left_out} that found no room; record with a larger --buffer")?;
+    }
+    if *others > 0 {
+        let others = counted(*others, "request");
+        writeln!(out, "not in it: {others} that move no data, such as flushes and deallocations")?;
+    }
+    Ok(())
+}
+
+impl Fetched {
+    fn new(begun: Recording) -> Self {
+        let (reads, writes) = (Sum::default(), Sum::default());
+        Self { last: begun, have: 0, trace: Trace::default(), reads, writes, formless: 0 }
+    }
+
+    fn take(&mut self, answer: Recording) {
+        for request in &answer.requests {
+            match planned(request) {
+                Some(planned) => {
+                    let sum = match planned.kind {
+                        Kind::Read => &mut self.reads,
+                        Kind::Write => &mut self.writes,
+                    };
+                    sum.requests += 1;
+                    sum.bytes += request.length_bytes;
+                    self.trace.push(planned);
+                }
+                None => self.formless += 1,
+            }
+        }
+        self.have += answer.requests.len() as u64;
+        self.last = Recording { requests: Vec::new(), ..answer };
+    }
+}
+
+/// The request as the file has it; `None` for one that no line can have.
+fn planned(request: &RecordedRequest) -> Option<Planned> {
+    let block = BLOCK_SIZE as u64;
+    let blocks = u32::try_from(request.length_bytes / block).ok()?;
+    let kind = match request.kind {
+        RecordedKind::Read => Kind::Read,
+        RecordedKind::Write => Kind::Write,
+    };
+    let start = Lba(request.offset_bytes / block);
+    let planned = Planned { at_ns: request.at_ns, start, blocks, kind };
+    Trace::has_form_for(&planned).then_some(planned)
+}
