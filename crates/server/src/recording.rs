@@ -5,6 +5,7 @@ use std::time::Duration;
 use control::{
     Caller, RecordedKind, RecordedRequest, Recording, RecordingRequest, ServiceError, VolumeKey,
 };
+use data_core::CoreMessage;
 use dataplane::{RecordingCommand, RecordingError, RecordingStatus, RecordingTerms};
 use schedule::Direction;
 use units::BLOCK_SIZE;
@@ -12,7 +13,6 @@ use uuid::Uuid;
 
 use super::directory::Place;
 use super::documents::not_found;
-use super::message::CoreMessage;
 use super::state::State;
 
 const _: () = {
@@ -42,7 +42,7 @@ impl State {
         let message = |answer| CoreMessage::Record { volume, command, answer };
         match self.cores[core].ask(message).await? {
             Ok(status) => Ok(document(volume, status)),
-            Err(error) => Err(refusal(&key, error)),
+            Err(error) => Err(refusal(&key, &error)),
         }
     }
 }
@@ -75,7 +75,7 @@ fn request_document(request: &dataplane::RecordedRequest) -> RecordedRequest {
     }
 }
 
-fn refusal(key: &VolumeKey, error: RecordingError) -> ServiceError {
+fn refusal(key: &VolumeKey, error: &RecordingError) -> ServiceError {
     let volume = key.to_string();
     match error {
         RecordingError::NoVolume => not_found(key),

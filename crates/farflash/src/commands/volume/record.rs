@@ -227,8 +227,9 @@ impl Fetched {
         Self { last: begun, have: 0, trace: Trace::default(), reads, writes, formless: 0 }
     }
 
-    fn take(&mut self, answer: Recording) {
-        for request in &answer.requests {
+    fn take(&mut self, mut answer: Recording) {
+        let requests = std::mem::take(&mut answer.requests);
+        for request in &requests {
             match planned(request) {
                 Some(planned) => {
                     let sum = match planned.kind {
@@ -242,8 +243,8 @@ impl Fetched {
                 None => self.formless += 1,
             }
         }
-        self.have += answer.requests.len() as u64;
-        self.last = Recording { requests: Vec::new(), ..answer };
+        self.have += requests.len() as u64;
+        self.last = answer;
     }
 }
 
