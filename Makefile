@@ -10,7 +10,7 @@ export CARGO_TERM_PROGRESS_WHEN ?= never
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # A workspace of its own, which shares the build directory.
 NESTED := xtask/no-std/Cargo.toml
-SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run tune lab build-image lib/common.sh \
+SCRIPTS := .ci/run .ci/tool .ci/install-missing .ci/young-clock $(addprefix tests/guest/,run tune injection lab build-image lib/common.sh \
 	lib/secrets.sh lib/guest-init lib/initramfs-init) $(wildcard tests/guest/suite/*.sh tests/guest/host/*.sh) tests/package/run tests/package/c-library.sh tests/api/run tests/container/run tests/iscsi/run $(addprefix tests/nbd/,run interop build-foreign lib.sh) tests/datastore/redis-suite tests/datastore/lib.sh tests/datastore/ycsb/run tests/tune/run tests/profile/run \
 	packaging/build-deb packaging/build-library-debs packaging/build-datastore-deb \
 	packaging/postinst packaging/prerm packaging/postrm
@@ -332,9 +332,10 @@ guest-datastore: test-deps ## a datastore in the same guest, on ext4 on a volume
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie datastore
 
 .PHONY: guest-tune
-guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start it again, and take all back (minutes)
+guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start it again, and take all back; move an interrupt in one that is profiled (minutes)
 	@$(BUILD_FARFLASH)
 	tests/guest/tune $(TARGET)/debug/farflash
+	tests/guest/injection $(TARGET)/debug/farflash
 
 .PHONY: guest-bookworm
 guest-bookworm: deps ## the same with Linux 6.1

@@ -29,23 +29,27 @@ enum Plan {
     TaskBeforeIssue,
     InterruptWhileRunning,
     InterruptBeforeCompletion,
+    SoftirqAfterWaking,
     SleepAfterWaking,
     SleepBeforeCompletion,
     Drive,
+    DriveWithinSoftirq,
     LateWake,
     OnCpu,
     NoRequest,
     Several,
 }
 
-const PLANS: [Plan; 11] = [
+const PLANS: [Plan; 13] = [
     Plan::TaskAfterWaking,
     Plan::TaskBeforeIssue,
     Plan::InterruptWhileRunning,
     Plan::InterruptBeforeCompletion,
+    Plan::SoftirqAfterWaking,
     Plan::SleepAfterWaking,
     Plan::SleepBeforeCompletion,
     Plan::Drive,
+    Plan::DriveWithinSoftirq,
     Plan::LateWake,
     Plan::OnCpu,
     Plan::NoRequest,
@@ -60,11 +64,11 @@ impl Plan {
         Some(match self {
             Self::Usual => return None,
             Self::TaskAfterWaking | Self::TaskBeforeIssue => hog(),
-            Self::InterruptWhileRunning => interrupt("NET_RX"),
+            Self::InterruptWhileRunning | Self::SoftirqAfterWaking => interrupt("NET_RX"),
             Self::InterruptBeforeCompletion => interrupt("eth0-rx-1"),
             Self::SleepAfterWaking => Cause::Idle { state: 3 },
             Self::SleepBeforeCompletion => Cause::Idle { state: 4 },
-            Self::Drive => Cause::Drive,
+            Self::Drive | Self::DriveWithinSoftirq => Cause::Drive,
             Self::LateWake => Cause::LateWake,
             Self::OnCpu => unknown(Unknown::OnCpu),
             Self::NoRequest => unknown(Unknown::NoRequest),
@@ -135,6 +139,7 @@ fn schedule(rng: &mut Rng, plan: Plan, excess_ns: u64) -> (Request, Vec<Event>) 
     let completes_on = match plan {
         Plan::SleepAfterWaking => OTHER_CPU,
         Plan::InterruptBeforeCompletion | Plan::SleepBeforeCompletion => CPU,
+        Plan::SoftirqAfterWaking | Plan::DriveWithinSoftirq => CPU,
         _ if rng.below(3) == 0 => OTHER_CPU,
         _ => CPU,
     };
@@ -189,6 +194,17 @@ fn schedule(rng: &mut Rng, plan: Plan, excess_ns: u64) -> (Request, Vec<Event>) 
     if plan == Plan::SleepBeforeCompletion {
         trace.at_ns += excess_ns;
     }
+    // Interrupts come while a softirq is handled, so it delays the thread, and not the completion.
+    let softirq = match plan {
+        Plan::SoftirqAfterWaking => Some([0, excess_ns]),
+        Plan::DriveWithinSoftirq => Some([excess_ns, 0]),
+        _ => None,
+    };
+    if let Some([before_ns, _]) = softirq {
+        trace.put(CPU, Kind::InterruptBegin { name: Arc::from("NET_RX") });
+        trace.at_ns += before_ns;
+        trace.wait(US, US);
+    }
     trace.put(completes_on, Kind::InterruptBegin { name: Arc::from("nvme0q1") });
     if issues {
         trace.wait(500, US);
@@ -199,6 +215,10 @@ fn schedule(rng: &mut Rng, plan: Plan, excess_ns: u64) -> (Request, Vec<Event>) 
     trace.put(completes_on, Kind::Waking { tid: TID });
     trace.wait(200, 300);
     trace.put(completes_on, Kind::InterruptEnd);
+    if let Some([_, behind_ns]) = softirq {
+        trace.at_ns += behind_ns;
+        trace.put(CPU, Kind::InterruptEnd);
+    }
     if beside {
         trace.at_ns += queued;
         trace.wait(US, US);
