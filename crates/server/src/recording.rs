@@ -42,7 +42,7 @@ impl State {
         let message = |answer| CoreMessage::Record { volume, command, answer };
         match self.cores[core].ask(message).await? {
             Ok(status) => Ok(document(volume, status)),
-            Err(error) => Err(refusal(&key, error)),
+            Err(error) => Err(refusal(&key, &error)),
         }
     }
 }
@@ -75,7 +75,7 @@ fn request_document(request: &dataplane::RecordedRequest) -> RecordedRequest {
     }
 }
 
-fn refusal(key: &VolumeKey, error: RecordingError) -> ServiceError {
+fn refusal(key: &VolumeKey, error: &RecordingError) -> ServiceError {
     let volume = key.to_string();
     match error {
         RecordingError::NoVolume => not_found(key),

@@ -162,7 +162,8 @@ impl Record {
         let (start, total) = (Instant::now(), self.length.0);
         loop {
             let is_interrupted = interrupt.came();
-            fetched.take(client.recorded(&fetched.last, fetched.have)?);
+            let answer = client.recorded(&fetched.last, fetched.have)?;
+            fetched.take(&answer);
             if is_interrupted {
                 return Ok(End::Interrupt);
             }
@@ -227,7 +228,7 @@ impl Fetched {
         Self { last: begun, have: 0, trace: Trace::default(), reads, writes, formless: 0 }
     }
 
-    fn take(&mut self, answer: Recording) {
+    fn take(&mut self, answer: &Recording) {
         for request in &answer.requests {
             match planned(request) {
                 Some(planned) => {
@@ -243,7 +244,7 @@ impl Fetched {
             }
         }
         self.have += answer.requests.len() as u64;
-        self.last = Recording { requests: Vec::new(), ..answer };
+        self.last = Recording { requests: Vec::new(), ..*answer };
     }
 }
 
