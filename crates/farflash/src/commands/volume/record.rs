@@ -162,7 +162,8 @@ impl Record {
         let (start, total) = (Instant::now(), self.length.0);
         loop {
             let is_interrupted = interrupt.came();
-            fetched.take(client.recorded(&fetched.last, fetched.have)?);
+            let answer = client.recorded(&fetched.last, fetched.have)?;
+            fetched.take(&answer);
             if is_interrupted {
                 return Ok(End::Interrupt);
             }
@@ -227,9 +228,8 @@ impl Fetched {
         Self { last: begun, have: 0, trace: Trace::default(), reads, writes, formless: 0 }
     }
 
-    fn take(&mut self, mut answer: Recording) {
-        let requests = std::mem::take(&mut answer.requests);
-        for request in &requests {
+    fn take(&mut self, answer: &Recording) {
+        for request in &answer.requests {
             match planned(request) {
                 Some(planned) => {
                     let sum = match planned.kind {
@@ -243,8 +243,8 @@ impl Fetched {
                 None => self.formless += 1,
             }
         }
-        self.have += requests.len() as u64;
-        self.last = answer;
+        self.have += answer.requests.len() as u64;
+        self.last = Recording { requests: Vec::new(), ..*answer };
     }
 }
 
