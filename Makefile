@@ -22,12 +22,12 @@ SOAK_MINUTES ?=
 
 # The simulator is built by itself: it turns on what breaks the engine on purpose, for all that is built with
 # it. All else is built with the same features everywhere, so that what one target built serves the next.
-# With the key-value server where its RocksDB is, that of Debian 12: looked at anew by each recipe, since it may just have been
-# installed.
-HAS_ROCKSDB = $(shell dpkg-query -W -f '$${Version}' librocksdb-dev 2>/dev/null | grep '^7\.8\.')
+# With the key-value server where its RocksDB is, that of Debian 12, and what bindings are made with. Each recipe evaluates it
+# again, since they may just have been installed.
+HAS_ROCKSDB = $(shell dpkg-query -W libclang-dev >/dev/null 2>&1 && dpkg-query -W -f '$${Version}' librocksdb-dev 2>/dev/null | grep '^7\.8\.')
 TESTED = --workspace --exclude simulate --locked $(if $(HAS_ROCKSDB),--features datastore/rocksdb)
 # How others' crates find it, rather than build one of their own.
-export ROCKSDB_LIB_DIR ?= /usr/lib/$(shell uname -m)-linux-gnu
+export ROCKSDB_LIB_DIR ?= /usr/lib/$(shell gcc -print-multiarch 2>/dev/null)
 export ROCKSDB_INCLUDE_DIR ?= /usr/include
 # Each test runs in a process of its own and has a time limit: .config/nextest.toml.
 NEXTEST = $$(.ci/tool cargo-nextest) nextest run
@@ -50,7 +50,7 @@ deps:
 # For all that is tested, so that it is built once: docs/adr/0012-the-datastore-is-a-program-of-its-own.md.
 .PHONY: test-deps
 test-deps: deps
-	@.ci/install-missing librocksdb-dev libclang-dev
+	@.ci/install-missing librocksdb-dev libclang-dev || [ -z "$${FARFLASH_SKIP_NOTHING:-}" ]
 
 .PHONY: build
 build: deps ## build the release binaries
@@ -116,7 +116,7 @@ test-beside: deps
 
 .PHONY: test-crates
 test-crates: test-deps ## the tests of all crates but the simulator
-	@.ci/install-missing iproute2 etcd-server
+	@.ci/install-missing iproute2 etcd-server redis-tools e2fsprogs mount
 	$(NEXTEST) $(TESTED)
 	cargo test $(TESTED) --doc
 
@@ -141,6 +141,9 @@ cores-test: deps ## all orders in which cores may come to what they share, by a 
 .PHONY: libraries-test
 libraries-test: python-test ## the tests of the libraries alone: Rust, C and Python against a real server
 	@.ci/install-missing etcd-server
+	# As users build them: with no feature that another package turns on.
+	cargo check --locked -p farflash-client
+	cargo check --locked -p farflash-python
 	$(NEXTEST) --locked -p farflash-client -p farflash-c
 	cargo test --locked --doc -p farflash-client
 	cargo build $(TESTED) --example volume --example counter --example awaited
@@ -155,8 +158,8 @@ python-test: deps ## install the Python package in an environment of its own, an
 	[ -x $$environment/bin/mypy ] || python3 -m venv --clear $$environment
 	export PIP_DISABLE_PIP_VERSION_CHECK=1
 	$$environment/bin/python -m pip install --quiet 'mypy==2.4.1'
-	# As users install it: pip fetches what the package says that it is built with. Only the profile and the features of
-	# others' crates are those of the tests, by which next to nothing is left to compile.
+	# Pip fetches what the package says that it is built with, as for users. The profile and the features of others' crates are
+	# those of the tests, by which next to nothing is left to compile; `libraries-test` checks it with its own.
 	MATURIN_PEP517_ARGS="--profile dev --locked --features as-tested" \
 		$$environment/bin/python -m pip install --quiet --no-deps --force-reinstall ./python
 	# What it says of its types, by itself and against the native module.
@@ -174,8 +177,9 @@ fi
 endef
 
 .PHONY: datastore
-datastore: test-deps ## build the release binary of the key-value server, farflash-datastore
-	@cargo build --release --locked -p datastore --features rocksdb
+datastore: deps ## build the release binary of the key-value server, farflash-datastore
+	@.ci/install-missing librocksdb-dev libclang-dev
+	cargo build --release --locked -p datastore --features rocksdb
 
 .PHONY: datastore-deb
 datastore-deb: datastore ## make the Debian package of the key-value server

@@ -64,7 +64,7 @@ pub struct Tenant {
 pub enum Caller {
     /// May do everything.
     Operator(Arc<str>),
-    /// May read figures, such as Prometheus: `/metrics` and `/v1/stats`, and record what hosts ask of a volume.
+    /// May read figures, such as Prometheus: `/metrics` and `/v1/stats`, and record the requests that hosts send to a volume.
     Reader(Arc<str>),
     /// May do what it likes with its own volumes.
     Tenant(Arc<Tenant>),
@@ -80,7 +80,7 @@ impl Caller {
         }
     }
 
-    /// Returns true if this caller may send such a request at all. A reader gets figures, and nothing else:
+    /// Returns true if this caller may send such a request at all. A reader gets figures and may record volumes:
     /// a path that is not named here is refused, also if it is added later.
     pub(crate) fn may_ask(&self, method: &Method, path: &str) -> bool {
         match self {

@@ -524,3 +524,35 @@ fn reason(error: &ureq::Error) -> String {
         other => other.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{RecordedKind, RecordedRequest};
+
+    /// Most requests in an answer (`RECORDING_FETCH_MAX` of `dataplane`).
+    const FETCHED_MAX: usize = 8192;
+
+    /// A recording's answer fits into what is read of it, with numbers of twenty digits.
+    #[test]
+    fn the_longest_answer_of_a_recording_is_read() {
+        let kind = RecordedKind::Write;
+        let (at_ns, offset_bytes, length_bytes) = (u64::MAX, u64::MAX, u64::MAX);
+        let request = RecordedRequest { at_ns, kind, offset_bytes, length_bytes };
+        let recording = Recording {
+            id: Uuid::max(),
+            volume: Uuid::max(),
+            seconds: u32::MAX,
+            is_over: false,
+            recorded: u64::MAX,
+            left_out: u64::MAX,
+            others: u64::MAX,
+            first: u64::MAX,
+            requests: vec![request; FETCHED_MAX],
+        };
+        let answer = serde_json::to_vec(&recording).expect("plain data");
+        assert!((answer.len() as u64) < ANSWER_BYTES_MAX, "{} bytes", answer.len());
+    }
+}

@@ -285,9 +285,13 @@ fn of_recordings(error: &ServiceError) -> (ProblemCode, String) {
             ProblemCode::RecordingNotFound,
             "it ends when nothing asks for it for 10 s; begin another one".to_owned(),
         ),
+        ServiceError::RecordingRuns { volume, id } => (
+            ProblemCode::RecordingRuns,
+            format!("wait for its end, or end it (DELETE /v1/volumes/{volume}/recordings/{id})"),
+        ),
         _ => (
             ProblemCode::RecordingRuns,
-            "wait for its end, or stop its client: then it ends within 10 s".to_owned(),
+            "wait for the end of one, or stop its client: then it ends within 10 s".to_owned(),
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! Recordings of what hosts ask of a volume: what is asked, and what has come.
+//! Recordings of the requests that hosts send to a volume: a client's requests about them, and their state.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

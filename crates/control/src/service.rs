@@ -167,10 +167,12 @@ pub enum ServiceError {
         wanted: u64,
     },
     /// The volume has a recording that has not ended.
-    #[error("the requests of `{volume}` are being recorded already")]
+    #[error("the requests of `{volume}` are being recorded already, by {id}")]
     RecordingRuns {
         /// The volume, as it was asked for.
         volume: String,
+        /// The recording.
+        id: Uuid,
     },
     /// The core of the volume has as many recordings as it may have.
     #[error("{max} recordings run on the volume's core, and no more may at a time")]

@@ -49,7 +49,7 @@ pub struct Returned {
 pub struct NewWay {
     /// The file or drive.
     pub opened: OwnedDevice,
-    /// By which its fence knows it.
+    /// The number by which its fence knows the device.
     pub number: u32,
 }
 
@@ -70,7 +70,7 @@ pub struct Part {
 }
 
 /// A device that a core is to take its part of, step by step, each when all cores have done the one before
-/// (`taking.rs`). Where a way back closes instead, the core lets go of what it has.
+/// (`crates/server/src/taking.rs`). Where a way back closes instead, the core lets go of what it has.
 pub struct TakeUp {
     /// Number of the device.
     pub device: DeviceIndex,
@@ -100,7 +100,10 @@ impl fmt::Debug for TakeUp {
 
 /// Requests to a data core. It answers each message once, or drops the channel for the answer and ends.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "each message says what its fields are for")]
+#[expect(
+    missing_docs,
+    reason = "fields are what the message says, and the way back for its answer"
+)]
 pub enum CoreMessage {
     /// Take a part of a device and serve it.
     TakeUp(Box<TakeUp>),

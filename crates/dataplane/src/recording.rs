@@ -1,7 +1,7 @@
-//! Recordings of what hosts ask of a volume: time, kind and place of each request, and no data.
+//! Recordings of the requests that hosts send to a volume: time, kind and place of each, and no data.
 //!
 //! - T1: while nothing is recorded, a request costs one look at a flag.
-//! - T2: a recording takes its memory at its start. Nothing waits for it: a request that finds no room is counted, and so is one
+//! - T2: a recording reserves its memory at its start. Nothing waits for it: a request that finds no room is counted, and so is one
 //!   that reads and writes no blocks of the volume.
 //! - T3: it has an end: after its time, when its client has not asked for it for [`UNASKED_MAX`], and with the volume.
 //! - T4: its client fetches the requests while it runs, and fetches those again whose answer was lost: they stay until the client
@@ -24,9 +24,9 @@ use crate::request::Request;
 pub const RECORDINGS_MAX: usize = 4;
 /// Requests that a recording keeps until they are fetched, at most: 6 MiB of them.
 pub const RECORDING_BUFFER_MAX: usize = 1 << 18;
-/// Requests that are fetched at once: copying them takes the core some microseconds.
+/// Requests that are fetched at once: 192 KiB, which the core copies.
 pub const RECORDING_FETCH_MAX: usize = 8192;
-/// A client asks several times a second. This is above what a slow network or a paused client takes.
+/// A client asks several times a second. Longer than a slow network delays a fetch.
 pub const UNASKED_MAX: Duration = Duration::from_secs(10);
 
 /// A request of a host.
@@ -100,8 +100,11 @@ pub enum RecordingError {
     #[error("there is no such volume")]
     NoVolume,
     /// The volume has one.
-    #[error("the volume is being recorded")]
-    Runs,
+    #[error("the volume is being recorded, by the recording {id}")]
+    Runs {
+        /// The one that it has.
+        id: Uuid,
+    },
     /// Others are under way.
     #[error("{RECORDINGS_MAX} recordings are under way on the core")]
     TooMany,
@@ -109,7 +112,7 @@ pub enum RecordingError {
     #[error("there is no such recording")]
     NotFound,
     /// These requests were fetched and forgotten, or have not come.
-    #[error("the requests from number {first} to {end} are there")]
+    #[error("the recording has the requests from number {first} on, up to and without {end}")]
     NotThere {
         /// The first that is there.
         first: u64,
@@ -162,8 +165,8 @@ impl Recorder {
         asked: Instant,
     ) -> Result<RecordingStatus, RecordingError> {
         let mut recording = self.recording.borrow_mut();
-        if recording.is_some() {
-            return Err(RecordingError::Runs);
+        if let Some(other) = &*recording {
+            return Err(RecordingError::Runs { id: other.terms.id });
         }
         let begun = recording.insert(Recording::new(terms, now, asked));
         self.is_on.set(true);
@@ -237,7 +240,7 @@ impl Recording {
             self.left_out += 1;
             return;
         }
-        let at_ns = now.0 - self.started.0;
+        let at_ns = u64::try_from(now.since(self.started).as_nanos()).unwrap_or(u64::MAX);
         self.buffer.push_back(RecordedRequest { at_ns, start, blocks, direction });
     }
 
@@ -337,7 +340,7 @@ impl<W: World, D: Device> Core<W, D> {
                 let begin = |recorder: &Recorder| recorder.start(terms, now, running);
                 let begun = self.recordings().start(&export, begin)?;
                 let seconds = terms.length.as_secs();
-                tracing::info!(%volume, seconds, "a recording of its requests begins");
+                tracing::info!(%volume, recording = %terms.id, seconds, "a recording of its requests begins");
                 Ok(begun)
             }
             RecordingCommand::Fetch { id, first } => {

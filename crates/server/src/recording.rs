@@ -79,7 +79,7 @@ fn refusal(key: &VolumeKey, error: &RecordingError) -> ServiceError {
     let volume = key.to_string();
     match error {
         RecordingError::NoVolume => not_found(key),
-        RecordingError::Runs => ServiceError::RecordingRuns { volume },
+        RecordingError::Runs { id } => ServiceError::RecordingRuns { volume, id: *id },
         RecordingError::TooMany => {
             ServiceError::TooManyRecordings { max: dataplane::RECORDINGS_MAX }
         }

@@ -1,4 +1,4 @@
-//! Recordings of what hosts ask of a volume: paths, callers and refusals.
+//! Recordings of the requests that hosts send to a volume: paths, callers and refusals.
 
 use std::time::Duration;
 

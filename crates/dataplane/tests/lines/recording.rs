@@ -112,7 +112,7 @@ fn a_volume_has_one_recording_at_a_time_and_a_core_a_few() {
     simulate(async |world| {
         let core = serve(&world).await;
         start(&core, 3).expect("none runs");
-        assert_eq!(start(&core, 3), Err(RecordingError::Runs));
+        assert_eq!(start(&core, 3), Err(RecordingError::Runs { id: ID }));
         let terms = RecordingTerms { id: ID, length: LENGTH, buffer_requests: 1 };
         for number in 1..=RECORDINGS_MAX {
             let uuid = Uuid::from_u128(1000 + number as u128);

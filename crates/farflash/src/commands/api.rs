@@ -157,7 +157,7 @@ pub(crate) struct MakeToken {
     /// A tenant, which manages volumes of its own; otherwise an operator, which may do everything
     #[arg(long)]
     tenant: bool,
-    /// A reader, which may see metrics and figures, record what hosts ask of volumes, and nothing else, such as Prometheus
+    /// A reader, which may see metrics and figures, record requests of volumes, and nothing else, such as Prometheus
     #[arg(long, conflicts_with = "tenant")]
     reader: bool,
     /// Print JSON

@@ -156,7 +156,7 @@ pub(crate) enum VolumeCommand {
         #[command(flatten)]
         output: Output,
     },
-    /// Record what hosts ask of a volume, to replay it with `farflash bench`
+    /// Record the requests that hosts send to a volume, to replay them with `farflash bench`
     #[command(after_help = record::EXAMPLES)]
     Record(record::Record),
     /// Delete a volume; one that holds data or that a host has open only with --lose-data

@@ -1,4 +1,4 @@
-//! `farflash volume record`: what hosts ask of a volume, recorded by the server and replayed.
+//! `farflash volume record`: the requests that hosts send to a volume, recorded by the server and replayed.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -218,6 +218,22 @@ fn requests_that_found_no_room_are_told() {
     assert_eq!(counts, [10, 90, 0], "{summary}");
 }
 
+/// Method: more requests than one fetch returns wait for a client that is stopped, when Ctrl-C comes.
+#[test]
+fn ctrl_c_leaves_out_no_request_that_had_come() {
+    let files = Files::new();
+    let server = Server::start_with("mem:256MiB", &["--auth", "off"]);
+    let (target, _) = volume(&server, "v");
+    let recorder = Recorder::start(&server, &files, &["--for", "1h"]);
+    recorder.pause();
+    let load = ["--rw", "randread", "--bytes", "40000KiB", "--qd", "32"];
+    succeed(&[&BENCH[..], &["--target", &target], &load].concat());
+    recorder.signal(Signal::INT);
+    recorder.resume();
+    let (outcome, recorded) = recorder.wait();
+    assert_eq!((outcome.code, recorded.0.len()), (Some(0), 10_000), "{outcome:?}");
+}
+
 /// Method: a reader's recording is left alone, cut off by the end of its client, of its time, and of its volume in turn.
 #[test]
 fn a_volume_has_one_recording_at_a_time_which_ends_with_its_client_its_time_or_the_volume() {
@@ -247,7 +263,12 @@ fn a_volume_has_one_recording_at_a_time_which_ends_with_its_client_its_time_or_t
         let words = record(more);
         refused(&words.iter().map(String::as_str).collect::<Vec<_>>(), code, what, remedy);
     };
-    refused(&["--for", "9s"], 1, "requests of `v` are being recorded already", "within 10 s");
+    refused(
+        &["--for", "9s"],
+        1,
+        "requests of `v` are being recorded already",
+        "/v1/volumes/v/recordings/",
+    );
     refused(&["--for", "25h"], 2, "longer than a day", "--for 24h");
     assert!(!files.path("second").exists());
 

@@ -330,7 +330,8 @@ impl VolumeService for MemoryService {
             };
             match request {
                 RecordingRequest::Start(StartRecording { seconds: 1, .. }) => {
-                    return Err(ServiceError::RecordingRuns { volume: key.to_string() });
+                    let volume = key.to_string();
+                    return Err(ServiceError::RecordingRuns { volume, id: RECORDING });
                 }
                 RecordingRequest::Start(start) => recording.seconds = start.seconds,
                 RecordingRequest::Fetch { id, .. } | RecordingRequest::End { id }

@@ -1,4 +1,4 @@
-//! `farflash volume record`: what hosts ask of a volume, fetched from the server while it is recorded.
+//! `farflash volume record`: the requests that hosts send to a volume, fetched from the server while it records them.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use control::{
-    ApiClient, ApiError, RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind,
+    ApiClient, ApiError, ProblemCode, RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind,
     RecordedRequest, Recording, StartRecording,
 };
 use load::{Kind, Planned, Trace};
@@ -24,16 +24,18 @@ use crate::interval::Interval;
 
 pub(super) const EXAMPLES: &str = "\
 The server records time, kind and place of each request that hosts send to the volume, over any protocol, and no data. Ctrl-C ends \
-the recording early; the file has what was recorded until then.
+the recording early. The file is written at the end, and not if the command is killed.
 
 Examples:
   farflash volume record db-1 --for 60s --out db-1.txt
   farflash bench --target tcp://127.0.0.1:4420/NQN --replay db-1.txt --overwrite";
 
-/// The command that shows the outcome of a change without an answer.
+/// Advice when the start has no answer.
 const LOOK: &str = "a recording that runs ends by itself within 10 s";
 /// The pause between two fetches. The server's buffer holds what comes meanwhile.
-const POLL: Duration = Duration::from_millis(250);
+const POLL: Duration = Duration::from_millis(100);
+/// Time without an answer after which the server has ended the recording.
+const UNANSWERED_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Record {
@@ -45,7 +47,7 @@ pub(crate) struct Record {
     /// File for the requests, which `farflash bench --replay` takes
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Requests that the server keeps until they are fetched, four times a second or more often; they take 24 bytes each
+    /// Requests that the server keeps until they are fetched, up to ten times a second; they take 24 bytes each
     /// [default: 65536]
     #[arg(long, value_name = "REQUESTS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(RECORDING_BUFFER_MAX)))]
@@ -62,6 +64,8 @@ enum End {
     Time,
     /// By Ctrl-C.
     Interrupt,
+    /// The file has as many requests as a file can have.
+    Full,
     /// The volume is gone, or the server.
     Failure,
 }
@@ -160,12 +164,30 @@ impl Record {
     ) -> Result<End, ApiError> {
         let mut progress = printed::progress(&format!("recording {}", self.volume));
         let (start, total) = (Instant::now(), self.length.0);
+        let mut answered = start;
+        // Number of the request behind those that had come when Ctrl-C came.
+        let mut until = None;
         loop {
             let is_interrupted = interrupt.came();
-            let answer = client.recorded(&fetched.last, fetched.have)?;
-            fetched.take(&answer);
-            if is_interrupted {
+            match client.recorded(&fetched.last, fetched.have) {
+                Ok(answer) => fetched.take(&answer),
+                // The server still has all that was not fetched.
+                Err(error)
+                    if has_no_answer(&error)
+                        && !is_interrupted
+                        && answered.elapsed() < UNANSWERED_MAX =>
+                {
+                    std::thread::sleep(POLL);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+            answered = Instant::now();
+            if is_interrupted && fetched.have >= *until.get_or_insert(fetched.last.recorded) {
                 return Ok(End::Interrupt);
+            }
+            if fetched.trace.left_out() > 0 {
+                return Ok(End::Full);
             }
             let elapsed = start.elapsed().min(total);
             progress(elapsed.as_secs(), total.as_secs());
@@ -191,7 +213,7 @@ impl Record {
             read_bytes: reads.bytes,
             writes: writes.requests,
             written_bytes: writes.bytes,
-            left_out: last.left_out + trace.left_out(),
+            left_out: last.left_out,
             others: last.others + formless,
         };
         let remedy = "the file is written; give the summary somewhere to go";
@@ -236,15 +258,27 @@ impl Fetched {
                         Kind::Read => &mut self.reads,
                         Kind::Write => &mut self.writes,
                     };
-                    sum.requests += 1;
-                    sum.bytes += request.length_bytes;
+                    let left_out = self.trace.left_out();
                     self.trace.push(planned);
+                    if self.trace.left_out() == left_out {
+                        sum.requests += 1;
+                        sum.bytes += request.length_bytes;
+                    }
                 }
                 None => self.formless += 1,
             }
         }
         self.have += answer.requests.len() as u64;
         self.last = Recording { requests: Vec::new(), ..*answer };
+    }
+}
+
+/// True if the server was not reached, which may pass.
+fn has_no_answer(error: &ApiError) -> bool {
+    match error {
+        ApiError::Unreachable { .. } => true,
+        ApiError::Refused(problem) => problem.code == ProblemCode::HostUnreachable,
+        _ => false,
     }
 }
 
