@@ -287,7 +287,10 @@ fn of_recordings(error: &ServiceError) -> (ProblemCode, String) {
         ),
         ServiceError::RecordingRuns { volume, id } => (
             ProblemCode::RecordingRuns,
-            format!("wait for its end, or end it (DELETE /v1/volumes/{volume}/recordings/{id})"),
+            format!(
+                "wait for its end, or stop its client: then it ends within 10 s \
+                 (DELETE /v1/volumes/{volume}/recordings/{id} ends it at once)"
+            ),
         ),
         _ => (
             ProblemCode::RecordingRuns,
