@@ -263,12 +263,7 @@ fn a_volume_has_one_recording_at_a_time_which_ends_with_its_client_its_time_or_t
         let words = record(more);
         refused(&words.iter().map(String::as_str).collect::<Vec<_>>(), code, what, remedy);
     };
-    refused(
-        &["--for", "9s"],
-        1,
-        "requests of `v` are being recorded already",
-        "/v1/volumes/v/recordings/",
-    );
+    refused(&["--for", "9s"], 1, "requests of `v` are being recorded already", "within 10 s");
     refused(&["--for", "25h"], 2, "longer than a day", "--for 24h");
     assert!(!files.path("second").exists());
 
