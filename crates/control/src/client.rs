@@ -530,10 +530,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{RecordedKind, RecordedRequest};
-
-    /// Most requests in an answer (`RECORDING_FETCH_MAX` of `dataplane`).
-    const FETCHED_MAX: usize = 8192;
+    use crate::{RECORDING_FETCH_MAX, RecordedKind, RecordedRequest};
 
     /// A recording's answer fits into what is read of it, with numbers of twenty digits.
     #[test]
@@ -550,7 +547,7 @@ mod tests {
             left_out: u64::MAX,
             others: u64::MAX,
             first: u64::MAX,
-            requests: vec![request; FETCHED_MAX],
+            requests: vec![request; RECORDING_FETCH_MAX],
         };
         let answer = serde_json::to_vec(&recording).expect("plain data");
         assert!((answer.len() as u64) < ANSWER_BYTES_MAX, "{} bytes", answer.len());

@@ -87,8 +87,8 @@ pub use presence::{Presence, ask_serving};
 pub use problem::{Problem, ProblemCode};
 pub use quota::{QuotaList, TenantQuota, Use};
 pub use recording::{
-    RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind, RecordedRequest, Recording,
-    RecordingRequest, StartRecording,
+    RECORDING_BUFFER_MAX, RECORDING_FETCH_MAX, RECORDING_SECONDS_MAX, RECORDING_UNASKED_MAX,
+    RecordedKind, RecordedRequest, Recording, RecordingRequest, StartRecording,
 };
 pub use scrub::{DamagedPlace, Scrub, ScrubRequest, ScrubState, StartScrub};
 pub use sector::{SectorBytes, SectorBytesError};

@@ -1,5 +1,7 @@
 //! Recordings of the requests that hosts send to a volume: a client's requests about them, and their state.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -10,6 +12,11 @@ pub const RECORDING_SECONDS_MAX: u32 = 24 * 3600;
 const BUFFER_DEFAULT: u32 = 1 << 16;
 /// The same, at most.
 pub const RECORDING_BUFFER_MAX: u32 = 1 << 18;
+
+/// Requests that are fetched at once, at most.
+pub const RECORDING_FETCH_MAX: usize = 8192;
+/// Time after which a recording ends that its client does not ask for.
+pub const RECORDING_UNASKED_MAX: Duration = Duration::from_secs(10);
 
 /// Asks for a recording.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]

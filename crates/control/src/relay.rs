@@ -95,16 +95,16 @@ pub(crate) async fn pass_on(
     let of_volume = request.uri().path().strip_prefix("/v1/volumes/").unwrap_or_default();
     let (name, rest) = of_volume.split_once('/').unwrap_or((of_volume, ""));
     let key = volume_key(name);
-    // What is known of a volume answers only for the volume itself.
-    let is_itself = rest.is_empty();
     let caller = request.extensions().get::<Caller>();
     let (Some(key), Some(caller), false) = (key, caller, origin.was_passed_on) else {
         return next.run(request).await;
     };
     let reads = [Method::GET, Method::HEAD].contains(request.method());
+    // What is known of a volume answers only for the volume itself.
+    let shows = reads && rest.is_empty();
     match service.locate(caller, &key) {
         Location::Here => next.run(request).await,
-        Location::Lost(volume) if reads && is_itself => axum::Json(*volume).into_response(),
+        Location::Lost(volume) if shows => axum::Json(*volume).into_response(),
         Location::Lost(volume) => unreachable_host(&volume.host),
         Location::There { host, known } => {
             let (parts, body) = request.into_parts();
@@ -120,7 +120,7 @@ pub(crate) async fn pass_on(
             };
             match answer {
                 Ok(answer) => passed_back(answer),
-                Err(error) => match known.filter(|_| reads && is_itself) {
+                Err(error) => match known.filter(|_| shows) {
                     Some(volume) => axum::Json(*volume).into_response(),
                     None => no_answer(&host, &error, reads),
                 },

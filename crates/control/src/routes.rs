@@ -25,8 +25,8 @@ use crate::scrub::SCRUB_RATE_MIN;
 use crate::{
     ChangeAuth, ChangeDevice, ChangeRestrictions, ChangeVolume, CreateVolume, CreatedVolume,
     Device, DeviceList, GrownDevice, HostList, Location, Recording, RecordingRequest, Resizing,
-    Scrub, ScrubRequest, Server, Serving, StartRecording, StartScrub, Stats, Tokens, Users, Volume,
-    VolumeKey, VolumeList, VolumeService, openapi,
+    Scrub, ScrubRequest, Server, ServiceError, Serving, StartRecording, StartScrub, Stats, Tokens,
+    Users, Volume, VolumeKey, VolumeList, VolumeService, openapi,
 };
 
 type Service = State<Arc<dyn VolumeService>>;
@@ -269,8 +269,7 @@ async fn start_recording(
     JsonBody(request): JsonBody<StartRecording>,
 ) -> Result<(StatusCode, Json<Recording>), Problem> {
     if let Some(detail) = request.fault() {
-        let hint = "the fields and their meaning are described by GET /v1/openapi.json";
-        return Err(Problem::new(ProblemCode::InvalidField, detail, hint));
+        return Err(ServiceError::Setting { detail }.into());
     }
     let recording = service.recording(key, RecordingRequest::Start(request)).await?;
     Ok((StatusCode::CREATED, Json(recording)))

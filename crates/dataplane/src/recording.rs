@@ -287,14 +287,13 @@ impl<W: World, D: Device> Recordings<W, D> {
         begin: impl FnOnce(&Recorder) -> Result<RecordingStatus, RecordingError>,
     ) -> Result<RecordingStatus, RecordingError> {
         let mut all = self.0.borrow_mut();
+        // One that has a recording is told so, and no other begins.
         let has_one = all.iter().any(|other| Rc::ptr_eq(other, export));
         if !has_one && all.len() == RECORDINGS_MAX {
             return Err(RecordingError::TooMany);
         }
         let begun = begin(&export.recorder)?;
-        if !has_one {
-            all.push(export.clone());
-        }
+        all.push(export.clone());
         Ok(begun)
     }
 

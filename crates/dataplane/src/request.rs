@@ -286,14 +286,16 @@ impl Request {
     /// Its cost at the device.
     pub(crate) fn cost(&self) -> Option<(Direction, u64)> {
         match self {
-            Self::Read(range)
-            | Self::Verify(range)
-            | Self::Compare { range, .. }
-            | Self::ComparePart { range, .. } => Some((Direction::Read, range.blocks)),
-            Self::Write { range, .. }
-            | Self::CompareAndWrite { range, .. }
-            | Self::CompareAndWritePart { range, .. }
-            | Self::WritePart { range, .. } => Some((Direction::Write, range.blocks)),
+            Self::Read(_)
+            | Self::Verify(_)
+            | Self::Compare { .. }
+            | Self::ComparePart { .. }
+            | Self::Write { .. }
+            | Self::CompareAndWrite { .. }
+            | Self::CompareAndWritePart { .. }
+            | Self::WritePart { .. } => {
+                self.blocks().map(|(direction, range)| (direction, range.blocks))
+            }
             // A record in the journal, however much is deallocated.
             Self::WriteZeroes(_) => Some((Direction::Write, 1)),
             Self::UnmapParts { ranges, ends, .. } => {

@@ -17,6 +17,8 @@ use super::state::State;
 
 const _: () = {
     assert!(control::RECORDING_BUFFER_MAX as usize == dataplane::RECORDING_BUFFER_MAX);
+    assert!(control::RECORDING_FETCH_MAX == dataplane::RECORDING_FETCH_MAX);
+    assert!(control::RECORDING_UNASKED_MAX.as_nanos() == dataplane::UNASKED_MAX.as_nanos());
     // The API's description has these numbers.
     assert!(dataplane::RECORDING_FETCH_MAX == 8192 && dataplane::UNASKED_MAX.as_secs() == 10);
 };

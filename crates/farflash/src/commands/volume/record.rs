@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use control::{
-    ApiClient, ApiError, ProblemCode, RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX, RecordedKind,
-    RecordedRequest, Recording, StartRecording,
+    ApiClient, ApiError, ProblemCode, RECORDING_BUFFER_MAX, RECORDING_SECONDS_MAX,
+    RECORDING_UNASKED_MAX, RecordedKind, RecordedRequest, Recording, StartRecording,
 };
 use load::{Kind, Planned, Trace};
 use serde::Serialize;
@@ -34,8 +34,6 @@ Examples:
 const LOOK: &str = "a recording that runs ends by itself within 10 s";
 /// The pause between two fetches. The server's buffer holds what comes meanwhile.
 const POLL: Duration = Duration::from_millis(100);
-/// Time without an answer after which the server has ended the recording.
-const UNANSWERED_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct Record {
@@ -77,16 +75,8 @@ struct Fetched {
     /// Requests that were fetched.
     have: u64,
     trace: Trace,
-    reads: Sum,
-    writes: Sum,
     /// Requests that no line of the file can have.
     formless: u64,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Sum {
-    requests: u64,
-    bytes: u64,
 }
 
 /// The result, as `--json` has it.
@@ -175,7 +165,7 @@ impl Record {
                 Err(error)
                     if has_no_answer(&error)
                         && !is_interrupted
-                        && answered.elapsed() < UNANSWERED_MAX =>
+                        && answered.elapsed() < RECORDING_UNASKED_MAX =>
                 {
                     std::thread::sleep(POLL);
                     continue;
@@ -202,17 +192,26 @@ impl Record {
     }
 
     fn show(&self, fetched: &Fetched, ended: End, seconds: f64) -> Result<(), Failure> {
-        let Fetched { last, trace, reads, writes, formless, .. } = fetched;
+        let Fetched { last, trace, formless, .. } = fetched;
+        let (mut of_reads, mut of_writes) = ((0, 0), (0, 0));
+        for request in trace.requests() {
+            let (requests, bytes) = match request.kind {
+                Kind::Read => &mut of_reads,
+                Kind::Write => &mut of_writes,
+            };
+            *requests += 1;
+            *bytes += u64::from(request.blocks) * BLOCK_SIZE as u64;
+        }
         let summary = Summary {
             volume: &self.volume,
             file: self.out.display().to_string(),
             ended,
             seconds,
             requests: trace.requests().len(),
-            reads: reads.requests,
-            read_bytes: reads.bytes,
-            writes: writes.requests,
-            written_bytes: writes.bytes,
+            reads: of_reads.0,
+            read_bytes: of_reads.1,
+            writes: of_writes.0,
+            written_bytes: of_writes.1,
             left_out: last.left_out,
             others: last.others + formless,
         };
@@ -246,25 +245,13 @@ fn human(out: &mut dyn Write, summary: &Summary<'_>) -> std::io::Result<()> {
 
 impl Fetched {
     fn new(begun: Recording) -> Self {
-        let (reads, writes) = (Sum::default(), Sum::default());
-        Self { last: begun, have: 0, trace: Trace::default(), reads, writes, formless: 0 }
+        Self { last: begun, have: 0, trace: Trace::default(), formless: 0 }
     }
 
     fn take(&mut self, answer: &Recording) {
         for request in &answer.requests {
             match planned(request) {
-                Some(planned) => {
-                    let sum = match planned.kind {
-                        Kind::Read => &mut self.reads,
-                        Kind::Write => &mut self.writes,
-                    };
-                    let left_out = self.trace.left_out();
-                    self.trace.push(planned);
-                    if self.trace.left_out() == left_out {
-                        sum.requests += 1;
-                        sum.bytes += request.length_bytes;
-                    }
-                }
+                Some(planned) => self.trace.push(planned),
                 None => self.formless += 1,
             }
         }
