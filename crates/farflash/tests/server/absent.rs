@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -109,16 +109,6 @@ fn names(server: &Server) -> Vec<String> {
     let list = server.volume_json(&["list"]);
     let volumes = list["volumes"].as_array().unwrap().iter();
     volumes.map(|volume| volume["name"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Writes the superblock last: until it is there, the server that looks for the device does not take it.
-fn bring_back(from: &Path, to: &Path) {
-    let (from, to) = (format!("if={}", from.display()), format!("of={}", to.display()));
-    let copy = |more: &[&str]| {
-        succeed_in("dd", &[&[&*from, &to, "bs=1M", "conv=notrunc,fsync"], more].concat());
-    };
-    copy(&["skip=1", "seek=1"]);
-    copy(&["count=1"]);
 }
 
 /// The server says why it does without its second device.
@@ -306,12 +296,17 @@ fn two_volumes_of_one_name_are_both_served_when_the_second_comes_late() {
 #[test]
 fn a_device_that_cannot_be_read_is_served_when_it_can() {
     let files = Files::new();
-    let a = format(&files, "a");
-    let Some(drive) = LoopDevice::new(&files, "image", 128 << 20) else {
+    let (a, b) = (format(&files, "a"), files.device("b"));
+    let drives = ["whole", "sick"].map(|name| LoopDevice::new(&files, name, 128 << 20));
+    let [Some(whole), Some(sick)] = drives else {
         return skipped("no loop device can be made here");
     };
-    let image = drive.image.clone();
-    let b = format!("file:{}", drive.path());
+    // At once: a server that looks in between must not find a part.
+    let point_at = |drive: &LoopDevice| {
+        std::os::unix::fs::symlink(drive.path(), files.path("next")).unwrap();
+        fs::rename(files.path("next"), files.path("b")).unwrap();
+    };
+    point_at(&whole);
     succeed(&["format", "--device", &b]);
     let server = start(&[&a, &b], &[]);
     create(&server, "near", &a);
@@ -319,16 +314,15 @@ fn a_device_that_cannot_be_read_is_served_when_it_can() {
     write(&far, 7);
     server.signal("TERM");
     assert_eq!(server.wait(), Some(0));
-    let whole = files.path("whole");
-    fs::copy(&image, &whole).unwrap();
-    fs::OpenOptions::new().write(true).open(&image).unwrap().set_len(0).unwrap();
-    drive.forget_what_was_read();
+    fs::OpenOptions::new().write(true).open(&sick.image).unwrap().set_len(0).unwrap();
+    sick.forget_what_was_read();
+    point_at(&sick);
 
     let server = start(&[&a, &b], &[]);
     says(&server, "cannot be read");
     assert_eq!(names(&server), ["near"]);
     must_not_serve(&[&b], &[], 1, "cannot be read", "dmesg");
-    bring_back(&whole, &image);
+    point_at(&whole);
     server.wait_for_log("is there");
     is_well(&server);
     assert_eq!(read(&server.volume_json(&["show", "far"])), 7);
@@ -421,10 +415,6 @@ fn a_mistake_is_refused_also_beside_a_device_that_is_absent() {
     let c = self::format(&files, "c");
     must_not_serve(&[&a, &c, &lost], &[], 1, "is in use", "stop the other server");
     drop(held);
-}
-
-fn succeed_in(command: &str, words: &[&str]) {
-    assert!(Command::new(command).args(words).status().unwrap().success(), "{command} {words:?}");
 }
 
 /// A process that ends with this.
