@@ -248,11 +248,11 @@ mod tests {
 
     use cluster::Term;
     use io_traits::{Clock, Spawn};
-    use local_sync::Notify;
     use sim::Simulation;
 
     use super::*;
     use crate::MemDevice;
+    use crate::layer::{Effect, Faulty, Rule, Verb};
 
     /// F1 and F2, for every clone of each way.
     #[test]
@@ -303,72 +303,6 @@ mod tests {
         }
     }
 
-    /// A drive that has no end with what it is asked for, until it is told to.
-    #[derive(Clone)]
-    struct Busy {
-        memory: MemDevice,
-        begun: Rc<Cell<u32>>,
-        is_busy: Rc<Cell<bool>>,
-        released: Notify,
-    }
-
-    impl Busy {
-        fn begin(&self) -> impl Future<Output = ()> + 'static {
-            self.begun.set(self.begun.get() + 1);
-            let (released, is_busy) = (self.released.clone(), self.is_busy.clone());
-            async move {
-                while is_busy.get() {
-                    released.notified().await;
-                }
-            }
-        }
-    }
-
-    impl Device for Busy {
-        fn limits(&self) -> DeviceLimits {
-            DeviceLimits { pins: false, ..self.memory.limits() }
-        }
-
-        fn read(
-            &self,
-            pba: Pba,
-            buffer: Buffer,
-        ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-            let (begun, read) = (self.begin(), self.memory.read(pba, buffer));
-            async move {
-                begun.await;
-                read.await
-            }
-        }
-
-        fn write(
-            &self,
-            pba: Pba,
-            data: BufferSlice,
-        ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-            let (begun, written) = (self.begin(), self.memory.write(pba, data));
-            async move {
-                begun.await;
-                written.await
-            }
-        }
-
-        fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-            let begun = self.begin();
-            async move {
-                begun.await;
-                Ok(())
-            }
-        }
-
-        fn discard(
-            &self,
-            range: PbaRange,
-        ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-            self.memory.discard(range)
-        }
-    }
-
     /// F1. Method: a drive has all that it may have at a time, and more waits, when the gate is shut, or opened for another way.
     /// Then the drive goes on.
     #[test]
@@ -377,10 +311,10 @@ mod tests {
             let simulation = Simulation::new(1);
             let world = simulation.world();
             let run = simulation.run(async move {
-                let (begun, is_busy) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
                 let memory = MemDevice::new(2048).unwrap().attach();
-                let (fence, released) = (Fence::default(), Notify::new());
-                let busy = Busy { memory, begun: begun.clone(), is_busy, released };
+                let (fence, busy) = (Fence::default(), Faulty::new(memory, &world));
+                busy.set_rules([Rule::of(Effect::Hang, &[Verb::Write])]);
+                let begun = || busy.begun(Verb::Write);
                 let device = fence.watch(busy.clone(), &world, Duration::from_secs(30));
                 let outcomes = Rc::new(RefCell::new([0; 2]));
                 for pba in 0..1024 {
@@ -393,16 +327,15 @@ mod tests {
                 }
                 let pause = || world.sleep_until(world.now() + Duration::from_millis(1));
                 pause().await;
-                let room = begun.get();
+                let room = begun();
                 assert!((1..1024).contains(&room) && *outcomes.borrow() == [0, 0], "{room}");
                 match is_for_good {
                     true => fence.shut(),
                     false => drop(fence.renew().unwrap()),
                 }
-                busy.is_busy.set(false);
-                busy.released.notify_all();
+                busy.set_rules([]);
                 pause().await;
-                assert_eq!((begun.get(), outcomes.take()), (room, [1024 - room, room]));
+                assert_eq!((begun(), outcomes.take()), (room, [1024 - room, room]));
             });
             run.unwrap();
         }

@@ -5,97 +5,29 @@ use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::{ChangeError, Loss};
-use device::layer::TimeoutDevice;
-use io_traits::{Buffer, BufferSlice, Clock, Device, DeviceError, DeviceLimits, Spawn};
-use local_sync::Notify;
+use device::layer::{Effect, Faulty, Rule, TimeoutDevice};
+use io_traits::{Buffer, Clock, Device, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
-use sim::{SimDevice, SimWorld};
+use sim::SimWorld;
 use test_support::start_only_shard;
-use units::{BLOCK_SIZE, DeviceIndex, Duration, Lba, Pba, PbaRange, Slo};
+use units::{BLOCK_SIZE, DeviceIndex, Duration, Lba, Pba, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
-use crate::support::{data, formatted, host, open_portal, portal, simulate, sleep};
+use crate::support::{FaultyDisk, data, formatted, host, open_portal, portal, simulate, sleep};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A disk that stops answering on demand.
-#[derive(Clone)]
-struct HangingDevice {
-    device: SimDevice,
-    hangs: Rc<Cell<bool>>,
-    released: Notify,
+/// Has `device` stop answering, or answer again.
+fn set_hanging(device: &FaultyDisk, hangs: bool) {
+    device.set_rules(hangs.then(|| Rule::new(Effect::Hang, |_, _| true)));
 }
 
-impl HangingDevice {
-    fn set_hanging(&self, hangs: bool) {
-        self.hangs.set(hangs);
-        self.released.notify_all();
-    }
+type Disk = TimeoutDevice<FaultyDisk, SimWorld>;
 
-    fn gate(&self) -> impl Future<Output = ()> + 'static {
-        let this = self.clone();
-        async move {
-            loop {
-                let released = this.released.notified();
-                if !this.hangs.get() {
-                    return;
-                }
-                released.await;
-            }
-        }
-    }
-}
-
-impl Device for HangingDevice {
-    fn limits(&self) -> DeviceLimits {
-        DeviceLimits { pins: false, ..self.device.limits() }
-    }
-
-    fn read(
-        &self,
-        pba: Pba,
-        buffer: Buffer,
-    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        let (gate, device) = (self.gate(), self.device.clone());
-        async move {
-            gate.await;
-            device.read(pba, buffer).await
-        }
-    }
-
-    fn write(
-        &self,
-        pba: Pba,
-        data: BufferSlice,
-    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let (gate, device) = (self.gate(), self.device.clone());
-        async move {
-            gate.await;
-            device.write(pba, data).await
-        }
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let (gate, device) = (self.gate(), self.device.clone());
-        async move {
-            gate.await;
-            device.flush().await
-        }
-    }
-
-    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        self.device.discard(range)
-    }
-}
-
-type Disk = TimeoutDevice<HangingDevice, SimWorld>;
-
-async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128) -> HangingDevice {
-    let device = formatted(world.clone()).await;
-    let device =
-        HangingDevice { device, hangs: Rc::new(Cell::new(false)), released: Notify::new() };
+async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128) -> FaultyDisk {
+    let device = Faulty::new(formatted(world.clone()).await, world);
     let watched = TimeoutDevice::new(device.clone(), world, TIMEOUT);
     let device_number = DeviceIndex(usize::try_from(number).expect("small") - 1);
     let shard = core.attach_on(device_number, start_only_shard(watched).await);
@@ -129,7 +61,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
 
             // The journal notes that all is settled, and is idle then.
             sleep(&world, Duration::from_secs(1)).await;
-            hanging.set_hanging(true);
+            set_hanging(&hanging, true);
             let begin = world.now();
             if writes {
                 bad.write(Lba(6), data(3, 1)).await.expect_err("hung");
@@ -148,7 +80,7 @@ fn a_hung_device_fails_its_requests_in_time_and_harms_no_other() {
                 writes,
                 "only a lost journal needs to be read back"
             );
-            hanging.set_hanging(false);
+            set_hanging(&hanging, false);
             sleep(&world, Duration::from_secs(10)).await;
             let read = bad.read(Lba(5), 4).await.expect("it answers again");
             let expected = data(1, 4);
@@ -168,7 +100,7 @@ fn a_volume_is_found_until_its_deletion_has_succeeded() {
         open_portal(&world, &core);
         let deleted = Rc::new(Cell::new(None));
         let (deleting, outcome) = (core.clone(), deleted.clone());
-        hanging.set_hanging(true);
+        set_hanging(&hanging, true);
         world.spawn(async move {
             outcome.set(Some(
                 deleting.delete_volume(Uuid::from_u128(1), Loss::Accepted).await.is_ok(),
@@ -177,7 +109,7 @@ fn a_volume_is_found_until_its_deletion_has_succeeded() {
         sleep(&world, TIMEOUT / 2).await;
         connect(&world, 1).await;
         assert_eq!((deleted.get(), core.volumes().len()), (None, 1));
-        hanging.set_hanging(false);
+        set_hanging(&hanging, false);
         sleep(&world, Duration::from_secs(2)).await;
         assert_eq!((deleted.get(), core.volumes().len()), (Some(true), 0));
         assert_eq!(core.stats().connections, 0, "its connections were closed");
@@ -193,7 +125,7 @@ fn a_deletion_that_is_refused_waits_for_no_request() {
         open_portal(&world, &core);
         let host = connect(&world, 1).await;
         host.write(Lba(5), data(1, 4)).await.expect("written");
-        hanging.set_hanging(true);
+        set_hanging(&hanging, true);
         let writing = host.clone();
         world.spawn(async move {
             let _ = writing.write(Lba(6), data(2, 1)).await;
@@ -236,7 +168,7 @@ fn a_crowd_before_a_hung_device_slows_no_other() {
             bad.write(Lba(0), data(3, 256)).await.expect("written");
             crowd.push(bad);
         }
-        hanging.set_hanging(true);
+        set_hanging(&hanging, true);
         for bad in &crowd {
             for _ in 0..32 {
                 let bad = bad.clone();
@@ -257,7 +189,7 @@ fn a_crowd_before_a_hung_device_slows_no_other() {
             let took = world.now().since(begin);
             assert!(took < Duration::from_millis(50), "{took:?}");
         }
-        hanging.set_hanging(false);
+        set_hanging(&hanging, false);
     });
 }
 
@@ -282,7 +214,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
         for lba in 0..BLOCKS {
             volume.write(Lba(lba), data(lba, 1)).await.expect("written");
         }
-        hanging.set_hanging(true);
+        set_hanging(&hanging, true);
         let answered = Rc::new(Cell::new(0));
         // Twice as many: the other half waits its turn in the host.
         for request in 0..2 * requests {
@@ -299,7 +231,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
         let flow = &stats.devices[DeviceIndex(0)].done.flow;
         assert_eq!((flow.queued + flow.in_flight, answered.get()), (requests, 0));
         assert!(stats.memory_used_bytes >= requests * BLOCK_SIZE as u64, "{stats:?}");
-        hanging.set_hanging(false);
+        set_hanging(&hanging, false);
         sleep(&world, TIMEOUT).await;
         assert_eq!(answered.get(), 2 * requests);
         assert_eq!(core.stats().memory_used_bytes, 0);
@@ -310,8 +242,8 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
 #[test]
 fn a_device_that_has_half_of_what_it_may_have_is_busy() {
     simulate(8, |world| async move {
-        let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
-        let device = HangingDevice { device, hangs, released: Notify::new() };
+        let device = Faulty::new(formatted(world.clone()).await, &world);
+        set_hanging(&device, true);
         let watched = TimeoutDevice::new(device.clone(), &world, TIMEOUT);
         let mut requests = 0;
         while watched.has_room() {
@@ -321,7 +253,7 @@ fn a_device_that_has_half_of_what_it_may_have_is_busy() {
             requests += 1;
         }
         assert_eq!(requests, 256);
-        device.set_hanging(false);
+        set_hanging(&device, false);
         sleep(&world, Duration::from_millis(10)).await;
         assert!(watched.has_room());
     });
@@ -331,8 +263,8 @@ fn a_device_that_has_half_of_what_it_may_have_is_busy() {
 #[test]
 fn a_device_is_not_given_up_for_time_in_which_the_server_did_not_run() {
     simulate(9, |world| async move {
-        let (device, hangs) = (formatted(world.clone()).await, Rc::new(Cell::new(true)));
-        let device = HangingDevice { device, hangs, released: Notify::new() };
+        let device = Faulty::new(formatted(world.clone()).await, &world);
+        set_hanging(&device, true);
         let watched = TimeoutDevice::new(device.clone(), &world, TIMEOUT);
         let (read, is_read) = (watched.read(Pba(0), Buffer::new(1)), Rc::new(Cell::new(None)));
         let told = is_read.clone();
@@ -341,7 +273,7 @@ fn a_device_is_not_given_up_for_time_in_which_the_server_did_not_run() {
         world.stand_still(TIMEOUT * 10);
         sleep(&world, TIMEOUT / 4).await;
         assert_eq!(is_read.get(), None);
-        device.set_hanging(false);
+        set_hanging(&device, false);
         sleep(&world, Duration::from_millis(10)).await;
         assert_eq!(is_read.get(), Some(true));
     });

@@ -6,14 +6,17 @@ use std::rc::Rc;
 
 use client::{Client, Options, Reconnect, Volume};
 use dataplane::Loss;
-use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits, Spawn};
+use device::layer::{Effect, Faulty, Rule, Verb};
+use io_traits::{Device, DeviceError, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
-use sim::{SimDevice, SimWorld};
-use units::{DeviceIndex, Duration, Lba, LbaRange, Pba, PbaRange, ShardIndex, Slo};
+use sim::SimWorld;
+use units::{DeviceIndex, Duration, Lba, LbaRange, PbaRange, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{JournalLoss, OpenError, VolumeSpec};
 
-use crate::support::{VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep};
+use crate::support::{
+    FaultyDisk, VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep,
+};
 
 /// The requests that a disk fails.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,89 +29,25 @@ enum Fails {
     Everything,
 }
 
-/// A disk that fails on demand.
-#[derive(Clone)]
-struct FailingDevice {
-    device: SimDevice,
-    fails: Rc<Cell<Fails>>,
-    /// Writes that failed.
-    failed: Rc<Cell<u64>>,
-}
-
-impl FailingDevice {
-    fn verdict(&self, range: PbaRange, is_change: bool) -> Result<(), DeviceError> {
-        let fails = match self.fails.get() {
-            Fails::Nothing => false,
-            Fails::Changes => is_change,
-            // They lie in front of all extents and behind them.
-            Fails::Checkpoints => {
-                let end = self.device.limits().blocks;
-                let is_outside = range.start.0 < 256 || range.start.0 + 256 >= end;
-                is_change && range.blocks == 1 && is_outside
-            }
-            Fails::Everything => true,
-        };
-        if fails {
-            self.failed.set(self.failed.get() + u64::from(is_change));
-            return Err(DeviceError::Io { range, errno: 5 });
+/// Has `device` fail these requests from now on.
+fn fail(device: &FaultyDisk, fails: Fails) {
+    let end = device.limits().blocks;
+    let covers = move |verb, range: PbaRange| match fails {
+        Fails::Nothing => false,
+        Fails::Changes => verb != Verb::Read,
+        // They lie in front of all extents and behind them.
+        Fails::Checkpoints => {
+            let is_outside = range.start.0 < 256 || range.start.0 + 256 >= end;
+            verb == Verb::Write && range.blocks == 1 && is_outside
         }
-        Ok(())
-    }
-}
-
-impl Device for FailingDevice {
-    fn limits(&self) -> DeviceLimits {
-        DeviceLimits { pins: false, ..self.device.limits() }
-    }
-
-    fn read(
-        &self,
-        pba: Pba,
-        buffer: Buffer,
-    ) -> impl Future<Output = Result<Buffer, DeviceError>> + 'static {
-        let verdict = self.verdict(PbaRange::new(pba, buffer.len_blocks() as u64), false);
-        let device = self.device.clone();
-        async move {
-            verdict?;
-            device.read(pba, buffer).await
-        }
-    }
-
-    fn write(
-        &self,
-        pba: Pba,
-        data: BufferSlice,
-    ) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let blocks = (data.len_bytes() / units::BLOCK_SIZE) as u64;
-        let verdict = self.verdict(PbaRange::new(pba, blocks), true);
-        let device = self.device.clone();
-        async move {
-            verdict?;
-            device.write(pba, data).await
-        }
-    }
-
-    fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        let all = PbaRange::new(Pba(1 << 20), self.device.limits().blocks);
-        let (verdict, device) = (self.verdict(all, true), self.device.clone());
-        async move {
-            verdict?;
-            device.flush().await
-        }
-    }
-
-    fn discard(&self, range: PbaRange) -> impl Future<Output = Result<(), DeviceError>> + 'static {
-        self.device.discard(range)
-    }
+        Fails::Everything => true,
+    };
+    device.set_rules([Rule::new(Effect::Fail { errno: 5 }, covers)]);
 }
 
 /// A server with a volume of 1 000 blocks.
-async fn serve(world: &SimWorld) -> (NvmeCore<SimWorld, FailingDevice>, FailingDevice) {
-    let device = FailingDevice {
-        device: formatted(world.clone()).await,
-        fails: Rc::new(Cell::new(Fails::Nothing)),
-        failed: Rc::default(),
-    };
+async fn serve(world: &SimWorld) -> (NvmeCore<SimWorld, FaultyDisk>, FaultyDisk) {
+    let device = Faulty::new(formatted(world.clone()).await, world);
     let core = serve_with(world.clone(), device.clone(), NvmeOptions::new(portal())).await;
     create(&core, 1000).await;
     (core, device)
@@ -150,7 +89,7 @@ async fn write_by_four(world: &SimWorld) -> (Volume<SimWorld>, Model) {
 /// Waits until [`write_on`] has ended, and reads what it wrote. Then the engine is checked, and ends.
 async fn all_is_there(
     world: &SimWorld,
-    core: &NvmeCore<SimWorld, FailingDevice>,
+    core: &NvmeCore<SimWorld, FaultyDisk>,
     volume: &Volume<SimWorld>,
     model: &Model,
 ) {
@@ -175,10 +114,10 @@ fn volumes_serve_again_when_their_device_returns() {
             let (volume, model) = write_by_four(&world).await;
             for fails in [Fails::Changes, Fails::Everything, Fails::Changes] {
                 sleep(&world, Duration::from_millis(700)).await;
-                device.fails.set(fails);
+                fail(&device, fails);
                 sleep(&world, Duration::from_millis(1500)).await;
                 assert!(core.stats().devices[DeviceIndex(0)].failure.is_some(), "{fails:?}");
-                device.fails.set(Fails::Nothing);
+                fail(&device, Fails::Nothing);
                 // Attempts come at growing distances.
                 sleep(&world, Duration::from_secs(4)).await;
                 assert!(core.stats().devices[DeviceIndex(0)].failure.is_none(), "{fails:?}");
@@ -202,12 +141,11 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
                 sleep(&world, Duration::from_millis(700)).await;
                 let dead_for = world.draw(|rng| rng.below(2500)) * (round % 2);
                 let renewals = 1 + world.draw(|rng| rng.below(2));
-                device.fails.set(Fails::Everything);
+                fail(&device, Fails::Everything);
                 sleep(&world, Duration::from_millis(dead_for)).await;
                 for _ in 0..renewals {
-                    device.fails.set(Fails::Everything);
-                    let (fails, failed) = (Rc::new(Cell::new(Fails::Nothing)), Rc::default());
-                    device = FailingDevice { device: device.device.clone(), fails, failed };
+                    fail(&device, Fails::Everything);
+                    device = Faulty::new(device.behind().clone(), &world);
                     core.renew(DeviceIndex(0), device.clone());
                     assert!(
                         core.stats().devices[DeviceIndex(0)].failure.is_some(),
@@ -238,7 +176,7 @@ fn a_failed_shard_says_why() {
         for fails in [Fails::Everything, Fails::Changes] {
             volume.write(Lba(0), data(1, 1)).await.expect("the device works");
             assert_eq!(failure(), None);
-            device.fails.set(fails);
+            fail(&device, fails);
             volume.deallocate(&block).await.expect_err("nothing can be written");
             let first = failure().expect("a record was not written");
             let error = |why| matches!(why, JournalLoss::Record(DeviceError::Io { errno: 5, .. }));
@@ -248,7 +186,7 @@ fn a_failed_shard_says_why() {
             let attempt = &later.last_attempt;
             assert!(matches!(attempt, Some(OpenError::Device(_))), "{later:?}");
             assert_eq!(later.why, first.why);
-            device.fails.set(Fails::Nothing);
+            fail(&device, Fails::Nothing);
             sleep(&world, Duration::from_secs(4)).await;
         }
         assert_eq!(failure(), None);
@@ -268,12 +206,12 @@ fn a_shard_that_is_back_can_do_everything() {
             assert!(lost.is_empty());
             told.borrow_mut().push((shard, state.volumes().len()));
         });
-        device.fails.set(Fails::Changes);
+        fail(&device, Fails::Changes);
         let spec = |uuid| VolumeSpec { uuid, name: "w".into(), blocks: 100 };
         core.create_volume(ShardIndex(0), spec(other), Slo::default()).await.expect_err("it fails");
         core.delete_volume(VOLUME, Loss::Accepted).await.expect_err("it fails");
         sleep(&world, Duration::from_millis(400)).await;
-        device.fails.set(Fails::Nothing);
+        fail(&device, Fails::Nothing);
         sleep(&world, Duration::from_secs(3)).await;
         assert_eq!(
             *returned.borrow(),
@@ -301,11 +239,11 @@ fn a_volume_that_can_be_read_again_is_served_again() {
         let volume = core.shards()[0].create_volume(spec(unread)).await.expect("room");
         volume.write(Lba(1), data(7, 1), None).await.expect("room");
         for _ in 0..2 {
-            device.fails.set(Fails::Changes);
+            fail(&device, Fails::Changes);
             core.create_volume(ShardIndex(0), spec(refused), Slo::default())
                 .await
                 .expect_err("it fails");
-            device.fails.set(Fails::Nothing);
+            fail(&device, Fails::Nothing);
             sleep(&world, Duration::from_secs(3)).await;
             let served: Vec<Uuid> = core.volumes().iter().map(|volume| volume.uuid).collect();
             assert_eq!(served, [unread, VOLUME]);
@@ -325,15 +263,15 @@ fn a_checkpoint_that_the_device_fails_is_tried_again() {
         let (core, device) = serve(&world).await;
         let volume = connect(&world, VOLUME).await;
         volume.write(Lba(1), data(1, 3)).await.expect("room");
-        device.fails.set(Fails::Checkpoints);
+        fail(&device, Fails::Checkpoints);
         let done = Rc::new(Cell::new(false));
         let (shard, told) = (core.shards().remove(0), done.clone());
         world.spawn(async move { told.set(shard.checkpoint().await.is_ok()) });
         sleep(&world, Duration::from_secs(3)).await;
-        let failed = device.failed.get();
+        let failed = device.failed(Verb::Write);
         assert!(failed > 8 && !done.get(), "tried again with each tick: {failed} times");
         volume.write(Lba(5), data(2, 3)).await.expect("requests go on");
-        device.fails.set(Fails::Nothing);
+        fail(&device, Fails::Nothing);
         sleep(&world, Duration::from_secs(1)).await;
         assert!(done.get() && core.stats().devices[DeviceIndex(0)].failure.is_none());
     });

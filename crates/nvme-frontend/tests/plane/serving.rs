@@ -1,10 +1,8 @@
 //! The answers that hosts get, through every layer, in a simulated world.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
 use client::{Options, discover};
 use dataplane::Loss;
+use device::layer::Verb;
 use io_traits::{Buffer, Clock, Network, SendBatch, Spawn, Stream};
 use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::Nqn;
@@ -12,8 +10,7 @@ use sim::Simulation;
 use units::{BLOCK_SIZE, Duration, Lba, LbaRange};
 
 use crate::support::{
-    SlowDevice, VOLUME, connect, create, data, formatted, host, portal, serve_new, serve_with,
-    simulate,
+    VOLUME, connect, create, data, delayed, host, portal, serve_new, serve_with, simulate,
 };
 
 const BLOCKS: u64 = 4096;
@@ -66,23 +63,20 @@ fn a_write_takes_one_round_trip_and_shares_its_flush() {
     const WRITE: Duration = Duration::from_millis(400);
     const FLUSH: Duration = Duration::from_millis(200);
     simulate(21, |world| async move {
-        let device = formatted(world.clone()).await;
-        let flushes: Rc<Cell<u64>> = Rc::default();
-        let (slow, counted) = (world.clone(), flushes.clone());
-        let device =
-            SlowDevice { world: slow, device, write: WRITE, flush: FLUSH, flushes: counted };
-        let core = serve_with(world.clone(), device, NvmeOptions::new(portal())).await;
+        let device = delayed(&world, WRITE, FLUSH).await;
+        let flushes = || device.begun(Verb::Flush);
+        let core = serve_with(world.clone(), device.clone(), NvmeOptions::new(portal())).await;
         create(&core, BLOCKS).await;
         let volume = connect(world.clone(), host()).await;
         volume.write(Lba(0), data(0, 1)).await.expect("written");
 
-        let (begin, before) = (world.now(), flushes.get());
+        let (begin, before) = (world.now(), flushes());
         volume.write(Lba(1), data(1, 1)).await.expect("written");
         let alone = world.now().since(begin);
         assert!(alone >= WRITE + FLUSH && alone < WRITE.mul_f64(1.5) + FLUSH, "{alone:?}");
-        assert_eq!(flushes.get() - before, 1);
+        assert_eq!(flushes() - before, 1);
 
-        let (begin, before) = (world.now(), flushes.get());
+        let (begin, before) = (world.now(), flushes());
         let writes = (0..AT_ONCE).map(|number| {
             let volume = volume.clone();
             let (sender, written) = local_sync::oneshot();
@@ -96,7 +90,7 @@ fn a_write_takes_one_round_trip_and_shares_its_flush() {
         }
         let together = world.now().since(begin);
         assert!(together < alone * 3, "{together:?} for {AT_ONCE}, {alone:?} for one");
-        let shared = flushes.get() - before;
+        let shared = flushes() - before;
         assert!(shared <= AT_ONCE / 4, "{shared} flushes for {AT_ONCE} writes");
     });
 }

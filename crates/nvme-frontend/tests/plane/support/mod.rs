@@ -2,12 +2,12 @@
 
 pub(crate) mod busy_core;
 pub(crate) mod siege;
-mod slow_device;
 pub(crate) mod tenants;
 
 use std::rc::Rc;
 
 use client::{Client, Options, Volume};
+use device::layer::{Effect, Faulty, Rule, Verb};
 use io_traits::{Buffer, BufferSlice, Clock, Device, World};
 use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld, Simulation};
@@ -15,7 +15,6 @@ use units::{BLOCK_SIZE, Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
 
-pub(crate) use slow_device::SlowDevice;
 pub(crate) use test_hosts::nvme as raw_host;
 pub(crate) use test_hosts::nvme::portal;
 
@@ -24,7 +23,9 @@ pub(crate) const DEVICE_BLOCKS: u64 = 65_536;
 pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 
 pub(crate) type SimCore = NvmeCore<SimWorld, SimDevice>;
-pub(crate) type SlowCore = NvmeCore<SimWorld, SlowDevice>;
+/// A disk under rules that a test makes.
+pub(crate) type FaultyDisk = Faulty<SimDevice, SimWorld>;
+pub(crate) type SlowCore = NvmeCore<SimWorld, FaultyDisk>;
 
 /// Duration of a write to a busy file on a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
@@ -108,10 +109,18 @@ pub(crate) async fn serve_new(world: SimWorld, blocks: u64) -> (SimCore, SimDevi
 }
 
 /// A new disk that takes its time.
-pub(crate) async fn slow_device(world: &SimWorld) -> SlowDevice {
-    let device = formatted(world.clone()).await;
-    let (write, flush, flushes) = (SLOW_WRITE, SLOW_FLUSH, Rc::default());
-    SlowDevice { world: world.clone(), device, write, flush, flushes }
+pub(crate) async fn slow_device(world: &SimWorld) -> FaultyDisk {
+    delayed(world, SLOW_WRITE, SLOW_FLUSH).await
+}
+
+/// A new disk whose writes and flushes take so much longer.
+pub(crate) async fn delayed(world: &SimWorld, write: Duration, flush: Duration) -> FaultyDisk {
+    let device = Faulty::new(formatted(world.clone()).await, world);
+    device.set_rules([
+        Rule::of(Effect::Delay(write), &[Verb::Write]),
+        Rule::of(Effect::Delay(flush), &[Verb::Flush]),
+    ]);
+    device
 }
 
 /// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
