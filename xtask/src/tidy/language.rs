@@ -1,6 +1,7 @@
 //! Plain words: how doc comments begin, words that comments, names, messages and documents do without,
 //! and the width of Markdown.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,10 +51,10 @@ fn check_tokens(file: &File) -> Vec<Finding> {
     for Token { text, line, literal } in file.tokens() {
         let words = match literal {
             Some(_) if is_doc => continue,
-            Some(literal) => literal,
-            None => spaced(&text),
+            Some(literal) => Cow::Borrowed(&**literal),
+            None => Cow::Owned(spaced(text)),
         };
-        findings.extend(banned(&file.path, line, &words, false));
+        findings.extend(banned(&file.path, *line, &words, false));
         // `doc`, `=` and the literal are one attribute.
         is_doc = text == "doc" || is_doc && text == "=";
     }

@@ -1,5 +1,6 @@
 //! Our Rust files: their tokens, and which of their lines are tests.
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -32,23 +33,22 @@ pub(super) struct File {
     pub(super) krate: String,
     pub(super) text: String,
     pub(super) syntax: syn::File,
+    tokens: OnceCell<Vec<Token>>,
     /// Lines, from 1, that are tests; all of them in a file of tests.
     pub(super) test_lines: BTreeSet<usize>,
 }
 
 impl File {
-    fn parse(path: &Path, text: String, all_tests: bool) -> io::Result<Self> {
-        let syntax = syn::parse_file(&text).map_err(|error| {
-            io::Error::other(format!("{}:{}: {error}", path.display(), error.span().start().line))
-        })?;
+    fn new(path: &Path, text: String, syntax: syn::File, all_tests: bool) -> Self {
         let lines = text.lines().count();
         let test_lines = if all_tests { (1..=lines).collect() } else { lines_of_tests(&syntax) };
-        Ok(Self { path: path.to_owned(), krate: crate_of(path), text, syntax, test_lines })
+        let (path, krate) = (path.to_owned(), crate_of(path));
+        Self { path, krate, text, syntax, tokens: OnceCell::new(), test_lines }
     }
 
     /// All tokens in order, groups opened up.
-    pub(super) fn tokens(&self) -> Vec<Token> {
-        tokens(&self.text)
+    pub(super) fn tokens(&self) -> &[Token] {
+        self.tokens.get_or_init(|| tokens(&self.text))
     }
 
     /// Returns true if a comment at `line`, or for a whole file anywhere, allows `rule` with a reason.
@@ -174,23 +174,24 @@ pub(super) fn load_all(root: &Path) -> io::Result<Vec<File>> {
     for top in ["crates", "python", "xtask", "bench", "fuzz"] {
         find(root, Path::new(top), "rs", &mut paths)?;
     }
-    let mut texts = Vec::new();
+    let mut parsed = Vec::new();
     let mut tests: Vec<PathBuf> = Vec::new();
     for path in paths {
         let text = fs::read_to_string(root.join(&path))?;
-        if let Ok(syntax) = syn::parse_file(&text) {
-            tests.extend(test_modules(&path, &syntax));
-        }
-        texts.push((path, text));
+        let syntax = syn::parse_file(&text).map_err(|error| {
+            io::Error::other(format!("{}:{}: {error}", path.display(), error.span().start().line))
+        })?;
+        tests.extend(test_modules(&path, &syntax));
+        parsed.push((path, text, syntax));
     }
-    let parse = |(path, text): (PathBuf, String)| {
+    let file = |(path, text, syntax): (PathBuf, String, syn::File)| {
         let in_directory = path
             .iter()
             .any(|part| TEST_DIRECTORIES.iter().any(|name| part.to_string_lossy() == *name));
         let in_module = tests.iter().any(|test| path.starts_with(test));
-        File::parse(&path, text, in_directory || in_module)
+        File::new(&path, text, syntax, in_directory || in_module)
     };
-    texts.into_iter().map(parse).collect()
+    Ok(parsed.into_iter().map(file).collect())
 }
 
 /// Adds the files below `directory` that end in `.extension`, in order.
@@ -221,7 +222,8 @@ pub(super) fn find(
 
 #[cfg(test)]
 pub(super) fn file_for_test(path: &str, text: &str) -> File {
-    File::parse(Path::new(path), text.to_owned(), false).expect("the test's source is Rust")
+    let syntax = syn::parse_file(text).expect("the test's source is Rust");
+    File::new(Path::new(path), text.to_owned(), syntax, false)
 }
 
 #[cfg(test)]
