@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 use access::Restrictions;
 use io_traits::{Clock, Network, Spawn, Stream};
-use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
+use nvme_frontend::{DiscoveryRecord, NvmeOptions, nqn_of};
 use nvme_wire::log::{GetLogPage, Lid};
 use nvme_wire::{AdminOpcode, Nqn, Sqe, Status};
-use sim::{SimDevice, SimStream, SimWorld};
+use sim::{SimStream, SimWorld};
+use test_hosts::cores::SimNvmeCore;
 use units::Duration;
 use uuid::Uuid;
 use zerocopy::{FromBytes, IntoBytes};
@@ -65,7 +66,7 @@ pub fn run(bytes: &[u8]) {
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {
     let mut input = Input(&bytes);
-    let core: NvmeCore<SimWorld, SimDevice> = NvmeCore::new(&world, NvmeOptions::new(portal()));
+    let core: SimNvmeCore = SimNvmeCore::new(&world, NvmeOptions::new(portal()));
     let (listener, serving) = (world.listen(portal()).expect("a free address"), core.clone());
     world.spawn(async move { serving.serve(listener).await });
     (0..VOLUMES / 2).for_each(|volume| core.announce(record(volume)));
@@ -92,7 +93,7 @@ async fn scenario(world: SimWorld, bytes: Vec<u8>) {
 async fn next(
     input: &mut Input<'_>,
     cid: u16,
-    core: &NvmeCore<SimWorld, SimDevice>,
+    core: &SimNvmeCore,
     world: &SimWorld,
 ) -> Option<Vec<u8>> {
     match input.u8() % step::COUNT {

@@ -7,11 +7,11 @@ use std::rc::Rc;
 use ::auth::{Group, Hash, Host, Policy, Secret};
 use access::{Access, Token};
 use io_traits::{Clock, Network, Spawn, Stream};
-use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
+use nvme_frontend::{NvmeOptions, nqn_of};
 use nvme_wire::auth::{Authentication, Body, Message};
 use nvme_wire::{SglDescriptor, Sqe, Status};
 use sim::{SimDevice, SimWorld};
-use test_support::start_only_shard;
+use test_hosts::cores::{SimNvmeCore, only_shard};
 use units::{Duration, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
@@ -59,13 +59,13 @@ fn secret(number: u8) -> Secret {
     Secret::new(Hash::Sha256, &[number; 64])
 }
 
-async fn server(world: &SimWorld, group: Group) -> NvmeCore<SimWorld, SimDevice> {
+async fn server(world: &SimWorld, group: Group) -> SimNvmeCore {
     let device = SimDevice::new(world, DEVICE_BLOCKS);
     volume::format(&device, &FormatOptions { uuid: VOLUME }).await.expect("a sound disk");
-    let shard = start_only_shard(device).await;
+    let shard = only_shard(device).await;
     let policy = Policy { hashes: vec![Hash::Sha256], groups: vec![group] };
     let options = NvmeOptions { authentication: Some(policy), ..NvmeOptions::new(portal()) };
-    let core = NvmeCore::new(world, options);
+    let core = SimNvmeCore::new(world, options);
     core.attach(shard);
     let token = Token { secret: secret(1), controller: Some(secret(2)), until: None };
     let access = Access { tokens: vec![token], ..Access::default() };

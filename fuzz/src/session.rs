@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use io_traits::{Clock, Stream};
-use nvme_frontend::NvmeCore;
-use sim::{SimDevice, SimStream, SimWorld, Simulation};
+use sim::{SimStream, SimWorld, Simulation};
+use test_hosts::cores::SimNvmeCore;
 use units::Duration;
 
 /// Commands of one input: fewer than the queue's 32 entries, so that each is taken in.
@@ -20,7 +20,7 @@ pub(crate) fn play<F: Future<Output = ()> + 'static>(scenario: impl FnOnce(SimWo
 /// The host has nothing more to say, and leaves when it should have all answers. After `all_is_over` nothing is left of it.
 pub(crate) async fn leave(
     world: &SimWorld,
-    core: &NvmeCore<SimWorld, SimDevice>,
+    core: &SimNvmeCore,
     stream: &SimStream,
     (sent, heard): (u16, impl Fn() -> u16),
     all_is_over: Duration,

@@ -1,4 +1,4 @@
-//! Hosts of tests in a simulated world, for NVMe/TCP, NBD and a protocol of lines, with the front end of the last.
+//! Hosts of tests in a simulated world, for NVMe/TCP, NBD and a protocol of lines, with the front end of the last; and cores for them.
 //!
 //! Absent from this crate: volumes, and the initiator of iSCSI, which the tests of its front end have.
 #![allow(
@@ -9,6 +9,8 @@
     reason = "these are steps of tests, which panic where a test is to fail"
 )]
 
+pub mod any_disk;
+pub mod cores;
 pub mod lines;
 pub mod nbd;
 pub mod nvme;

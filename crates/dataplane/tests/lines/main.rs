@@ -9,8 +9,8 @@ use access::{Access, Restrictions};
 use dataplane::{ChangeError, Core, CoreOptions, Loss};
 use io_traits::{Clock, Network, Spawn};
 use sim::{SimDevice, SimWorld, Simulation};
+use test_hosts::cores::{SimCore, only_shard};
 use test_hosts::lines::{Host, LineFrontend, portal};
-use test_support::start_only_shard;
 use units::{Duration, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, VolumeSpec};
@@ -20,15 +20,13 @@ const OTHER: Uuid = Uuid::from_u128(2);
 const DEVICE_BLOCKS: u64 = 65_536;
 const BLOCKS: u64 = 64;
 
-type SimCore = Core<SimWorld, SimDevice>;
-
 /// A core with two volumes.
 async fn serve(world: &SimWorld) -> SimCore {
     let device = SimDevice::new(world, DEVICE_BLOCKS);
     volume::format(&device, &FormatOptions { uuid: Uuid::from_u128(1) })
         .await
         .expect("a sound disk");
-    let shard = start_only_shard(device).await;
+    let shard = only_shard(device).await;
     let core = Core::new(world, CoreOptions::default());
     core.add_frontend(Rc::new(LineFrontend), ["failed"]);
     core.attach(shard);

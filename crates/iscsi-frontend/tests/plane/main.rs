@@ -22,7 +22,8 @@ use iscsi_wire::Cdb;
 use iscsi_wire::cdb::opcode as scsi;
 use iscsi_wire::pdu::task_function;
 use sim::{DeviceFaults, SimDevice, SimWorld, Simulation};
-use test_support::start_only_shard;
+use test_hosts::any_disk::AnyDisk;
+use test_hosts::cores::only_shard;
 use units::{Duration, SectorSize, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
@@ -35,7 +36,7 @@ const DEVICE_BLOCKS: u64 = 65_536;
 const BLOCKS: u64 = 1024;
 const BLOCK: usize = 4096;
 
-type SimCore = IscsiCore<SimWorld, SimDevice>;
+type SimCore = IscsiCore<SimWorld, AnyDisk>;
 
 fn portal() -> SocketAddr {
     "10.0.0.1:3260".parse().expect("an address")
@@ -77,7 +78,7 @@ async fn start_on(
     options: CoreOptions,
     authenticates: bool,
 ) -> SimCore {
-    let shard = start_only_shard(device).await;
+    let shard = only_shard(device).await;
     let core = Core::new(world, options);
     let options = IscsiOptions { authenticates, ..IscsiOptions::default() };
     let core = IscsiCore::before(core, options);

@@ -15,6 +15,7 @@ use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::Status;
 use schedule::{CostModel, Quota, SchedulerConfig};
 use sim::{SimDevice, SimWorld};
+use test_hosts::cores::SimNvmeCore;
 pub(crate) use test_hosts::nbd;
 use units::{DeviceIndex, Duration, Lba, Pba};
 
@@ -28,16 +29,12 @@ const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
 
 /// Puts the front ends of the other protocols before the core, and opens its volume to NBD.
-pub(crate) async fn serve_all(world: &SimWorld, core: &SimCore) -> NvmeCore<SimWorld, SimDevice> {
+pub(crate) async fn serve_all(world: &SimWorld, core: &SimCore) -> SimNvmeCore {
     serve_all_for(world, core, None).await
 }
 
 /// The same, with a volume of a tenant.
-async fn serve_all_for(
-    world: &SimWorld,
-    core: &SimCore,
-    owner: Option<&str>,
-) -> NvmeCore<SimWorld, SimDevice> {
+async fn serve_all_for(world: &SimWorld, core: &SimCore, owner: Option<&str>) -> SimNvmeCore {
     let nbd = NbdAccess {
         networks: vec!["0.0.0.0/0".parse().expect("a network")],
         ..NbdAccess::default()

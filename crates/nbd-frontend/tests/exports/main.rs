@@ -13,11 +13,11 @@ use io_traits::{Network, Spawn};
 use nbd_frontend::{ExportPlace, ExportRecord, NbdFrontend, NbdOptions, Way};
 use nbd_wire::{Command, CommandFlags, Errno, HeaderStyle, OptionCode, OptionReplyKind};
 use sim::{SimDevice, SimWorld, Simulation};
-use test_support::start_only_shard;
 use units::{BLOCK_SIZE, MetadataSize, ShardIndex};
 use uuid::Uuid;
 use volume::{FormatOptions, Terms, VolumeSpec};
 
+use test_hosts::cores::{SimCore, only_shard};
 use test_hosts::nbd as client;
 
 use client::{Client, place, unix_place};
@@ -27,8 +27,6 @@ const DEVICE_BLOCKS: u64 = 65_536;
 const BLOCKS: u64 = 4096;
 const SIZE: u64 = BLOCKS * BLOCK_SIZE as u64;
 const NONE: CommandFlags = CommandFlags(0);
-
-type SimCore = Core<SimWorld, SimDevice>;
 
 /// An access list that names these networks of clients.
 fn open_to(networks: &[&str]) -> Access {
@@ -54,7 +52,7 @@ async fn serve_device_with(
     device: SimDevice,
     options: CoreOptions,
 ) -> (SimCore, NbdFrontend) {
-    let shard = start_only_shard(device).await;
+    let shard = only_shard(device).await;
     let core = Core::new(world, options);
     let frontend = NbdFrontend::before(&core, NbdOptions::default());
     core.attach(shard);
@@ -276,7 +274,7 @@ fn a_flush_on_one_connection_covers_the_writes_of_another() {
         assert_eq!(other.ask(Command::FLUSH, NONE, 0, 0).await.map(|it| it.error), Some(0));
         device.crash();
         let device = device.after_crash(&world);
-        let shard = start_only_shard(device).await;
+        let shard = only_shard(device).await;
         let volume = shard.volume(VOLUME).expect("durable");
         let found = volume.read(units::LbaRange::new(units::Lba(0), 8)).await.expect("sound");
         assert_eq!(found.to_vec()[777..30_777], bytes);

@@ -10,7 +10,8 @@ use io_traits::{Clock, Spawn, Stream};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use nvme_wire::Status;
 use nvme_wire::identify::{Cns, Identify};
-use sim::{SimDevice, SimWorld};
+use sim::SimWorld;
+use test_hosts::cores::serve_in;
 use units::{Duration, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::{Terms, VolumeSpec};
@@ -18,7 +19,7 @@ use volume::{Terms, VolumeSpec};
 use crate::authenticating::{opened_by, options, secret};
 use crate::support::busy_core::BusyCore;
 use crate::support::raw_host::{RawHost, capsule, read_command};
-use crate::support::{announce, formatted, portal, serve_with, simulate, sleep};
+use crate::support::{AnyDisk, announce, formatted, portal, simulate, sleep};
 
 const BLOCKS: u64 = 16_384;
 /// Duration of a measurement.
@@ -34,7 +35,7 @@ const LOUD: usize = 1;
 struct Server {
     world: SimWorld,
     processor: BusyCore,
-    _core: NvmeCore<BusyCore, SimDevice>,
+    _core: NvmeCore<BusyCore, AnyDisk>,
 }
 
 fn uuid_of(volume: usize) -> Uuid {
@@ -50,7 +51,7 @@ impl Server {
     async fn with(world: &SimWorld, options: NvmeOptions) -> Self {
         let device = formatted(world.clone()).await;
         let processor = BusyCore::new(world);
-        let core = serve_with(processor.clone(), device, options).await;
+        let core = serve_in(processor.clone(), AnyDisk::new(device), 1, options).await;
         for volume in [QUIET, LOUD] {
             let name = format!("volume-{volume}");
             let spec = VolumeSpec { uuid: uuid_of(volume), name, blocks: BLOCKS };

@@ -10,12 +10,14 @@ use io_traits::{Buffer, Clock, Device, Spawn};
 use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
 use schedule::{CostModel, PolicyKind, Quota, SchedulerConfig};
 use sim::SimWorld;
-use test_support::start_only_shard;
+use test_hosts::cores::only_shard;
 use units::{BLOCK_SIZE, DeviceIndex, Duration, Lba, Pba, Slo};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
-use crate::support::{FaultyDisk, data, formatted, host, open_portal, portal, simulate, sleep};
+use crate::support::{
+    FaultyDisk, SimCore, data, formatted, host, open_portal, portal, simulate, sleep,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -24,13 +26,11 @@ fn set_hanging(device: &FaultyDisk, hangs: bool) {
     device.set_rules(hangs.then(|| Rule::new(Effect::Hang, |_, _| true)));
 }
 
-type Disk = TimeoutDevice<FaultyDisk, SimWorld>;
-
-async fn attach(world: &SimWorld, core: &NvmeCore<SimWorld, Disk>, number: u128) -> FaultyDisk {
+async fn attach(world: &SimWorld, core: &SimCore, number: u128) -> FaultyDisk {
     let device = Faulty::new(formatted(world.clone()).await, world);
     let watched = TimeoutDevice::new(device.clone(), world, TIMEOUT);
     let device_number = DeviceIndex(usize::try_from(number).expect("small") - 1);
-    let shard = core.attach_on(device_number, start_only_shard(watched).await);
+    let shard = core.attach_on(device_number, only_shard(watched).await);
     let spec = VolumeSpec { uuid: Uuid::from_u128(number), name: "v".into(), blocks: 1000 };
     core.create_volume(shard, spec, Slo::default()).await.expect("room");
     device

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::support::raw_host::{RawHost, capsule, read_command, write_command};
 use crate::support::{
-    SlowCore, VOLUME, connect, data, host, portal, serve_new, serve_slowly, simulate, sleep,
+    SimCore, VOLUME, connect, data, host, portal, serve_new, serve_slowly, simulate, sleep,
 };
 
 const BLOCKS: u64 = 16_384;
@@ -26,7 +26,7 @@ fn options(memory_bytes: u64) -> NvmeOptions {
 }
 
 /// Everything is given back: connections, and the memory that they used.
-async fn assert_all_is_given_back(world: &SimWorld, core: &SlowCore) {
+async fn assert_all_is_given_back(world: &SimWorld, core: &SimCore) {
     sleep(world, Duration::from_secs(10)).await;
     let stats = core.stats();
     assert_eq!((stats.connections, stats.memory_used_bytes), (0, 0));
@@ -245,7 +245,7 @@ fn a_trickle_does_not_keep_memory() {
 /// Hosts that hold all memory: each owes the data of a write of 1 MiB, which it was asked for.
 async fn hosts_that_hold_all(
     world: &SimWorld,
-    core: &SlowCore,
+    core: &SimCore,
     memory_bytes: u64,
 ) -> Vec<(RawHost, RawHost)> {
     let mut hosts = Vec::new();

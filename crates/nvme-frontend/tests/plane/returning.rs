@@ -8,14 +8,15 @@ use client::{Client, Options, Reconnect, Volume};
 use dataplane::Loss;
 use device::layer::{Effect, Faulty, Rule, Verb};
 use io_traits::{Device, DeviceError, Spawn};
-use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
+use nvme_frontend::{NvmeOptions, nqn_of};
 use sim::SimWorld;
 use units::{DeviceIndex, Duration, Lba, LbaRange, PbaRange, ShardIndex, Slo};
 use uuid::Uuid;
 use volume::{JournalLoss, OpenError, VolumeSpec};
 
 use crate::support::{
-    FaultyDisk, VOLUME, create, data, formatted, host, portal, serve_with, simulate, sleep,
+    AnyDisk, FaultyDisk, SimCore, VOLUME, create, data, formatted, host, portal, serve_with,
+    simulate, sleep,
 };
 
 /// The requests that a disk fails.
@@ -46,7 +47,7 @@ fn fail(device: &FaultyDisk, fails: Fails) {
 }
 
 /// A server with a volume of 1 000 blocks.
-async fn serve(world: &SimWorld) -> (NvmeCore<SimWorld, FaultyDisk>, FaultyDisk) {
+async fn serve(world: &SimWorld) -> (SimCore, FaultyDisk) {
     let device = Faulty::new(formatted(world.clone()).await, world);
     let core = serve_with(world.clone(), device.clone(), NvmeOptions::new(portal())).await;
     create(&core, 1000).await;
@@ -87,12 +88,7 @@ async fn write_by_four(world: &SimWorld) -> (Volume<SimWorld>, Model) {
 }
 
 /// Waits until [`write_on`] has ended, and reads what it wrote. Then the engine is checked, and ends.
-async fn all_is_there(
-    world: &SimWorld,
-    core: &NvmeCore<SimWorld, FaultyDisk>,
-    volume: &Volume<SimWorld>,
-    model: &Model,
-) {
+async fn all_is_there(world: &SimWorld, core: &SimCore, volume: &Volume<SimWorld>, model: &Model) {
     sleep(world, Duration::from_secs(20)).await;
     for (lba, stamps) in model.take() {
         let found = volume.read(Lba(lba), 1).await.expect("readable");
@@ -146,7 +142,7 @@ fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
                 for _ in 0..renewals {
                     fail(&device, Fails::Everything);
                     device = Faulty::new(device.behind().clone(), &world);
-                    core.renew(DeviceIndex(0), device.clone());
+                    core.renew(DeviceIndex(0), AnyDisk::new(device.clone()));
                     assert!(
                         core.stats().devices[DeviceIndex(0)].failure.is_some(),
                         "by the old way nothing is written"

@@ -8,13 +8,16 @@ use std::rc::Rc;
 
 use client::{Client, Options, Volume};
 use device::layer::{Effect, Faulty, Rule, Verb};
-use io_traits::{Buffer, BufferSlice, Clock, Device, World};
-use nvme_frontend::{DiscoveryRecord, NvmeCore, NvmeOptions, nqn_of};
+use io_traits::{Buffer, BufferSlice, Clock, Device};
+use nvme_frontend::{NvmeOptions, nqn_of};
 use sim::{SimDevice, SimWorld, Simulation};
 use units::{BLOCK_SIZE, Duration, ShardIndex, Slo};
 use uuid::Uuid;
-use volume::{ExtentAllocator, FormatOptions, Shard, ShardOptions, VolumeSpec};
+use volume::{FormatOptions, VolumeSpec};
 
+pub(crate) use test_hosts::any_disk::AnyDisk;
+use test_hosts::cores::serve_nvme;
+pub(crate) use test_hosts::cores::{SimNvmeCore as SimCore, announce, open_portal};
 pub(crate) use test_hosts::nvme as raw_host;
 pub(crate) use test_hosts::nvme::portal;
 
@@ -22,10 +25,8 @@ pub(crate) use test_hosts::nvme::portal;
 pub(crate) const DEVICE_BLOCKS: u64 = 65_536;
 pub(crate) const VOLUME: Uuid = Uuid::from_bytes(*b"a volume of test");
 
-pub(crate) type SimCore = NvmeCore<SimWorld, SimDevice>;
 /// A disk under rules that a test makes.
 pub(crate) type FaultyDisk = Faulty<SimDevice, SimWorld>;
-pub(crate) type SlowCore = NvmeCore<SimWorld, FaultyDisk>;
 
 /// Duration of a write to a busy file on a disk.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
@@ -45,59 +46,22 @@ pub(crate) async fn serve(world: SimWorld, device: SimDevice) -> SimCore {
 }
 
 /// Starts a server on any kind of device, with options.
-pub(crate) async fn serve_with<W: World, D: Device>(
-    world: W,
-    device: D,
+pub(crate) async fn serve_with(
+    world: SimWorld,
+    device: impl Device,
     options: NvmeOptions,
-) -> NvmeCore<W, D> {
+) -> SimCore {
     serve_shards(world, device, 1, options).await
 }
 
 /// The same with so many shards of the device.
-pub(crate) async fn serve_shards<W: World, D: Device>(
-    world: W,
-    device: D,
+pub(crate) async fn serve_shards(
+    world: SimWorld,
+    device: impl Device,
     shards: u16,
-    core_options: NvmeOptions,
-) -> NvmeCore<W, D> {
-    let superblock = volume::read_superblock(&device).await.expect("formatted");
-    let extents = ExtentAllocator::new(&superblock);
-    let core = NvmeCore::new(&world, core_options);
-    for index in 0..shards {
-        let (device, extents, options) = (device.clone(), extents.clone(), ShardOptions::default());
-        let recovered = Shard::recover(device, superblock, index, extents, options).await;
-        core.attach(
-            recovered
-                .expect("recoverable")
-                .confirm()
-                .await
-                .expect("sound")
-                .start()
-                .await
-                .expect("startable"),
-        );
-    }
-    announce(&core);
-    open_portal(&world, &core);
-    core
-}
-
-/// Lets hosts in.
-pub(crate) fn open_portal<W: World, D: Device>(world: &W, core: &NvmeCore<W, D>) {
-    let listener = world.listen(portal()).expect("a free address");
-    let serving = core.clone();
-    world.spawn(async move { serving.serve(listener).await });
-}
-
-/// Tells the discovery service of all volumes.
-pub(crate) fn announce<W: World, D: Device>(core: &NvmeCore<W, D>) {
-    for status in core.volumes() {
-        core.announce(DiscoveryRecord {
-            uuid: status.uuid,
-            addresses: vec![portal()],
-            restrictions: status.access.unwrap_or_default().restrictions,
-        });
-    }
+    options: NvmeOptions,
+) -> SimCore {
+    serve_nvme(world, AnyDisk::new(device), shards, options).await
 }
 
 /// A server with one volume of `blocks` blocks.
@@ -124,13 +88,13 @@ pub(crate) async fn delayed(world: &SimWorld, write: Duration, flush: Duration) 
 }
 
 /// A server with one volume of `blocks` blocks on a disk that takes its time, with options.
-pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOptions) -> SlowCore {
+pub(crate) async fn serve_slowly(world: &SimWorld, blocks: u64, options: NvmeOptions) -> SimCore {
     let core = serve_with(world.clone(), slow_device(world).await, options).await;
     create(&core, blocks).await;
     core
 }
 
-pub(crate) async fn create<D: Device>(core: &NvmeCore<SimWorld, D>, blocks: u64) {
+pub(crate) async fn create(core: &SimCore, blocks: u64) {
     let spec = VolumeSpec { uuid: VOLUME, name: "test".into(), blocks };
     core.create_volume(ShardIndex(0), spec, Slo::default()).await.expect("room for a volume");
     announce(core);

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use client::{Client, Options, Volume};
 use device::{MemDevice, ModelDevice, SharedModel};
 use io_traits::{Clock, Spawn};
-use nvme_frontend::{NvmeCore, NvmeOptions, nqn_of};
+use nvme_frontend::{NvmeOptions, nqn_of};
 use schedule::{Ceiling, CorePart, CostModel, PolicyKind, Promise, SchedulerConfig, Slo, plan};
 use sim::SimWorld;
 use ssd_model::{Model, Params, Preset};
@@ -14,9 +14,7 @@ use units::{CoreIndex, DeviceIndex, Duration, Instant, Lba, ShardIndex};
 use uuid::Uuid;
 use volume::VolumeSpec;
 
-use super::{data, portal, serve_with};
-
-pub(crate) type ModelCore = NvmeCore<SimWorld, ModelDevice<MemDevice, SimWorld>>;
+use super::{SimCore, data, portal, serve_with};
 
 /// 1 GiB.
 const DRIVE_BLOCKS: u64 = 1 << 18;
@@ -31,7 +29,7 @@ pub(crate) const LATENCY: Duration = Duration::from_millis(10);
 /// A server on a modelled drive, with volumes that are promised something.
 pub(crate) struct Sharing {
     pub(crate) world: SimWorld,
-    pub(crate) core: ModelCore,
+    pub(crate) core: SimCore,
     slos: Vec<Slo>,
 }
 
