@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use checksum::crc32c;
 use io_traits::{Buffer, BufferSlice, Device, DeviceError, DeviceLimits};
 use layout::{BITMAP_SLOTS, Superblock};
+use memchr::memmem;
 use units::{BLOCK_SIZE, Lba, LbaRange, MetadataSize, Pba, PbaRange};
 use uuid::Uuid;
 use volume::{
@@ -290,15 +291,15 @@ fn cover_up(image: &mut Image, first: u64, was: Vec<u8>) {
         // All that holds checksums of others begins with a signature.
         let holds = |(other, bytes): &(&u64, &mut Vec<u8>)| **other != place && bytes[0] == b'F';
         for (other, bytes) in image.iter_mut().filter(holds) {
+            let places: Vec<usize> = memmem::find_iter(bytes, &old).collect();
+            if places.is_empty() {
+                continue;
+            }
             let before = bytes.clone();
-            for at in 0..BLOCK_SIZE - 4 {
-                if bytes[at..at + 4] == old {
-                    bytes[at..at + 4].copy_from_slice(&new);
-                }
+            for at in places {
+                bytes[at..at + old.len()].copy_from_slice(&new);
             }
-            if *bytes != before {
-                changed.push((*other, before));
-            }
+            changed.push((*other, before));
         }
     }
 }
