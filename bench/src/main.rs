@@ -26,6 +26,8 @@ mod tenants;
 mod verdict;
 mod writes;
 
+use std::path::PathBuf;
+
 use allocator::Allocator;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -70,6 +72,16 @@ enum Command {
         /// Port on loopback
         #[arg(long)]
         port: u16,
+    },
+    /// Mount a file on a server that only reads and writes another file, for `datastore`
+    #[command(hide = true)]
+    NullFile {
+        /// File to mount it over
+        #[arg(long)]
+        mount: PathBuf,
+        /// The other file
+        #[arg(long)]
+        image: PathBuf,
     },
     /// Serve volumes, kill the server under load, verify everything, plot it
     Demo(demo::DemoArgs),
@@ -129,6 +141,7 @@ fn main() -> Result<()> {
         Command::Datastore(args) => datastore::datastore(&args),
         Command::Host(args) => host::host(&args),
         Command::Echo { port } => datastore::echo::serve(port),
+        Command::NullFile { mount, image } => datastore::null_file::serve(&mount, &image),
         Command::Demo(args) => demo::demo(&args),
     }
 }

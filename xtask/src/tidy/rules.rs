@@ -217,7 +217,7 @@ pub(super) const EXTERNALS: &[External] = &[
     External { name: "axum", only_in: &["control"], why: "the API is the control crate's" },
     External {
         name: "fuser",
-        only_in: &["attach", "power-cut"],
+        only_in: &["attach", "power-cut", "bench"],
         why: "what ships mounts in one place",
     },
     External { name: "io-uring", only_in: &["uring"], why: "rings have one owner" },

@@ -67,6 +67,13 @@ pub(crate) struct Reproduce {
     /// Speed of the drive in real time, relative to the paper's
     #[arg(long, default_value_t = 0.05, value_name = "PART", requires = "real_time")]
     scale: f64,
+    /// File or drive of another way to Flash, of 2 GiB or more: eurosys-4a and 4b measure a third datastore on it (takes
+    /// --destroy-data)
+    #[arg(long, value_name = "PATH", requires = "real_time", requires = "destroy_data")]
+    beside: Option<PathBuf>,
+    /// Overwrite what --beside names: all its data is lost
+    #[arg(long, requires = "beside")]
+    destroy_data: bool,
     /// Seed of all that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -110,6 +117,10 @@ impl Reproduce {
         let mut progress = output::progress(name);
         let mut tell = |part: f64| progress((part * STEPS) as u64, STEPS as u64);
         let mut at_scale = None;
+        let beside = self.beside.as_deref();
+        if beside.is_some() {
+            datastores::Form::check_beside(name)?;
+        }
         let outcome = if !self.real_time {
             simulated(&figure, &options)?
         } else if name == "decibel-13" {
@@ -117,7 +128,7 @@ impl Reproduce {
         } else if name == "afa-12" {
             interference::run(&self.out, time, self.seed, &mut tell)?
         } else if let Some(form) = datastores::Form::of(name) {
-            let (costs, outcome) = form.run(&self.out, time, self.seed, &mut tell)?;
+            let (costs, outcome) = form.run(&self.out, beside, time, self.seed, &mut tell)?;
             let scaled = costs.map(|costs| self.at_scale(&figure, &Options { costs, ..options }));
             at_scale = scaled.transpose()?;
             outcome

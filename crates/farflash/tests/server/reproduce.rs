@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::attach::can_attach;
 use crate::support::skipped::skipped;
-use crate::support::{Files, refused, succeed};
+use crate::support::{Files, refused, run, succeed};
 use serde_json::Value;
 
 /// Method: a very short run on a very slow drive. Timing is not looked at: only that under FCFS the
@@ -68,8 +68,8 @@ fn the_array_is_reproduced_on_this_machine_and_nothing_stays() {
     refused(&["reproduce", "afa-6", "--real-time"], 2, "no form in real time", "afa-12");
 }
 
-/// Method: very short runs. Latencies are not compared: only that both ways are measured in each round, and that no mount,
-/// loop device or file stays.
+/// Method: very short runs, with another file beside. Latencies are not compared: only that all ways are measured in each round, and
+/// that no mount, loop device or file stays.
 #[test]
 fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
     let datastore = Path::new(env!("CARGO_BIN_EXE_farflash")).with_file_name("farflash-datastore");
@@ -82,11 +82,17 @@ fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
     let files = Files::new();
     let out = files.path("figures");
     let shown = out.to_str().unwrap();
+    let beside = files.path("beside");
+    std::fs::File::create(&beside).unwrap().set_len(2 << 30).unwrap();
     let flags = ["reproduce", "eurosys-4a", "--real-time", "--time", "0.002", "--json", "--out"];
-    let printed = succeed(&[&flags[..], &[shown]].concat());
+    let flags = [&flags[..], &[shown, "--beside", beside.to_str().unwrap()]].concat();
+    let undecided = run(&flags);
+    assert_eq!(undecided.code, Some(2), "{undecided:?}");
+    assert!(undecided.stderr.contains("  --destroy-data"), "{undecided:?}");
+    let printed = succeed(&[&flags[..], &["--destroy-data"]].concat());
     let document: Value = serde_json::from_str(&printed).unwrap();
     let data = document["data"].as_array().unwrap();
-    assert_eq!(data.len(), 5 * 2 * 4, "rounds, ways and percentiles: {printed}");
+    assert_eq!(data.len(), 5 * 3 * 4, "rounds, ways and percentiles: {printed}");
     assert!(data.iter().all(|row| row["latency µs"].as_f64().unwrap() > 0.0), "{printed}");
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(shown), "{mounts}");
@@ -102,4 +108,6 @@ fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
     assert!(costs.values().all(|cost| cost.as_f64().unwrap() > 0.0), "{printed}");
     assert_ne!((&costs["get_ns"], &costs["target_ns"]), (&120_000.into(), &3_400.into()));
     assert!(at_scale["findings"].as_array().unwrap().len() > 1, "{printed}");
+    let other = ["reproduce", "eurosys-5", "--real-time", "--beside", "x", "--destroy-data"];
+    refused(&other, 2, "eurosys-5 is not measured on another way", "eurosys-4a and eurosys-4b");
 }

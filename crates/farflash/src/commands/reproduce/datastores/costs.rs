@@ -20,7 +20,7 @@ const NAME: &str = "costs";
 
 /// Measures the costs of the datastore and of the way to remote Flash.
 pub(super) fn measure(world: &mut World, load: &Load<'_>) -> Result<CpuCosts, Failure> {
-    let duration = load.cpu_seconds(WHOLE_SECONDS);
+    let duration = load.seconds(WHOLE_SECONDS);
     let mut samples = Samples::default();
     if let (Some(process), addresses) = (world.datastore(), world.addresses(0)) {
         // Compactions after the figure's sets are not the cost of a get.

@@ -36,25 +36,25 @@ const TABLE_BYTES: u64 = 1 << 30;
 const DRIVE_DEPTH: &str = "256";
 const TABLE_DEPTH: &str = "128";
 
-/// Measures both ways, the other one first in every second round.
-fn in_turn<T: Copy + Default>(
+/// Measures all ways, beginning with another one in each round.
+fn in_turn<T: Copy + Default, const N: usize>(
     round: usize,
     measure: impl Fn(usize) -> Result<T, Failure>,
-) -> Result<[T; 2], Failure> {
-    let mut measured = [T::default(); 2];
-    for turn in 0..2 {
-        let way = (turn + round) % 2;
+) -> Result<[T; N], Failure> {
+    let mut measured = [T::default(); N];
+    for turn in 0..N {
+        let way = (turn + round) % N;
         measured[way] = measure(way)?;
     }
     Ok(measured)
 }
 
-/// Measures both ways in each round.
-fn by_turns<T: Copy + Default>(
+/// Measures all ways in each round.
+fn by_turns<T: Copy + Default, const N: usize>(
     rounds: usize,
     progress: Progress<'_>,
     measure: impl Fn(usize) -> Result<T, Failure>,
-) -> Result<Vec<[T; 2]>, Failure> {
+) -> Result<Vec<[T; N]>, Failure> {
     let mut all = Vec::new();
     for round in 0..rounds {
         all.push(in_turn(round, &measure)?);
@@ -70,8 +70,12 @@ pub(super) fn unloaded(
     progress: Progress<'_>,
 ) -> Result<Outcome, Failure> {
     let measure = |way| load.latencies(world.addresses(way)[0], load.seconds(SECONDS));
-    let rounds = by_turns(UNLOADED_ROUNDS, progress, measure)?;
-    real_time::unloaded(&rounds).map_err(|error| not_shown(&error))
+    let outcome = if world.has_beside() {
+        real_time::unloaded(&by_turns::<_, 3>(UNLOADED_ROUNDS, progress, measure)?)
+    } else {
+        real_time::unloaded(&by_turns::<_, 2>(UNLOADED_ROUNDS, progress, measure)?)
+    };
+    outcome.map_err(|error| not_shown(&error))
 }
 
 /// 4b: the peak.
@@ -81,8 +85,12 @@ pub(super) fn peak(
     progress: Progress<'_>,
 ) -> Result<Outcome, Failure> {
     let measure = |way| load.peak(world.addresses(way)[0], load.seconds(SECONDS));
-    let rounds = by_turns(ROUNDS, progress, measure)?;
-    real_time::peaks(&rounds).map_err(|error| not_shown(&error))
+    let outcome = if world.has_beside() {
+        real_time::peaks(&by_turns::<_, 3>(ROUNDS, progress, measure)?)
+    } else {
+        real_time::peaks(&by_turns::<_, 2>(ROUNDS, progress, measure)?)
+    };
+    outcome.map_err(|error| not_shown(&error))
 }
 
 /// The rate of a datastore of each way, by turns.
@@ -226,11 +234,11 @@ pub(super) fn shared(
         let mut measured = Shared::default();
         for (count, rates) in [(1, &mut measured.alone), (servers, &mut measured.together)] {
             let stores = |way: usize| world.addresses(way)[..count].to_vec();
-            let peaks = in_turn(round, |way| {
+            let peaks: [_; 2] = in_turn(round, |way| {
                 Ok(Rate::together(&load.closed(&stores(way), GETS, duration)?))
             })?;
             let lower = peaks[0].per_second.min(peaks[1].per_second) / count as f64;
-            let calm = in_turn(round, |way| {
+            let calm: [_; 2] = in_turn(round, |way| {
                 Ok(Rate::together(&load.at_rate(&stores(way), HALF * lower, duration)?))
             })?;
             for ((rate, peak), calm) in rates.iter_mut().zip(peaks).zip(calm) {
@@ -249,7 +257,7 @@ pub(super) fn tenants(
     load: &Load<'_>,
     progress: Progress<'_>,
 ) -> Result<Outcome, Failure> {
-    let duration = load.cpu_seconds(RATE_SECONDS * 2.0);
+    let duration = load.seconds(RATE_SECONDS * 2.0);
     let (addresses, server) = (world.addresses(1), world.server());
     let measure = |all: &dyn Fn() -> Result<Vec<Rate>, Failure>| {
         let (before, begin) = (cpu_ns(server)?, Instant::now());
@@ -312,7 +320,7 @@ mod tests {
     #[test]
     fn ways_are_measured_by_turns() {
         let order = RefCell::new(Vec::new());
-        let measured = by_turns(3, &mut |_| (), |way| {
+        let measured = by_turns::<_, 2>(3, &mut |_| (), |way| {
             order.borrow_mut().push(way);
             Ok(way + 10)
         });

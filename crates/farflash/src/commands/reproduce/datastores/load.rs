@@ -33,8 +33,9 @@ pub(super) const GETS: f64 = 0.9;
 const CLIENTS: usize = 16;
 /// Requests of each in an open loop, at most.
 const DEPTH: usize = 64;
-/// Shortest time in which CPU time is measured: many ticks of the clock by which the kernel counts it.
-const CPU_TIME_MIN: Duration = Duration::from_millis(500);
+/// Shortest measured time: many ticks of the clock by which the kernel counts CPU time, and long enough for some gets on a
+/// machine that does much besides.
+const TIME_MIN: Duration = Duration::from_millis(500);
 /// Unit of processor times in /proc: USER_HZ, the same on all of Linux's common platforms.
 const TICK_NS: f64 = 1e9 / 100.0;
 
@@ -89,12 +90,7 @@ impl Latency {
 impl Load<'_> {
     /// A measured time of `whole_seconds`, if the experiment takes its whole time.
     pub(super) fn seconds(&self, whole_seconds: f64) -> Duration {
-        Duration::from_secs_f64(whole_seconds * self.time)
-    }
-
-    /// The same for CPU time.
-    pub(super) fn cpu_seconds(&self, whole_seconds: f64) -> Duration {
-        self.seconds(whole_seconds).max(CPU_TIME_MIN)
+        Duration::from_secs_f64(whole_seconds * self.time).max(TIME_MIN)
     }
 
     /// Latencies of gets that come one at a time, µs.
@@ -105,8 +101,9 @@ impl Load<'_> {
     ) -> Result<[f64; PERCENTILES.len()], Failure> {
         let one = Setup { connections: 1, depth: 1, ..self.setup(address, 1.0, duration) };
         let outcome = self.measure(&one)?;
-        let us = |percent| outcome.read_latencies.percentile(percent).as_secs_f64() * 1e6;
-        Ok(PERCENTILES.map(us))
+        let latencies = &outcome.read_latencies;
+        check_answered(latencies.count())?;
+        Ok(PERCENTILES.map(|percent| latencies.percentile(percent).as_secs_f64() * 1e6))
     }
 
     /// The highest rate at which 95 % of gets keep the limit.
@@ -155,14 +152,15 @@ impl Load<'_> {
             let rates = started.into_iter().map(|thread| {
                 let outcome =
                     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                outcome.map(|outcome| {
+                outcome.and_then(|outcome| {
                     let us = |latency: Duration| latency.as_secs_f64() * 1e6;
                     let latencies = outcome.judged();
-                    Rate {
+                    check_answered(latencies.count())?;
+                    Ok(Rate {
                         per_second: outcome.qps,
                         mean_us: us(latencies.mean()),
                         p95_us: us(latencies.percentile(95.0)),
-                    }
+                    })
                 })
             });
             rates.collect()
@@ -200,6 +198,15 @@ fn go_on(stop: &AtomicBool) -> Result<(), Failure> {
 fn measure(setup: &Setup, stop: &AtomicBool) -> Result<kv_load::Outcome, Failure> {
     go_on(stop)?;
     kv_load::run(setup).map_err(|error| load_failed(&error))
+}
+
+/// Refuses a measurement in which nothing was answered: its latencies would be zeroes.
+fn check_answered(count: u64) -> Result<(), Failure> {
+    if count == 0 {
+        let what = "no get was answered in a measured time";
+        return Err(Failure::runtime(what, "give a larger --time, or a machine that does less"));
+    }
+    Ok(())
 }
 
 fn load_failed(error: &RunError) -> Failure {
@@ -297,6 +304,12 @@ mod tests {
         let stat = "7 (a ) b 9) S 1 7 7 0 -1 4194560 900 0 0 0 12 34 5 6 20 0 3 0 100";
         assert_eq!(parse_times(stat), Some([0.46e9, 0.11e9]));
         assert_eq!(parse_times("7 (cut) S 1 7 7"), None);
+    }
+
+    /// A machine that was busy for all of a measured time gives no figure, not one of 0 µs.
+    #[test]
+    fn nothing_that_was_measured_is_no_figure() {
+        assert!(check_answered(0).is_err() && check_answered(1).is_ok());
     }
 
     /// The quantile is that of the curve, whose last point stands for what lies beyond it.

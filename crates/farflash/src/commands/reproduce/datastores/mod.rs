@@ -27,6 +27,8 @@ pub(super) struct Form {
     parts: Parts,
     /// CPU costs are part of the figure in simulated time.
     has_costs: bool,
+    /// Another way to Flash can be measured beside local and remote.
+    takes_beside: bool,
     measure: fn(&mut World, &Load<'_>, Progress<'_>) -> Result<Outcome, Failure>,
 }
 
@@ -36,40 +38,70 @@ pub(super) const FORMS: &[Form] = &[
         name: "eurosys-3",
         parts: Parts { local: 0, remote: 0, has_network: true },
         has_costs: true,
+        takes_beside: false,
         measure: figures::reads,
     },
     Form {
         name: "table-1",
         parts: Parts { local: 0, remote: 0, has_network: false },
         has_costs: false,
+        takes_beside: false,
         measure: figures::workloads,
     },
-    Form { name: "eurosys-4a", parts: ONE_EACH, has_costs: true, measure: figures::unloaded },
-    Form { name: "eurosys-4b", parts: ONE_EACH, has_costs: true, measure: figures::peak },
+    Form {
+        name: "eurosys-4a",
+        parts: ONE_EACH,
+        has_costs: true,
+        takes_beside: true,
+        measure: figures::unloaded,
+    },
+    Form {
+        name: "eurosys-4b",
+        parts: ONE_EACH,
+        has_costs: true,
+        takes_beside: true,
+        measure: figures::peak,
+    },
     Form {
         name: "eurosys-5",
         parts: Parts { has_network: true, ..ONE_EACH },
         has_costs: true,
+        takes_beside: false,
         measure: figures::tuning,
     },
-    Form { name: "eurosys-6a", parts: ONE_EACH, has_costs: true, measure: figures::busy },
-    Form { name: "eurosys-6b", parts: ONE_EACH, has_costs: true, measure: figures::sets },
+    Form {
+        name: "eurosys-6a",
+        parts: ONE_EACH,
+        has_costs: true,
+        takes_beside: false,
+        measure: figures::busy,
+    },
+    Form {
+        name: "eurosys-6b",
+        parts: ONE_EACH,
+        has_costs: true,
+        takes_beside: false,
+        measure: figures::sets,
+    },
     Form {
         name: "eurosys-7a",
         parts: Parts { local: 2, remote: 2, has_network: false },
         has_costs: true,
+        takes_beside: false,
         measure: figures::shared,
     },
     Form {
         name: "eurosys-7b",
         parts: Parts { local: 3, remote: 3, has_network: false },
         has_costs: true,
+        takes_beside: false,
         measure: figures::shared,
     },
     Form {
         name: "tenants-per-core",
         parts: Parts { local: 1, remote: 3, has_network: false },
         has_costs: true,
+        takes_beside: false,
         measure: figures::tenants,
     },
 ];
@@ -82,10 +114,23 @@ impl Form {
         FORMS.iter().find(|form| form.name == figure)
     }
 
-    /// Measures the figure, and CPU costs if it has any in simulated time, with all files in a directory in `out` that is removed at the end.
+    /// Refuses another way to Flash beside a figure that does not take it.
+    pub(super) fn check_beside(figure: &str) -> Result<(), Failure> {
+        let takes = FORMS.iter().filter(|form| form.takes_beside).map(|form| form.name);
+        let takes: Vec<&str> = takes.collect();
+        if takes.contains(&figure) {
+            return Ok(());
+        }
+        let what = format!("{figure} is not measured on another way to Flash");
+        Err(Failure::usage(what, format!("leave --beside out; {} take it", takes.join(" and "))))
+    }
+
+    /// Measures the figure, and CPU costs if it has any in simulated time, with all files in a directory in `out` that is removed at
+    /// the end. A third datastore lies on what is at `beside`, whose data is lost.
     pub(super) fn run(
         &self,
         out: &Path,
+        beside: Option<&Path>,
         time: f64,
         seed: u64,
         progress: Progress<'_>,
@@ -96,7 +141,7 @@ impl Form {
         }
         let stop = Interrupt::catch(true)?.flag();
         let load = Load { out, time, seed, stop: &stop, keys: Cell::new(1) };
-        let mut world = World::new(self.parts, &load)?;
+        let mut world = World::new(self.parts, beside, &load)?;
         progress(SET_UP);
         let rest = 1.0 - SET_UP - COSTS;
         let mut tell = |part: f64| progress(SET_UP + rest * part);

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -76,6 +76,8 @@ pub(super) struct World {
     served: Mark,
     local: Vec<Datastore>,
     remote: Vec<Datastore>,
+    /// Over another way to Flash.
+    beside: Option<Datastore>,
     /// The Flash server's API and process.
     url: String,
     server: u32,
@@ -85,7 +87,11 @@ pub(super) struct World {
 
 impl World {
     /// Sets up `parts`, with the Flash server on a modelled drive if there are no datastores.
-    pub(super) fn new(parts: Parts, load: &Load<'_>) -> Result<Self, Failure> {
+    pub(super) fn new(
+        parts: Parts,
+        beside: Option<&Path>,
+        load: &Load<'_>,
+    ) -> Result<Self, Failure> {
         let mut made = Made::new(load.out)?;
         let network = parts.has_network.then(|| own_network(&mut made)).transpose()?;
         let own = own_program()?;
@@ -108,15 +114,21 @@ impl World {
             served: mark,
             local: Vec::new(),
             remote: Vec::new(),
+            beside: None,
             url,
             server: process,
             network,
         };
-        world.fill(parts, load)?;
+        world.fill(parts, beside, load)?;
         Ok(world)
     }
 
-    fn fill(&mut self, parts: Parts, load: &Load<'_>) -> Result<(), Failure> {
+    fn fill(
+        &mut self,
+        parts: Parts,
+        beside: Option<&Path>,
+        load: &Load<'_>,
+    ) -> Result<(), Failure> {
         for number in 0..parts.local {
             let name = format!("local-{number}");
             let path = self.made.directory.join(format!("{name}.img"));
@@ -133,24 +145,37 @@ impl World {
             let store = self.mount(name, &file, true)?;
             self.remote.push(store);
         }
+        if let Some(file) = beside {
+            let file = file.display().to_string();
+            self.beside = Some(self.mount("beside".to_owned(), &file, true)?);
+        }
         self.mounted = self.made.mark();
-        let all = parts.local + parts.remote;
+        let all = parts.local + parts.remote + usize::from(beside.is_some());
         if all == 0 {
             return Ok(());
         }
         self.serve(0)?;
         let keys = (2 * KEYS / all as u64).max(KEYS_MIN);
         load.keys.set(keys);
-        for address in self.addresses(0).into_iter().chain(self.addresses(1)) {
+        for address in (0..3).flat_map(|way| self.addresses(way)) {
             filled(address, keys, load.seed)?;
         }
         thread::sleep(SETTLE);
         Ok(())
     }
 
-    /// Addresses of the datastores of a way, local or remote.
+    /// Returns whether there is a way beside local and remote.
+    pub(super) fn has_beside(&self) -> bool {
+        self.beside.is_some()
+    }
+
+    /// Addresses of the datastores of a way: local, remote, or the one beside them.
     pub(super) fn addresses(&self, way: usize) -> Vec<SocketAddr> {
-        let stores = if way == 0 { &self.local } else { &self.remote };
+        let stores = match way {
+            0 => &*self.local,
+            1 => &*self.remote,
+            _ => self.beside.as_slice(),
+        };
         stores.iter().filter_map(|store| store.address).collect()
     }
 
@@ -172,7 +197,7 @@ impl World {
     /// Starts all datastores again, each with so many turns of a loop before a request.
     pub(super) fn serve(&mut self, busy_turns: u64) -> Result<(), Failure> {
         self.made.back_to(self.mounted);
-        for store in self.local.iter_mut().chain(&mut self.remote) {
+        for store in self.local.iter_mut().chain(&mut self.remote).chain(&mut self.beside) {
             serve(&mut self.made, store, busy_turns)?;
         }
         Ok(())
