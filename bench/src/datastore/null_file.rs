@@ -1,6 +1,6 @@
-//! What a file on remote Flash cannot do without: the kernel hands a request to a process, which sends it over TCP to a server,
-//! which reads or writes a file past the page cache and answers. The server keeps no map, checksum or journal, and the file no
-//! order of requests and no connection that is made again.
+//! A file on remote Flash that does no more than it must: the kernel hands a request to a process, which sends it over TCP to a
+//! server, which reads or writes a file past the page cache and answers. The server keeps no map, checksum or journal, and the
+//! file no order of requests and no connection that is made again.
 //!
 //! Each thread that takes requests from the kernel waits for its answer, and a thread of the server for each connection: as many
 //! requests are under way as there are threads. Both sides are in one process, which saves them a change of address space.
@@ -30,11 +30,11 @@ use crate::process::{Program, run};
 const THREADS: usize = 16;
 /// The longest request.
 const BYTES_MAX: usize = 1 << 20;
-/// Of a request: place, length and kind.
+/// Bytes of a request's header: place, length and kind.
 const HEADER_BYTES: usize = 16;
-/// Of an answer: the error number, or 0. What was read follows.
+/// Bytes of an answer's header: the error number, or 0. What was read follows.
 const ANSWER_BYTES: usize = 4;
-/// Bytes of the file that is served.
+/// Size of the file that is served.
 const SIZE: u64 = 2 << 30;
 const TTL: Duration = Duration::from_secs(1);
 /// Limit for the file to be there.
