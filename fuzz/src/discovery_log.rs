@@ -66,7 +66,7 @@ pub fn run(bytes: &[u8]) {
 
 async fn scenario(world: SimWorld, bytes: Vec<u8>) {
     let mut input = Input(&bytes);
-    let core: SimNvmeCore = SimNvmeCore::new(&world, NvmeOptions::new(portal()));
+    let core = SimNvmeCore::new(&world, NvmeOptions::new(portal()));
     let (listener, serving) = (world.listen(portal()).expect("a free address"), core.clone());
     world.spawn(async move { serving.serve(listener).await });
     (0..VOLUMES / 2).for_each(|volume| core.announce(record(volume)));

@@ -209,7 +209,7 @@ impl Results {
                 ("95 % of gets, one at a time", Align::Right),
                 ("queries/s, 95 % of gets within 1.5 ms", Align::Right),
             ]);
-            let names = ["local Flash", "an attached volume", "a file of a server that only reads"];
+            let names = ["local Flash", "an attached volume", "a file on a null server"];
             for (way, name) in names.into_iter().enumerate() {
                 let ns: Vec<f64> = datastores.p95_us[way].iter().map(|us| us * 1e3).collect();
                 let peaks = Spread::shown(&datastores.peaks[way], rate);

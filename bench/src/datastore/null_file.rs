@@ -1,6 +1,6 @@
 //! A file on remote Flash that does no more than it must: the kernel hands a request to a process, which sends it over TCP to a
-//! server, which reads or writes a file past the page cache and answers. The server keeps no map, checksum or journal, and the
-//! file no order of requests and no connection that is made again.
+//! server, which reads or writes a file past the page cache and answers. The server keeps no map, checksum or journal, and its
+//! client neither orders requests nor connects again.
 //!
 //! Each thread that takes requests from the kernel waits for its answer, and a thread of the server for each connection: as many
 //! requests are under way as there are threads. Both sides are in one process, which saves them a change of address space.
@@ -26,8 +26,8 @@ use rustix::fs::OFlags;
 
 use crate::process::{Program, run};
 
-/// Requests under way: as many as the datastore has readers.
-const THREADS: usize = 16;
+/// Requests under way at most: more than the datastore's readers and writers and RocksDB's own threads have.
+const THREADS: usize = 64;
 /// The longest request.
 const BYTES_MAX: usize = 1 << 20;
 /// Bytes of a request's header: place, length and kind.
@@ -108,13 +108,47 @@ pub(crate) fn serve(mount: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-fn connect(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// The client's side of a connection, with room for what is read through it.
+struct Connection {
+    stream: TcpStream,
+    read: Vec<u8>,
 }
 
-/// The server's side of a connection. It ends with that.
+fn connect(address: SocketAddr) -> io::Result<Connection> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_nodelay(true)?;
+    Ok(Connection { stream, read: vec![0; BYTES_MAX] })
+}
+
+fn send(stream: &mut TcpStream, head: &[u8], data: &[u8]) -> io::Result<()> {
+    let mut pieces = [io::IoSlice::new(head), io::IoSlice::new(data)];
+    let mut pieces = &mut pieces[..];
+    while !pieces.is_empty() {
+        let sent = stream.write_vectored(pieces)?;
+        io::IoSlice::advance_slices(&mut pieces, sent);
+    }
+    Ok(())
+}
+
+impl Connection {
+    /// Has a request done, and returns what was read.
+    fn ask(&mut self, asked: Asked, data: &[u8]) -> io::Result<&[u8]> {
+        send(&mut self.stream, &asked.encode(), data)?;
+        let mut head = [0; ANSWER_BYTES];
+        self.stream.read_exact(&mut head)?;
+        match i32::from_le_bytes(head) {
+            0 if asked.kind == Kind::Read => {
+                let read = &mut self.read[..asked.len];
+                self.stream.read_exact(read)?;
+                Ok(read)
+            }
+            0 => Ok(&[]),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// The server's side of a connection. Returns when that ends.
 fn answer(mut stream: TcpStream, file: &File) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut header = [0; HEADER_BYTES];
@@ -135,12 +169,7 @@ fn answer(mut stream: TcpStream, file: &File) -> io::Result<()> {
         let errno = done.err().map_or(0, |error| error.raw_os_error().unwrap_or(5));
         let head = errno.to_le_bytes();
         let read = if kind == Kind::Read && errno == 0 { &*data } else { &[] };
-        let mut pieces = [io::IoSlice::new(&head), io::IoSlice::new(read)];
-        let mut pieces = &mut pieces[..];
-        while !pieces.is_empty() {
-            let sent = stream.write_vectored(pieces)?;
-            io::IoSlice::advance_slices(&mut pieces, sent);
-        }
+        send(&mut stream, &head, read)?;
     }
 }
 
@@ -149,7 +178,7 @@ struct NullFile {
     size: u64,
     time: SystemTime,
     /// Those that have no request under way.
-    connections: Mutex<Vec<TcpStream>>,
+    connections: Mutex<Vec<Connection>>,
 }
 
 impl NullFile {
@@ -174,19 +203,29 @@ impl NullFile {
         }
     }
 
-    /// Has a request done; what is read goes to `into`.
-    fn ask(&self, asked: Asked, data: &[u8], into: &mut [u8]) -> io::Result<()> {
-        let free = || self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut stream = free().pop().ok_or(io::ErrorKind::ResourceBusy)?;
-        stream.write_all(&[&asked.encode()[..], data].concat())?;
-        let mut head = [0; ANSWER_BYTES];
-        stream.read_exact(&mut head)?;
-        let errno = i32::from_le_bytes(head);
-        if errno == 0 {
-            stream.read_exact(into)?;
-        }
-        free().push(stream);
-        if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+    /// A connection that has no request under way: there are as many as threads that ask for one.
+    fn connection(&self) -> Lent<'_> {
+        let mut free = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        Lent { file: self, connection: Some(free.pop().expect("one for each thread")) }
+    }
+}
+
+/// A connection until it is given back.
+struct Lent<'a> {
+    file: &'a NullFile,
+    connection: Option<Connection>,
+}
+
+impl Lent<'_> {
+    fn ask(&mut self, asked: Asked, data: &[u8]) -> io::Result<&[u8]> {
+        self.connection.as_mut().expect("it is given back at the end").ask(asked, data)
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let mut free = self.file.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        free.extend(self.connection.take());
     }
 }
 
@@ -225,9 +264,8 @@ impl Filesystem for NullFile {
         reply: ReplyData,
     ) {
         let len = (len as usize).min(BYTES_MAX);
-        let mut bytes = vec![0; len];
-        match self.ask(Asked { kind: Kind::Read, offset, len }, &[], &mut bytes) {
-            Ok(()) => reply.data(&bytes),
+        match self.connection().ask(Asked { kind: Kind::Read, offset, len }, &[]) {
+            Ok(read) => reply.data(read),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -244,15 +282,15 @@ impl Filesystem for NullFile {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match self.ask(Asked { kind: Kind::Write, offset, len: data.len() }, data, &mut []) {
-            Ok(()) => reply.written(u32::try_from(data.len()).expect("a request is shorter")),
+        match self.connection().ask(Asked { kind: Kind::Write, offset, len: data.len() }, data) {
+            Ok(_) => reply.written(u32::try_from(data.len()).expect("a request is shorter")),
             Err(error) => reply.error(errno(&error)),
         }
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        match self.ask(Asked { kind: Kind::Flush, offset: 0, len: 0 }, &[], &mut []) {
-            Ok(()) => reply.ok(),
+        match self.connection().ask(Asked { kind: Kind::Flush, offset: 0, len: 0 }, &[]) {
+            Ok(_) => reply.ok(),
             Err(error) => reply.error(errno(&error)),
         }
     }
@@ -319,19 +357,17 @@ mod tests {
         image.as_file().set_len(1 << 20).unwrap();
         let file = image.reopen().unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let stream = connect(listener.local_addr().unwrap()).unwrap();
+        let connection = connect(listener.local_addr().unwrap()).unwrap();
         let accepted = listener.accept().unwrap().0;
         let serving = thread::spawn(move || answer(accepted, &file));
-        let connections = Mutex::new(vec![stream]);
+        let connections = Mutex::new(vec![connection]);
         let null = NullFile { size: 1 << 20, time: SystemTime::now(), connections };
         let asked = |kind, offset| Asked { kind, offset, len: 4096 };
-        null.ask(asked(Kind::Write, 8192), &[7; 4096], &mut []).unwrap();
-        null.ask(Asked { kind: Kind::Flush, offset: 0, len: 0 }, &[], &mut []).unwrap();
-        let mut read = [0; 4096];
-        null.ask(asked(Kind::Read, 8192), &[], &mut read).unwrap();
-        assert_eq!(read, [7; 4096]);
-        let beyond = null.ask(asked(Kind::Read, 1 << 20), &[], &mut read);
-        assert_eq!(beyond.unwrap_err().raw_os_error(), Some(5));
+        null.connection().ask(asked(Kind::Write, 8192), &[7; 4096]).unwrap();
+        null.connection().ask(Asked { kind: Kind::Flush, offset: 0, len: 0 }, &[]).unwrap();
+        assert_eq!(null.connection().ask(asked(Kind::Read, 8192), &[]).unwrap(), [7; 4096]);
+        let beyond = null.connection().ask(asked(Kind::Read, 1 << 20), &[]).unwrap_err();
+        assert_eq!(beyond.raw_os_error(), Some(5));
         drop(null);
         assert!(serving.join().unwrap().is_err(), "the connection has ended");
     }

@@ -1,6 +1,6 @@
 //! Hosts of tests in a simulated world, for NVMe/TCP, NBD and a protocol of lines, with the front end of the last; and cores for them.
 //!
-//! Absent from this crate: volumes, and the initiator of iSCSI, which the tests of its front end have.
+//! Absent from this crate: the initiator of iSCSI, which the tests of its front end have.
 #![allow(
     missing_docs,
     clippy::missing_errors_doc,

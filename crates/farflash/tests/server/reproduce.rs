@@ -108,6 +108,28 @@ fn datastores_are_measured_on_local_and_remote_flash_and_nothing_stays() {
     assert!(costs.values().all(|cost| cost.as_f64().unwrap() > 0.0), "{printed}");
     assert_ne!((&costs["get_ns"], &costs["target_ns"]), (&120_000.into(), &3_400.into()));
     assert!(at_scale["findings"].as_array().unwrap().len() > 1, "{printed}");
+}
+
+/// A drive or file is overwritten only if that was asked for, nothing else uses it, and a datastore has room on it.
+#[test]
+fn a_datastore_beside_the_others_is_refused_where_it_does_not_fit() {
+    let files = Files::new();
+    let (small, missing) = (files.path("small"), files.path("missing"));
+    std::fs::File::create(&small).unwrap().set_len(1 << 30).unwrap();
+    let out = files.path("figures");
+    let flags = ["reproduce", "eurosys-4a", "--real-time", "--out", out.to_str().unwrap()];
+    let beside =
+        |path: &str| [&flags[..], &["--beside", path, "--destroy-data"]].concat().join("\n");
+    let refused = |flags: &str, what: &str, remedy: &str| {
+        refused(&flags.split('\n').collect::<Vec<_>>(), 2, what, remedy);
+    };
+    refused(&beside(small.to_str().unwrap()), "is smaller than 2 GiB", "--beside a file of 2 GiB");
+    refused(&beside(missing.to_str().unwrap()), "cannot be opened", "--beside a file of 2 GiB");
+    refused(&beside("/dev/null"), "neither a drive nor a file", "--beside a file of 2 GiB");
     let other = ["reproduce", "eurosys-5", "--real-time", "--beside", "x", "--destroy-data"];
-    refused(&other, 2, "eurosys-5 is not measured on another way", "eurosys-4a and eurosys-4b");
+    refused(
+        &other.join("\n"),
+        "eurosys-5 is not measured on another way",
+        "eurosys-4a and eurosys-4b",
+    );
 }

@@ -156,7 +156,7 @@ fn shown(spread: Option<Spread>, unit: impl Fn(f64) -> String) -> String {
 impl Finding {
     /// That of the way beside, of which no paper says anything.
     fn beside(what: &str, here: &str) -> Self {
-        let (what, paper) = (format!("{what}, of --beside"), "–".to_owned());
+        let (what, paper) = (format!("--beside: {what}"), "–".to_owned());
         Self { what, paper, here: here.to_owned(), agrees: true }
     }
 }

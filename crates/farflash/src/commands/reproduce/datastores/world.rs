@@ -9,6 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use reproduce::eurosys::real_time::steps::Network;
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fstat, open, seek};
+use rustix::io::Errno;
 use serde::Deserialize;
 use user_messages::Failure;
 
@@ -92,6 +94,7 @@ impl World {
         beside: Option<&Path>,
         load: &Load<'_>,
     ) -> Result<Self, Failure> {
+        beside.map(check_beside).transpose()?;
         let mut made = Made::new(load.out)?;
         let network = parts.has_network.then(|| own_network(&mut made)).transpose()?;
         let own = own_program()?;
@@ -150,7 +153,8 @@ impl World {
             self.beside = Some(self.mount("beside".to_owned(), &file, true)?);
         }
         self.mounted = self.made.mark();
-        let all = parts.local + parts.remote + usize::from(beside.is_some());
+        // The one beside the others leaves them as they are without it.
+        let all = parts.local + parts.remote;
         if all == 0 {
             return Ok(());
         }
@@ -369,4 +373,30 @@ fn inside(process: Option<u32>) -> Vec<String> {
     process.map_or_else(Vec::new, |process| {
         vec!["nsenter".to_owned(), format!("--net=/proc/{process}/ns/net")]
     })
+}
+
+/// Checks that a datastore may be put on `path`: a drive that nothing else uses, or a file, and large enough.
+fn check_beside(path: &Path) -> Result<(), Failure> {
+    let shown = path.display();
+    let refuse = |what: String| {
+        let remedy =
+            "name with --beside a file of 2 GiB or more, or a drive that nothing else uses";
+        Failure::usage(what, remedy)
+    };
+    // Without O_CREAT, O_EXCL asks the kernel whether a block device has another user, such as a mount.
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::EXCL;
+    let file = open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::BUSY => refuse(format!("{shown} is in use: mounted, or open for another program")),
+        error => refuse(format!("{shown} cannot be opened: {}", std::io::Error::from(error))),
+    })?;
+    let stat = fstat(&file).map_err(|error| failed(format!("fstat {shown}: {error}")))?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    if !matches!(kind, FileType::BlockDevice | FileType::RegularFile) {
+        return Err(refuse(format!("{shown} is neither a drive nor a file")));
+    }
+    let bytes = seek(&file, SeekFrom::End(0));
+    if bytes.is_ok_and(|bytes| bytes < VOLUME_BYTES) {
+        return Err(refuse(format!("{shown} is smaller than 2 GiB")));
+    }
+    Ok(())
 }
