@@ -117,6 +117,9 @@ pub(crate) struct Bench {
     /// Bytes to move in the run, instead of a time
     #[arg(long, value_name = "SIZE")]
     bytes: Option<ByteLen>,
+    /// Run the same load for so long first, unmeasured, so that memory and connections are warm
+    #[arg(long, value_name = "S", default_value_t = 0.0, conflicts_with_all = ["workload", "replay"])]
+    warm_up: f64,
     /// Requests a second that arrive whether or not earlier ones are done; latency counts from the
     /// arrival
     #[arg(long, value_name = "N")]
@@ -242,6 +245,10 @@ impl Bench {
             let what = "--seconds is no length for a run";
             return Err(Failure::usage(what, "try --seconds 10"));
         }
+        if !(0.0..1e9).contains(&self.warm_up) {
+            let what = "--warm-up is no length";
+            return Err(Failure::usage(what, "try --warm-up 1"));
+        }
         if self.bytes == Some(ByteLen(0)) {
             return Err(Failure::usage("--bytes 0 moves nothing", "try --bytes 1GiB"));
         }
@@ -345,6 +352,18 @@ impl Bench {
         }
     }
 
+    /// The load before the run. Random requests are to other places than those that are measured first.
+    fn warm_up(&self, drawn: &Workload) -> Option<Workload> {
+        if self.warm_up == 0.0 {
+            return None;
+        }
+        if !self.quiet {
+            output::note(&format!("warming up for {} s", self.warm_up));
+        }
+        let limit = Limit::Time(Duration::from_secs_f64(self.warm_up));
+        Some(Workload { limit, seed: !self.seed, ..drawn.clone() })
+    }
+
     /// Returns true if the run must be refused where it could lose data.
     fn must_not_lose(&self) -> bool {
         self.writes() && !self.overwrite
@@ -362,20 +381,34 @@ impl Bench {
         let journal = self.journal(range)?;
         let recorded = self.record.is_some().then(Rc::default);
         let precise = handle.clone();
-        let interrupt = Interrupt::catch(!self.quiet)?;
-        let setup = Setup {
-            world: handle.clone(),
-            now: move || precise.precise_now(),
-            targets,
-            journal: journal.clone(),
-            recorder: recorded.clone(),
-            observer: (!self.quiet).then(show::progress),
-            stop: Some(Box::new(move || interrupt.came())),
+        let interrupt = Rc::new(Interrupt::catch(!self.quiet)?);
+        let setup = |recorder, observer| {
+            let (precise, interrupt) = (precise.clone(), interrupt.clone());
+            Setup {
+                world: handle.clone(),
+                now: move || precise.precise_now(),
+                targets: targets.clone(),
+                journal: journal.clone(),
+                recorder,
+                observer,
+                stop: Some(Box::new(move || interrupt.came())),
+            }
         };
+        let drawn = self.drawn(range, depth);
+        if let Some(workload) = self.warm_up(&drawn) {
+            let outcome = load::run(setup(None, None), workload).await;
+            let outcome = outcome.map_err(|error| not_runnable(&error))?;
+            if outcome.cut_short {
+                let what = "ended by Ctrl-C in the warm-up";
+                return Err(Failure::runtime(what, "run it again for its figures"));
+            }
+            Finished::unmeasured(outcome, depth).judge()?;
+        }
         let enters_before = handle.ring_counters().enters;
+        let setup = setup(recorded.clone(), (!self.quiet).then(show::progress));
         let outcome = match self.planned(range, depth) {
             Some((requests, terms)) => load::play(setup, requests, &terms).await,
-            None => load::run(setup, self.drawn(range, depth)).await,
+            None => load::run(setup, drawn).await,
         };
         let outcome = outcome.map_err(|error| not_runnable(&error))?;
         let enters = handle.ring_counters().enters - enters_before;
@@ -408,6 +441,12 @@ impl Bench {
 }
 
 impl Finished {
+    /// The end of a warm-up.
+    fn unmeasured(outcome: Outcome, depth: u32) -> Self {
+        let (at_end, recorded, reconnects, not_connected) = (None, None, None, None);
+        Self { outcome, at_end, depth, enters: 0, recorded, reconnects, not_connected }
+    }
+
     /// A run with errors or wrong data is a failure, after its results were shown.
     fn judge(&self) -> Result<(), Failure> {
         let wrong = self.outcome.mismatches + self.at_end.unwrap_or_default().wrong;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::host::{connect, filled, on_core};
 use crate::support::{Files, Server, farflash, refused, run, succeed};
@@ -78,6 +79,20 @@ fn a_check_says_how_much_it_read() {
     let json: Value = serde_json::from_str(&json).unwrap();
     assert!(json["blocks_checked_at_end"].as_u64().unwrap() > 900, "{json}");
     assert_eq!(json["wrong_at_end"], 0);
+}
+
+/// Method: a result by bytes counts what was measured alone, though the same load went on for two seconds before.
+#[test]
+fn a_warm_up_is_not_measured() {
+    let read = ["bench", "--target", "mem:64MiB", "--rw", "randread", "--bytes", "1MiB"];
+    let began = Instant::now();
+    let json = succeed(&[&read[..], &["--warm-up", "2", "--quiet", "--json"]].concat());
+    assert!(began.elapsed() >= Duration::from_secs(2), "{json}");
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["read"]["requests"], 256, "{json}");
+    assert!(json["seconds"].as_f64().unwrap() < 2.0, "{json}");
+    let endless = [&read[..], &["--warm-up", "1e12"]].concat();
+    refused(&endless, 2, "--warm-up", "try --warm-up 1");
 }
 
 /// Method: a run of an hour, whose output is a pipe, gets one signal in its midst, and then another run gets two, while its
