@@ -108,9 +108,10 @@ test-but-simulator: deps
 	echo "make: beside the tests of the crates: $(BESIDE)"
 	$(MAKE) --no-print-directory --jobs 2 test-most-crates test-beside
 
+# Behind the guests, which take longest one after the other, and whose kernels give up what takes too long.
 .PHONY: test-most-crates
 test-most-crates: deps
-	@$(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore) and not $(STORE_TESTS)'
+	@nice -n 5 $(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore) and not $(STORE_TESTS)'
 	cargo test $(TESTED) --doc
 
 .PHONY: test-beside
@@ -344,6 +345,11 @@ guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start 
 	tests/guest/tune $(TARGET)/debug/farflash
 	tests/guest/injection $(TARGET)/debug/farflash
 
+.PHONY: guest-groups
+guest-groups: deps ## authentication in the groups that an emulated processor takes minutes for
+	@$(BUILD_FARFLASH)
+	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie groups
+
 .PHONY: guest-bookworm
 guest-bookworm: deps ## the same with Linux 6.1
 	@$(BUILD_FARFLASH)
@@ -354,7 +360,7 @@ guest-reference: ## the guest tests against the Linux kernel's own target: tests
 	@tests/guest/run --target nvmet --flavor trixie
 
 .PHONY: test-long
-test-long: test guest-bookworm guest-reference guest-tune iscsi-trixie nbd-interop redis-suite ycsb ## `test`, Linux 6.1, the reference target, a tuned machine, libiscsi 1.20, all NBD tests, Redis' suite, YCSB, twenty times the mutations
+test-long: test guest-groups guest-bookworm guest-reference guest-tune iscsi-trixie nbd-interop redis-suite ycsb ## `test`, the largest groups of authentication, Linux 6.1, the reference target, a tuned machine, libiscsi 1.20, all NBD tests, Redis' suite, YCSB, twenty times the mutations
 	@FARFLASH_TEST_SCALE=20 $(MAKE) fuzz-smoke
 
 .PHONY: fuzz

@@ -12,12 +12,12 @@ use fuzz::{TARGETS, Target};
 /// Mutations of each target at scale 1.
 const MUTATIONS: u64 = 40_000;
 /// The same of targets that open a whole device for each, or check and repair it.
-const MUTATIONS_OF_IMAGES: u64 = 4_000;
-const MUTATIONS_OF_REPAIRS: u64 = 400;
+const MUTATIONS_OF_IMAGES: u64 = 2_000;
+const MUTATIONS_OF_REPAIRS: u64 = 200;
 /// Mutations for targets that start a server for each, or run a whole host through all its steps.
 const MUTATIONS_OF_SERVERS: u64 = 1_000;
 /// Mutations for targets that start a server without a device.
-const MUTATIONS_OF_DISCOVERY: u64 = 10_000;
+const MUTATIONS_OF_DISCOVERY: u64 = 4_000;
 const INPUT_LEN_MAX: usize = 16 << 10;
 
 /// `SplitMix64`: small, and good enough to pick mutations.

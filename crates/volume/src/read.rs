@@ -58,7 +58,11 @@ impl ReadData {
     /// All bytes in one piece; copies.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        self.pieces.iter().flat_map(|piece| piece.as_bytes()).copied().collect()
+        let mut bytes = Vec::with_capacity(self.len_bytes());
+        for piece in &self.pieces {
+            bytes.extend_from_slice(piece.as_bytes());
+        }
+        bytes
     }
 
     /// The bytes `part` of the data, as slices of its pieces.

@@ -53,14 +53,14 @@ tree_survives() {
 fstrim_returns_space() {
     local before after
     mount "$DRIVE" /mnt
-    dd if=/dev/urandom of=/mnt/filler bs=1M count=48 conv=fsync status=none
+    dd if=/dev/urandom of=/mnt/filler bs=1M count=24 conv=fsync status=none
     before=$(volume_allocated_bytes "$VOLUME")
     rm /mnt/filler
     sync -f /mnt
     fstrim -v /mnt
     umount /mnt
     echo "allocated before the trim: $before"
-    within 10 fell_by $((40 << 20)) "$before"
+    within 10 fell_by $((20 << 20)) "$before"
 }
 
 sectors_of_512() {

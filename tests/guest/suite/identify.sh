@@ -51,17 +51,17 @@ list_shows() {
 smart_log_counts() {
     local before after
     before=$(smart_field data_units_written)
-    dd if=/dev/urandom of="$DRIVE" bs=1M count=64 oflag=direct status=none
+    dd if=/dev/urandom of="$DRIVE" bs=1M count=16 oflag=direct status=none
     after=$(smart_field data_units_written)
-    # A data unit is 1000 blocks of 512 bytes; 64 MiB are 131 of them.
-    [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
+    # A data unit is 1000 blocks of 512 bytes; 16 MiB are 33 of them.
+    [ $((after - before)) -ge 30 ] && [ $((after - before)) -le 36 ]
     local reads
     before=$(smart_field data_units_read) reads=$(smart_field host_read_commands)
-    dd if="$DRIVE" of=/dev/null bs=1M count=64 iflag=direct status=none
+    dd if="$DRIVE" of=/dev/null bs=1M count=16 iflag=direct status=none
     after=$(smart_field data_units_read)
-    [ $((after - before)) -ge 120 ] && [ $((after - before)) -le 140 ]
+    [ $((after - before)) -ge 30 ] && [ $((after - before)) -le 36 ]
     # The host may cut what it is asked for, and join nothing.
-    [ $(($(smart_field host_read_commands) - reads)) -ge 64 ]
+    [ $(($(smart_field host_read_commands) - reads)) -ge 16 ]
     nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
 }
 failure_domain_log() {

@@ -14,7 +14,8 @@ section filesystems filesystem_tests
 section resize resize_tests
 section restart restart_tests
 section authentication authentication_tests
-# These run only if they are named: what they test other targets have not, and they are a run of their own.
+# These run only if they are named: what they test other targets have not, and they are a run of their own or take long.
+section_if_named groups group_tests
 section_if_named iscsi iscsi_tests
 section_if_named multipath multipath_tests
 section_if_named nbd nbd_tests

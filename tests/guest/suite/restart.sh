@@ -23,7 +23,7 @@ survives_restart() {
     # a worker of the kernel sends again while the namespace is looked at again, then fails with EAGAIN instead of waiting,
     # and io_uring tries only what fails in the submitter's own context again.
     fio --name=restart --filename="$drive" --direct=1 --ioengine=libaio --rw=randwrite --bs=4k --iodepth=16 \
-        --size=192M --io_size="${RESTART_BYTES:-40M}" --rate=4M --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
+        --size=192M --io_size=16M --rate=2M --verify=crc32c --verify_fatal=1 --verify_backlog=256 \
         --output-format=json --output=/tmp/fio.json &
     fio=$!
     sleep 3

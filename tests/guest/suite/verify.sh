@@ -26,7 +26,7 @@ fio_run() {
 }
 
 fio_verify() {
-    local drive pattern=(--rw=randwrite --bs=4k --iodepth=32 --size=16M)
+    local drive pattern=(--rw=randwrite --bs=4k --iodepth=32 --size=4M)
     mark_log "verify $*"
     drive=$(attach "$NQN" "$@")
     fio_run "$drive" "${pattern[@]}"
@@ -44,7 +44,7 @@ fio_verify_sizes() {
     mark_log "sizes"
     drive=$(attach "$NQN" "$@")
     for size in 4k 12k 132k 1m; do
-        fio_run "$drive" --rw=randwrite --bs="$size" --iodepth=8 --size=12M
+        fio_run "$drive" --rw=randwrite --bs="$size" --iodepth=8 --size=4M
     done
     disconnect "$NQN"
     no_io_errors_since "sizes"
