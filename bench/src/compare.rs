@@ -230,6 +230,7 @@ fn null_spec(shape: &Shape, blocks: Blocks, seconds: f64) -> Result<NullSpec> {
         connections: shape.connections as usize,
         server_cpu: cpus::server(),
         client_cpu: cpus::client(),
+        warm_up_seconds: 0.0,
         seconds,
     })
 }

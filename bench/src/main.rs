@@ -127,6 +127,7 @@ fn main() -> Result<()> {
                 connections: args.connections,
                 server_cpu: args.server_cpu,
                 client_cpu: args.client_cpu,
+                warm_up_seconds: 0.0,
                 seconds: args.seconds,
             };
             println!("{}", serde_json::to_string(&null::run(&spec)?)?);

@@ -87,6 +87,8 @@ pub(crate) struct NullSpec {
     pub(crate) connections: usize,
     pub(crate) server_cpu: usize,
     pub(crate) client_cpu: usize,
+    /// Seconds of the load before the clock runs.
+    pub(crate) warm_up_seconds: f64,
     pub(crate) seconds: f64,
 }
 
@@ -278,6 +280,8 @@ fn serve(
 /// Requests that a client has had answered.
 struct Driven {
     requests: u64,
+    /// Requests answered before the clock ran.
+    warm_up_requests: u64,
     elapsed: Duration,
     latencies: Latencies,
 }
@@ -316,13 +320,19 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<Driven> {
             (side, Outstanding::from([(begin, spec.depth)]))
         })
         .collect();
-    let length = Duration::from_secs_f64(spec.seconds);
+    let warm_up_requests = turn_for(spec.warm_up_seconds, &mut all, &mut buffer)?.requests;
+    Ok(Driven { warm_up_requests, ..turn_for(spec.seconds, &mut all, &mut buffer)? })
+}
+
+/// Goes on with the requests of all connections for so many seconds.
+fn turn_for(seconds: f64, all: &mut [(Side, Outstanding)], buffer: &mut [u8]) -> Result<Driven> {
+    let (begin, length) = (Instant::now(), Duration::from_secs_f64(seconds));
     let (mut requests, mut latencies) = (0, Latencies::default());
     loop {
         for _ in 0..TURNS_PER_TIME_CHECK {
-            for (side, outstanding) in &mut all {
+            for (side, outstanding) in &mut *all {
                 side.send()?;
-                match side.receive(&mut buffer)? {
+                match side.receive(buffer)? {
                     Received::Periods(0) => {}
                     Received::Periods(replies) => {
                         let now = Instant::now();
@@ -337,7 +347,7 @@ fn drive(spec: &NullSpec, address: SocketAddr) -> Result<Driven> {
         }
         let elapsed = begin.elapsed();
         if elapsed >= length {
-            return Ok(Driven { requests, elapsed, latencies });
+            return Ok(Driven { requests, warm_up_requests: 0, elapsed, latencies });
         }
     }
 }
@@ -373,7 +383,7 @@ struct Run {
 
 impl Run {
     fn result(&self, spec: &NullSpec) -> NullResult {
-        let requests = self.driven.requests.max(1) as f64;
+        let served = (self.driven.warm_up_requests + self.driven.requests).max(1) as f64;
         let seconds = self.driven.elapsed.as_secs_f64();
         let requests_per_second = self.driven.requests as f64 / seconds;
         let p999 = self.driven.latencies.nines(NINES[1]);
@@ -386,8 +396,8 @@ impl Run {
             bytes_per_second: requests_per_second * spec.block_bytes as f64,
             mean_latency_us: outstanding / requests_per_second * 1e6,
             p999_us: p999.map(|ns| ns as f64 / 1e3),
-            server_system_calls_per_request: self.calls.map(|calls| calls as f64 / requests),
-            server_cpu_us_per_request: self.cpu_seconds * 1e6 / requests,
+            server_system_calls_per_request: self.calls.map(|calls| calls as f64 / served),
+            server_cpu_us_per_request: self.cpu_seconds * 1e6 / served,
         }
     }
 }
@@ -417,6 +427,7 @@ mod tests {
                 connections: 2,
                 server_cpu: cpus::server(),
                 client_cpu: cpus::server(),
+                warm_up_seconds: 0.1,
                 seconds: 0.5,
             };
             let result = run(&spec).expect("loopback");

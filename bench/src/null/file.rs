@@ -134,6 +134,7 @@ mod tests {
             connections: 1,
             server_cpu: cpus::server(),
             client_cpu: cpus::client(),
+            warm_up_seconds: 0.0,
             seconds: 0.5,
         };
         let result = run(&spec, file.path()).expect("loopback");

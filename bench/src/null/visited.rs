@@ -50,6 +50,7 @@ pub(crate) fn run(server_cpu: usize, client_cpu: usize, visits: Visits) -> Resul
         connections: 1,
         server_cpu,
         client_cpu,
+        warm_up_seconds: 0.0,
         seconds: 0.0,
     };
     outgoing::memory();

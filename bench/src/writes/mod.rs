@@ -105,6 +105,9 @@ pub(crate) fn writes(args: &WritesArgs) -> Result<()> {
                 let measured = case.measure(&mut bed, Length::Long)?;
                 row[at] = Measured { iops: row[at].iops.or(measured.iops), ..measured };
                 case.tell(&measured);
+                if !case.load.is_first {
+                    row[at].p999_us = case.measure(&mut bed, Length::Tail)?.p999_us;
+                }
             }
             bed.clear()?;
         }
