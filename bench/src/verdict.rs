@@ -55,9 +55,14 @@ impl Verdict {
         Some(self.bound?.is_met(self.reached?.median))
     }
 
-    /// Returns whether the limit, too, misses the bound.
+    /// Returns whether the limit, too, misses the bound: in three of four rounds, since one whose rounds lie on both sides
+    /// of the bound shows nothing.
     fn is_out_of_reach(&self) -> bool {
-        self.bound.zip(self.limit).is_some_and(|(bound, limit)| !bound.is_met(limit.median))
+        let Some((bound, limit)) = self.bound.zip(self.limit) else { return false };
+        !bound.is_met(match bound {
+            Bound::AtLeast(_) | Bound::Above(_) => limit.upper_quartile,
+            Bound::AtMost(_) => limit.lower_quartile,
+        })
     }
 }
 
@@ -153,16 +158,18 @@ mod tests {
     /// A goal that is missed is out of reach if the limit misses it, too, and only then.
     #[test]
     fn a_goal_is_out_of_reach_where_the_limit_misses_it() {
-        let said = |reached: f64, limit: f64| {
+        let said = |reached: f64, limit: &[f64]| {
             let verdict =
-                Verdict { limit: Spread::of(&[limit]), ..verdict(Bound::AtLeast(2.0), reached) };
+                Verdict { limit: Spread::of(limit), ..verdict(Bound::AtLeast(2.0), reached) };
             let text = table(&[verdict]).to_text();
             text.lines().last().expect("a row").trim_end().to_owned()
         };
         for (reached, limit, ends) in [
-            (1.5, 1.9, "(1.90–1.90)  ≥ 2.00  out of reach"),
-            (1.5, 2.0, "(2.00–2.00)  ≥ 2.00  missed"),
-            (2.0, 1.9, "(1.90–1.90)  ≥ 2.00  met"),
+            (1.5, &[1.9] as &[f64], "(1.90–1.90)  ≥ 2.00  out of reach"),
+            (1.5, &[1.9, 1.8, 1.8, 1.8, 2.1], "(1.80–2.10)  ≥ 2.00  out of reach"),
+            (1.5, &[1.9, 1.8, 1.8, 2.0, 2.1], "(1.80–2.10)  ≥ 2.00  missed"),
+            (1.5, &[2.0], "(2.00–2.00)  ≥ 2.00  missed"),
+            (2.0, &[1.9], "(1.90–1.90)  ≥ 2.00  met"),
         ] {
             let said = said(reached, limit);
             assert!(said.ends_with(ends), "{said}");

@@ -2,13 +2,17 @@
 
 use serde::Serialize;
 
-/// Median and extremes of repeated measurements.
+/// Median, quartiles and extremes of repeated measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     /// The middle value, or the mean of the two in the middle.
     pub median: f64,
     /// The smallest value.
     pub low: f64,
+    /// At most a quarter of the values lies below it.
+    pub lower_quartile: f64,
+    /// At most a quarter of the values lies above it.
+    pub upper_quartile: f64,
     /// The largest value.
     pub high: f64,
     /// Number of values.
@@ -24,7 +28,11 @@ impl Spread {
         let count = sorted.len();
         let (low, high) = (*sorted.first()?, *sorted.last()?);
         let median = (sorted[(count - 1) / 2] + sorted[count / 2]) / 2.0;
-        Some(Self { median, low, high, count })
+        // Of few values the extremes.
+        let from_the_end = (count - 1) / 4;
+        let [lower_quartile, upper_quartile] =
+            [from_the_end, count - 1 - from_the_end].map(|at| sorted[at]);
+        Some(Self { median, low, lower_quartile, upper_quartile, high, count })
     }
 
     /// The spread of `values` as [`Spread::show`] writes it, or a dash if there are none.
@@ -53,5 +61,18 @@ mod tests {
         let whole = |value: f64| format!("{value:.0}");
         assert_eq!(Spread::shown(&[3.0, 1.0, 2.0], whole), "2 (1–3)");
         assert_eq!(Spread::shown(&[], whole), "–");
+    }
+
+    #[test]
+    fn a_quarter_of_the_values_lies_beyond_each_quartile_at_most() {
+        let quartiles = |values: &[f64]| {
+            let spread = Spread::of(values).expect("values");
+            (spread.lower_quartile, spread.upper_quartile)
+        };
+        assert_eq!(quartiles(&[1.0]), (1.0, 1.0));
+        assert_eq!(quartiles(&[4.0, 2.0, 3.0, 1.0]), (1.0, 4.0));
+        assert_eq!(quartiles(&[5.0, 4.0, 2.0, 3.0, 1.0]), (2.0, 4.0));
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(quartiles(&hundred), (25.0, 76.0));
     }
 }

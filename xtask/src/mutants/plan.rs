@@ -54,7 +54,8 @@ pub(super) const PLANS: &[Plan] = &[
     Plan { package: "checksum", ..QUICK },
     Plan { package: "nvme-wire", ..QUICK },
     Plan { package: "nvme-target", ..QUICK },
-    Plan { package: "cluster", ..QUICK },
+    // Most of it is tested by the simulator alone.
+    Plan { package: "cluster", workloads: &["cluster"], seeds: 200, ..QUICK },
     Plan { package: "block-map", workloads: &["crash", "reuse", "corrupt", "paged"], ..QUICK },
     Plan { package: "space", workloads: &["crash", "reuse", "full", "errors", "trade"], ..QUICK },
     Plan {

@@ -1,8 +1,9 @@
 //! A device that fails, delays or holds up what is asked of it, as rules say: for tests of all that lies before a device.
 //!
-//! - X1: a request is subject to the first rule that covers it, as the rules were when it came; without one it goes to the device.
-//!   Discards go there in any case.
-//! - X2: a request that is held up goes to the device when no rule holds it up any more, or fails if one says so then.
+//! - FAULT-1: a request is subject to the first rule that covers it, as the rules were when it came; without one it goes to the
+//!   device. Discards go there in any case.
+//! - FAULT-2: a request that is held up goes to the device when no rule holds it up any more, or fails or is delayed if one says
+//!   so then.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -137,7 +138,8 @@ impl<D: Device, W: World> Faulty<D, W> {
                 (changed, effect) = (this.faults.changed.notified(), this.effect(verb, range));
             }
             match effect {
-                None | Some(Effect::Hang) => Ok(()),
+                None => Ok(()),
+                Some(Effect::Hang) => unreachable!("it waits above"),
                 Some(Effect::Delay(time)) => {
                     this.world.sleep_until(this.world.now() + time).await;
                     Ok(())
@@ -217,7 +219,7 @@ mod tests {
         Faulty::new(SimDevice::new(world, 64), world)
     }
 
-    /// X1.
+    /// FAULT-1.
     #[test]
     fn the_first_rule_that_covers_a_request_decides() {
         simulate(async |world| {
@@ -256,7 +258,7 @@ mod tests {
         });
     }
 
-    /// X2. Method: three requests are held up; the rules let one go on, then fail one, then are none.
+    /// FAULT-2. Method: three requests are held up; the rules let one go on, then fail one, then are none.
     #[test]
     fn a_request_is_held_up_until_no_rule_does() {
         simulate(async |world| {
