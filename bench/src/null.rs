@@ -3,20 +3,20 @@
 //!
 //! Both directions of a connection are periodic: every request is the same bytes, and so is every
 //! reply. So a side is a count of bytes owed and a count of bytes received, and neither parses.
-//! - N1: the server owes one reply for each whole request received, and sends all that it owes
+//! - NULL-1: the server owes one reply for each whole request received, and sends all that it owes
 //!   with one system call after each receive.
-//! - N2: the client keeps exactly `depth` requests outstanding on each connection, and counts a
+//! - NULL-2: the client keeps exactly `depth` requests outstanding on each connection, and counts a
 //!   request as done when the last byte of its reply was copied to it.
-//! - N3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
+//! - NULL-3: both sides poll plain nonblocking sockets and never sleep. The data sent comes from a few
 //!   hot pages, the data received goes to others: memory costs next to nothing.
-//! - N4: or else the server sends blocks from all over some memory, as storage does: the cost of sending from there
+//! - NULL-4: or else the server sends blocks from all over some memory, as storage does: the cost of sending from there
 //!   for a server that looks up nothing and checks nothing (`null/outgoing.rs`).
-//! - N5: or it checks each block as well, and looks up nothing: only the work of storage itself remains.
-//! - N6: or it sends what it reads from a file (`null/file.rs`).
-//! - N7: or hosts come and go beside its load (`null/visited.rs`).
-//! - N8: or it stores what writes bring, as storage does (`null/stored.rs`): it computes the checksum of each block and
+//! - NULL-5: or it checks each block as well, and looks up nothing: only the work of storage itself remains.
+//! - NULL-6: or it sends what it reads from a file (`null/file.rs`).
+//! - NULL-7: or hosts come and go beside its load (`null/visited.rs`).
+//! - NULL-8: or it stores what writes bring, as storage does (`null/stored.rs`): it computes the checksum of each block and
 //!   copies it to a place somewhere in 1 GiB that was written before. It keeps no map and no journal.
-//! - N9: or it stores each block where none was before, in memory that the kernel has yet to provide.
+//! - NULL-9: or it stores each block where none was before, in memory that the kernel has yet to provide.
 
 pub(crate) mod file;
 mod outgoing;
@@ -65,15 +65,15 @@ pub(crate) enum Direction {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Blocks {
-    /// A few that stay in the processor's caches (N3).
+    /// A few that stay in the processor's caches (NULL-3).
     Cached,
-    /// Blocks from all over a GiB (N4).
+    /// Blocks from all over a GiB (NULL-4).
     Scattered,
-    /// The same, each checked before it is sent (N5).
+    /// The same, each checked before it is sent (NULL-5).
     Checked,
-    /// Blocks that come are stored all over a GiB (N8).
+    /// Blocks that come are stored all over a GiB (NULL-8).
     Stored,
-    /// Blocks that come are stored where none was before (N9).
+    /// Blocks that come are stored where none was before (NULL-9).
     StoredFirst,
 }
 
@@ -407,7 +407,7 @@ mod tests {
     use super::*;
     use crate::cpus;
 
-    /// N1 and N2: every request is answered once, whichever way the data flows.
+    /// NULL-1 and NULL-2: every request is answered once, whichever way the data flows.
     #[test]
     fn requests_and_replies_balance_in_both_directions() {
         let cases = [

@@ -26,7 +26,7 @@ enum Answer {
 
 type Outcome = (u64, Result<Answer, Error>);
 
-/// Shared with the library's thread: nothing of Python's is in it (P1).
+/// Shared with the library's thread: nothing of Python's is in it (PYTHON-1).
 struct Done {
     outcomes: Vec<Outcome>,
     /// True if there is a byte in the pipe.

@@ -1,9 +1,9 @@
 //! Memory that Python lends to the library's thread: buffers to be written from and to be read into.
 //!
-//! - L1: a [`Loan`] keeps its Python buffer until the library has dropped all that was lent of it. If its owner
+//! - LENDING-1: a [`Loan`] keeps its Python buffer until the library has dropped all that was lent of it. If its owner
 //!   cannot wait for that, the buffer is kept until a later loan finds that it is over. An owner that only needs to
 //!   be told hands over a value that is dropped after the last of it.
-//! - L2: after a [`Room`] is closed, nothing is written there any more. The owner of the memory closes the room
+//! - LENDING-2: after a [`Room`] is closed, nothing is written there any more. The owner of the memory closes the room
 //!   before the memory is freed.
 
 #![allow(unsafe_code, reason = "bytes that Python lends are only to be had by pointer")]
@@ -51,7 +51,7 @@ struct Lent {
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the loan keeps the buffer, and a buffer its memory where it is, until this is dropped (L1).
+        // SAFETY: the loan keeps the buffer, and a buffer its memory where it is, until this is dropped (LENDING-1).
         // Python can write there meanwhile, as while it sends from a buffer itself. What is read here is only
         // checksummed and handed to the kernel: nothing depends on its being the same twice.
         unsafe { std::slice::from_raw_parts(self.memory.start.as_ptr(), self.memory.len) }
@@ -71,7 +71,7 @@ pub(crate) struct Loan {
     uses: Arc<Uses>,
 }
 
-/// Buffers of loans that were not over when their owner could not wait any longer (L1).
+/// Buffers of loans that were not over when their owner could not wait any longer (LENDING-1).
 static KEPT: Mutex<Vec<Loan>> = Mutex::new(Vec::new());
 
 impl Loan {
@@ -158,7 +158,7 @@ impl Landing for Room {
         let memory = lock(&self.memory);
         let Some(memory) = &*memory else { return false };
         // SAFETY: the owner of the memory keeps it, and it is set, until the room is closed, for which the lock has
-        // to be held (L2). No other part of the library writes there: the memory of a room is divided among
+        // to be held (LENDING-2). No other part of the library writes there: the memory of a room is divided among
         // requests.
         each(unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), memory.len) });
         true

@@ -1,4 +1,4 @@
-//! Waiting for outcomes, and the signals that come meanwhile (P2).
+//! Waiting for outcomes, and the signals that come meanwhile (PYTHON-2).
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Interrupted<T> {
     pub(crate) pending: Pending<T>,
 }
 
-/// Waits for what changes something (P2): a signal waits for it, too, and a second one does not.
+/// Waits for what changes something (PYTHON-2): a signal waits for it, too, and a second one does not.
 pub(crate) fn wait_to_the_end<T: Send + 'static>(
     py: Python<'_>,
     pending: Pending<T>,
@@ -27,7 +27,7 @@ pub(crate) fn wait_to_the_end<T: Send + 'static>(
     }
 }
 
-/// Waits for an outcome (P2). For what changes nothing: a signal does not wait for it.
+/// Waits for an outcome (PYTHON-2). For what changes nothing: a signal does not wait for it.
 pub(crate) fn wait<T: Send + 'static>(py: Python<'_>, pending: Pending<T>) -> PyResult<T> {
     let outcome = outcome(py, pending).map_err(|interrupted| interrupted.raised)?;
     outcome.map_err(|error| exception(py, &error))

@@ -1,9 +1,10 @@
 //! Overwrites while checkpoints are taken beside overwrites while none is: whether a tenant notices.
 //!
-//! - N1: both kinds of windows begin behind a checkpoint, have as many writes, and come by turns. One without
-//!   checkpoints is so short that the engine takes none by itself; that is looked at, and the pair left out if it did.
-//! - N2: in the others a checkpoint begins each time so many writes were done that a pause which hits all writes in
-//!   flight hits several times as many writes as there are above p99.9.
+//! - BENCH-CHECKPOINT-1: both kinds of windows begin behind a checkpoint, have as many writes, and come by turns. One
+//!   without checkpoints is so short that the engine takes none by itself; that is looked at, and the pair left out if
+//!   it did.
+//! - BENCH-CHECKPOINT-2: in the others a checkpoint begins each time so many writes were done that a pause which hits
+//!   all writes in flight hits several times as many writes as there are above p99.9.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,8 +27,8 @@ use super::suite::{OVERWRITTEN_BYTES, Suite};
 const DEPTH: u32 = 32;
 /// Writes of a window: a journal of 24 MiB is half full, and a checkpoint due, after twice as many or more.
 const WRITES: u64 = 32_768;
-/// Writes from one checkpoint to the next (N2): 32 in flight are 0.4 % of them. By itself the engine takes one each
-/// 60 000 to 100 000.
+/// Writes from one checkpoint to the next (BENCH-CHECKPOINT-2): 32 in flight are 0.4 % of them. By itself the engine
+/// takes one each 60 000 to 100 000.
 const WRITES_EACH: u64 = 8_192;
 /// Pairs of windows in a round.
 const PAIRS: u64 = 4;

@@ -1,4 +1,5 @@
-//! A null server on a file (N6): what comes from all over it is sent, and nothing is looked for or checked.
+//! A null server on a file (NULL-6): what comes from all over it is sent, and nothing is looked for or
+//! checked.
 //!
 //! It runs on farflash's reactor, with its device and its sockets: what a server without a protocol, a map and
 //! checksums makes of this drive over this network.

@@ -7,20 +7,20 @@ use super::RESPONSE_BYTES;
 
 /// Periods of the pattern kept in memory are at most this long together: half of a typical L2.
 const PATTERN_BYTES: usize = 128 << 10;
-/// The memory that blocks come from (N4).
+/// The memory that blocks come from (NULL-4).
 const SCATTERED_BYTES: usize = 1 << 30;
 
 /// Data that a side sends, over and over.
 pub(super) enum Outgoing {
     /// Whole periods of it.
     Pattern(Vec<u8>),
-    /// A header, and a block from all over some memory (N4).
+    /// A header, and a block from all over some memory (NULL-4).
     /// Which of them is a matter of `seed`, lest what one connection sends be in the caches for the next.
     Scattered {
         header: [u8; RESPONSE_BYTES],
         blocks: &'static [u8],
         seed: u64,
-        /// The first period that is not checked, if they are (N5).
+        /// The first period that is not checked, if they are (NULL-5).
         unchecked: Option<Cell<u64>>,
     },
 }
@@ -84,7 +84,7 @@ pub(super) fn memory() -> &'static [u8] {
 mod tests {
     use super::*;
 
-    /// N4: each reply is a header and a whole block, wherever the last send ended.
+    /// NULL-4: each reply is a header and a whole block, wherever the last send ended.
     #[test]
     fn scattered_blocks_go_on_where_they_were_cut() {
         let blocks: &'static [u8] = Vec::leak((0..64u8).collect());
@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// N5: each block is checked once, however often a send ends within it.
+    /// NULL-5: each block is checked once, however often a send ends within it.
     #[test]
     fn blocks_are_checked_once() {
         let outgoing = Outgoing::scattered(1, true);

@@ -18,7 +18,7 @@ const BLOCK_BYTES: usize = 4096;
 /// The data of a server's requests, stored: the checksum of each block is computed, and the block is copied to its place.
 pub(super) struct Stored {
     memory: Vec<u8>,
-    /// No place is written twice (N9).
+    /// No place is written twice (NULL-9).
     is_fresh: bool,
     data_bytes: usize,
     /// Requests that have come, and the bytes of the one under way.

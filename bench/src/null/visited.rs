@@ -1,4 +1,4 @@
-//! A null server that hosts visit (N7): the cost for any server of hosts that come, are answered, and go, beside
+//! A null server that hosts visit (NULL-7): the cost for any server of hosts that come, are answered, and go, beside
 //! its load.
 //!
 //! Each visitor is a connection of its own with as many messages as a host exchanges to be admitted; they
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
     use crate::cpus;
 
-    /// N7: visitors come at the pace asked for, get all their answers, and only in every other slice.
+    /// NULL-7: visitors come at the pace asked for, get all their answers, and only in every other slice.
     #[test]
     fn visitors_are_answered_beside_the_load() {
         let visits = Visits { per_second: 100.0, slice: Duration::from_millis(300), pairs: 2 };

@@ -1,9 +1,10 @@
 //! Tests whether an unauthenticated host can tell by the time of the discovery log that there is a volume that it
 //! may not open.
 //!
-//! - D1: the volume is made or deleted before each look, in an order drawn for each round. Another one is made and
-//!   deleted after that, so that the server's last work is the same.
-//! - D2: each look is that of another host, by its name, so that the log is made for it, from all volumes that are there.
+//! - DISCOVERED-1: the volume is made or deleted before each look, in an order drawn for each round. Another one is made
+//!   and deleted after that, so that the server's last work is the same.
+//! - DISCOVERED-2: each look is that of another host, by its name, so that the log is made for it, from all volumes that
+//!   are there.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -72,7 +73,7 @@ impl Volumes {
     }
 }
 
-/// D1 and D2: times in ns without the volume, and with it.
+/// DISCOVERED-1 and DISCOVERED-2: times in ns without the volume, and with it.
 fn look_by_turns(portal: SocketAddr, volumes: &Volumes, attempts: usize) -> Result<[Vec<f64>; 2]> {
     let mut times = [Vec::new(), Vec::new()];
     let mut is_there = false;

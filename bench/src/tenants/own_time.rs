@@ -1,10 +1,10 @@
 //! Time that tasks take of their thread.
 //!
-//! - O1: the time of a task is that in which it is polled. What the reactor does for it (receiving, timers) is not
+//! - OWN-TIME-1: the time of a task is that in which it is polled. What the reactor does for it (receiving, timers) is not
 //!   counted, so a task takes rather more.
-//! - O2: a task that is polled while another one is, as one is when it is spawned, is counted once, with that.
-//! - O3: what was taken can be taken once more, at the same times and in pieces as long: a piece of 100 µs keeps the
-//!   thread from all else for that long, ten of 10 µs do not.
+//! - OWN-TIME-2: a task that is polled while another one is, as one is when it is spawned, is counted once, with that.
+//! - OWN-TIME-3: what was taken can be taken once more, at the same times and in pieces as long: a piece of 100 µs keeps
+//!   the thread from all else for that long, ten of 10 µs do not.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -34,7 +34,8 @@ impl OwnTime {
         self.0.iter().map(|piece| piece.length).sum()
     }
 
-    /// Takes as much of this thread, piece by piece (O3), between which it does what else there is to do, until `is_over`.
+    /// Takes as much of this thread, piece by piece (OWN-TIME-3), between which it does what else there is to do, until
+    /// `is_over`.
     pub(super) async fn take_again(self, clock: &impl Clock, is_over: impl Fn() -> bool) {
         let start = Instant::now();
         for Piece { begin, length } in self.0 {
@@ -62,7 +63,7 @@ pub(super) struct Timed<W> {
 struct Counted {
     start: Instant,
     own: RefCell<OwnTime>,
-    /// O2.
+    /// OWN-TIME-2.
     is_running: Cell<bool>,
 }
 

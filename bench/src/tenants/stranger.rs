@@ -1,8 +1,8 @@
 //! A host that may open nothing, and how long the server takes for each answer until it has said so.
 //!
-//! - S1: a time is from before the command is given to the kernel until after the last byte of its answer came.
-//!   What the host computes itself is in none.
-//! - S2: the host polls: to be woken takes longer, and less evenly, than what is looked for.
+//! - STRANGER-1: a time is from before the command is given to the kernel until after the last byte of its
+//!   answer came. What the host computes itself is in none.
+//! - STRANGER-2: the host polls: to be woken takes longer, and less evenly, than what is looked for.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -142,7 +142,7 @@ impl Stranger {
         Ok(took)
     }
 
-    /// Its completion, and how long it took (S1).
+    /// Its completion, and how long it took (STRANGER-1).
     fn command(&mut self, sqe: Sqe, data: &[u8], room: u32) -> Result<(Cqe, f64)> {
         let transfer = match (u32::try_from(data.len())?, room) {
             (0, 0) => Transfer::None,
@@ -192,7 +192,7 @@ impl Stranger {
         }
     }
 
-    /// The next bytes, and when they came (S2).
+    /// The next bytes, and when they came (STRANGER-2).
     fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Instant)> {
         let begin = Instant::now();
         loop {

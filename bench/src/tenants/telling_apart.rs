@@ -1,10 +1,10 @@
 //! Tests whether an unauthenticated host can tell, by the time of answers, a volume that it may not open from one
 //! that does not exist.
 //!
-//! - P1: it asks for each in turn, in an order drawn for each round, all from one address: changes with time, with
-//!   the number of attempts, or with the address affect all alike.
-//! - P2: each round comes from another address, as an address with many failures is rate-limited.
-//! - P3: two names that do not exist are told apart, too. What comes out there is noise.
+//! - TELL-APART-1: it asks for each in turn, in an order drawn for each round, all from one address: changes with
+//!   time, with the number of attempts, or with the address affect all alike.
+//! - TELL-APART-2: each round comes from another address, as an address with many failures is rate-limited.
+//! - TELL-APART-3: two names that do not exist are told apart, too. What comes out there is noise.
 
 use std::iter::repeat_with;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -59,7 +59,7 @@ pub(super) struct Pair {
     pub(super) what: &'static str,
     /// `--auth` of the server, and its `--auth-hashes` if it has any.
     pub(super) auth: &'static str,
-    /// P3.
+    /// TELL-APART-3.
     pub(super) is_control: bool,
     pub(super) answers: Vec<(&'static str, Comparison)>,
 }
@@ -170,7 +170,7 @@ pub(super) fn random() -> Result<[u8; 16]> {
     Ok(bytes)
 }
 
-/// P1 and P2.
+/// TELL-APART-1 and TELL-APART-2.
 fn ask_by_turns(
     portal: SocketAddr,
     doors: Doors,

@@ -1,9 +1,9 @@
 //! Test whether two samples of times can be told apart.
 //!
-//! - W1: nothing is assumed of how times are spread: all figures are of ranks. What is rare and large, such as a
-//!   thread that lost its CPU, counts no more than any other rank.
-//! - W2: the chance to say which is which, given one time of each, is the area under the ROC curve: of all pairs,
-//!   those whose first is longer, and half of those that are equal. 50 % says nothing.
+//! - SAMPLES-1: nothing is assumed of how times are spread: all figures are of ranks. What is rare and large, such
+//!   as a thread that lost its CPU, counts no more than any other rank.
+//! - SAMPLES-2: the chance to say which is which, given one time of each, is the area under the ROC curve: of all
+//!   pairs, those whose first is longer, and half of those that are equal. 50 % says nothing.
 
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ pub(super) struct Comparison {
     pub(super) medians: [f64; 2],
     /// The first's median less the second's.
     pub(super) difference: Estimate,
-    /// That one of the first is longer than one of the second (W2).
+    /// That one of the first is longer than one of the second (SAMPLES-2).
     pub(super) longer: Estimate,
 }
 
@@ -84,7 +84,7 @@ fn median_error(sorted: &[f64]) -> f64 {
     (high - low) / (2.0 * Z95)
 }
 
-/// W2, with the error that DeLong, DeLong and Clarke-Pearson give it (Biometrics 44, 1988).
+/// SAMPLES-2, with the error that DeLong, DeLong and Clarke-Pearson give it (Biometrics 44, 1988).
 fn longer(first: &[f64], second: &[f64]) -> Estimate {
     let above: Vec<f64> = first.iter().map(|value| share_below(second, *value)).collect();
     let below: Vec<f64> = second.iter().map(|value| 1.0 - share_below(first, *value)).collect();
@@ -166,7 +166,7 @@ mod tests {
         assert!((chance.high - other.high).abs() < 1e-12, "{chance:?} {other:?}");
     }
 
-    /// W1: a few that are very late change neither figure by much.
+    /// SAMPLES-1: a few that are very late change neither figure by much.
     #[test]
     fn what_is_rare_and_large_does_not_hide_the_rest() {
         let (plain, mut late) = (spread(2000, ROOT_TWO), spread(2000, GOLDEN));

@@ -4,10 +4,10 @@
 //! ```text
 //! Access = tokens (the host proves that it knows one)  +  Restrictions (its address, interface and name)
 //! ```
-//! - A1: a host that may not open a volume is not told that it exists: a restriction that refuses
+//! - ACCESS-1: a host that may not open a volume is not told that it exists: a restriction that refuses
 //!   looks to its host like a volume that is not there.
-//! - A2: a record that cannot be read admits no host.
-//! - A3: a token is valid until the second at which it expires, and no longer.
+//! - ACCESS-2: a record that cannot be read admits no host.
+//! - ACCESS-3: a token is valid until the second at which it expires, and no longer.
 //!
 //! Absent from this crate: I/O, clocks, the exchange that proves knowledge (`auth`), connections.
 #![no_std]
@@ -49,7 +49,7 @@ pub struct Token {
     pub secret: Secret,
     /// With what the server proves itself to a host that knows it and asks.
     pub controller: Option<Secret>,
-    /// When it ceases to be of use (A3); `None` for never.
+    /// When it ceases to be of use (ACCESS-3); `None` for never.
     pub until: Option<UnixSeconds>,
 }
 
@@ -70,12 +70,12 @@ pub struct Access {
 }
 
 impl Access {
-    /// The tokens that open the volume at `now` (A3).
+    /// The tokens that open the volume at `now` (ACCESS-3).
     pub fn tokens_at(&self, now: UnixSeconds) -> impl Iterator<Item = &Token> {
         self.tokens.iter().filter(move |token| token.is_valid_at(now))
     }
 
-    /// Forgets what opens nothing any more (A3): it need not lie on a device longer than until this is next written.
+    /// Forgets what opens nothing any more (ACCESS-3): it need not lie on a device longer than until this is next written.
     pub fn forget_expired(&mut self, now: UnixSeconds) {
         self.tokens.retain(|token| token.is_valid_at(now));
     }

@@ -10,7 +10,7 @@
 //! authenticates itself to hosts that know the preceding token (text), 3 host (NQN), 4 network (prefix length, then 4 or 16 bytes
 //! of address), 5 interface, 6 owner, 7 network of NBD clients (as 4), 8 name in certificates of NBD clients, 9 NBD clients by
 //! the unix socket (nothing), 10 reservations (`crates/reservation/src/record.rs`), 11 iSCSI initiator (its name in lower case).
-//! A server that does not know a kind lets no host in (A2).
+//! A server that does not know a kind lets no host in (ACCESS-2).
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -123,7 +123,7 @@ impl Access {
     /// Decodes the bytes. No bytes are an access without tokens and restrictions.
     ///
     /// # Errors
-    /// All or part of the bytes cannot be understood (A2).
+    /// All or part of the bytes cannot be understood (ACCESS-2).
     pub fn decode(mut bytes: &[u8]) -> Result<Self, AccessError> {
         if bytes.len() > ACCESS_BYTES_MAX {
             return Err(AccessError::TooLong { bytes: bytes.len() });

@@ -121,7 +121,7 @@ fn an_access_survives_encode_then_decode() {
     assert_eq!(default, Ok(vec![]));
 }
 
-/// A server that knows no names of initiators lets no host in (A2): they are of a kind of their own.
+/// A server that knows no names of initiators lets no host in (ACCESS-2): they are of a kind of their own.
 #[test]
 fn names_of_hosts_are_kept_by_their_protocol() {
     let hosts = ["nqn.2024-01.a", "iqn.2024-01.A"].map(host).into();
@@ -163,7 +163,7 @@ fn fields_lie_as_the_picture_says() {
     assert_eq!(bytes, [4, 5, 0, 16, 10, 1, 0, 0, 5, 4, 0, b'e', b't', b'h', b'0']);
 }
 
-/// A2.
+/// ACCESS-2.
 #[test]
 fn what_is_cut_short_or_unknown_is_refused() {
     let bytes = full().encode().expect("fits");
@@ -217,7 +217,7 @@ fn a_record_has_as_many_bytes_as_fit_into_a_descriptor() {
     assert_eq!(Access { owner, ..access }.encode().map(drop), too_long.map(|_: Access| ()));
 }
 
-/// A2.
+/// ACCESS-2.
 #[test]
 fn fields_that_come_too_often_or_are_too_long_are_refused() {
     let field = |kind: u8, value: &[u8]| [&[kind, value.len() as u8, 0], value].concat();
@@ -349,7 +349,7 @@ fn names_of_interfaces_are_those_of_the_system() {
     }
 }
 
-/// A3.
+/// ACCESS-3.
 #[test]
 fn a_token_takes_the_place_of_another_with_or_without_grace() {
     let valid = |access: &Access, now| {
@@ -370,7 +370,7 @@ fn a_token_takes_the_place_of_another_with_or_without_grace() {
     assert_eq!(valid(&access, 221), [secret(4)]);
 }
 
-/// A3: to the second.
+/// ACCESS-3: to the second.
 #[test]
 fn tokens_that_open_nothing_any_more_are_forgotten() {
     let mut access = full();

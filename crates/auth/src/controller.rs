@@ -235,7 +235,7 @@ impl Controller {
             sequence: agreed.sequence,
             transaction: self.transaction,
         };
-        // All are looked at, so that the time tells nothing about which one it was (D1).
+        // All are looked at, so that the time tells nothing about which one it was (AUTH-1).
         let keys = keys();
         let known = keys.iter().fold(None, |known, key| {
             let expected = question.answer(Role::Host, &key.host, &self.parties);

@@ -92,7 +92,7 @@ fn mac<M: Mac + KeyInit>(key: &[u8], parts: &[&[u8]]) -> Digest {
     Digest::new(&mac.finalize().into_bytes())
 }
 
-/// The output of a hash function. Compared in constant time (D1), wiped when dropped (D2).
+/// The output of a hash function. Compared in constant time (AUTH-1), wiped when dropped (AUTH-2).
 #[derive(Clone)]
 pub struct Digest {
     bytes: [u8; LEN_MAX],

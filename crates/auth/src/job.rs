@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::Group;
 
-/// Work of an exchange; some hundred microseconds to some ten milliseconds (D4).
+/// Work of an exchange; some hundred microseconds to some ten milliseconds (AUTH-4).
 pub struct Job {
     pub(crate) group: Group,
     pub(crate) private: Zeroizing<Vec<u8>>,

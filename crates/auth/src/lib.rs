@@ -8,11 +8,13 @@
 //!
 //! Controller, Host                       the two sides of an exchange, as state machines
 //! ```
-//! - D1: a response is compared in constant time, and every failure of a host looks the same to it.
-//! - D2: secrets are wiped from memory when dropped, and are not shown by `Debug`.
-//! - D3: an exchange asks for no randomness and no time of its own: the caller hands in random bytes.
-//! - D4: arithmetic in a group takes milliseconds. It is handed out as a [`Job`] that the caller may
-//!   run on any thread.
+//! - AUTH-1: a response is compared in constant time, and every failure of a host looks the same to
+//!   it.
+//! - AUTH-2: secrets are wiped from memory when dropped, and are not shown by `Debug`.
+//! - AUTH-3: an exchange asks for no randomness and no time of its own: the caller hands in random
+//!   bytes.
+//! - AUTH-4: arithmetic in a group takes milliseconds. It is handed out as a [`Job`] that the caller
+//!   may run on any thread.
 //!
 //! Absent from this crate: I/O, clocks, sources of randomness, the assignment of secrets to hosts.
 #![no_std]

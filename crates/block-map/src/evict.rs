@@ -1,10 +1,10 @@
 //! Nodes in memory that go, because they can be read back.
 //!
-//! - E1: a node goes only if its place holds it as it is: it is not dirty, and the write that put it
-//!   there is over. Everything below it is gone before.
-//! - E2: a node whose keys a request under way relies on does not go (D4).
-//! - E3: what was looked at since the clock's hand last came by stays until it comes again, unless
-//!   that would take long.
+//! - EVICT-1: a node goes only if its place holds it as it is: it is not dirty, and the write that put
+//!   it there is over. Everything below it is gone before.
+//! - EVICT-2: a node whose keys a request under way relies on does not go (NODE-4).
+//! - EVICT-3: what was looked at since the clock's hand last came by stays until it comes again,
+//!   unless that would take long.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use super::Map;
 use super::node::{Body, Child, Node};
 use crate::sabotage::{Sabotage, broken};
 
-/// Children looked at before what was used lately goes, too (E3). Some tens of microseconds.
+/// Children looked at before what was used lately goes, too (EVICT-3). Some tens of microseconds.
 const STEPS_MAX: u64 = 8192;
 
 /// The clock's hand on its way.

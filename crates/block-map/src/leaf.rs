@@ -40,8 +40,8 @@ const fn max(a: usize, b: usize) -> usize {
 
 /// Entries of a volume map or table.
 ///
-/// - L1: what a leaf holds fits into a block: [`layout::leaf_capacity`] for the width of its keys.
-/// - L2: an entry's metadata comes, moves and goes with it.
+/// - LEAF-1: what a leaf holds fits into a block: [`layout::leaf_capacity`] for the width of its keys.
+/// - LEAF-2: an entry's metadata comes, moves and goes with it.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     keys: Keys,
@@ -57,7 +57,7 @@ pub(crate) enum Inserted {
     Replaced(Mapping),
     /// The key is new.
     Added,
-    /// L1: the leaf must be split before.
+    /// LEAF-1: the leaf must be split before.
     Full,
 }
 
@@ -101,7 +101,7 @@ impl Leaf {
         self.metadata.as_ref().map_or(&[], |metadata| &metadata.bytes)
     }
 
-    /// Returns the number of entries that the leaf may have, with `key` among them (L1).
+    /// Returns the number of entries that the leaf may have, with `key` among them (LEAF-1).
     fn capacity_with(&self, key: Option<u64>) -> usize {
         let ends =
             if self.is_empty() { None } else { Some((self.key(0), self.key(self.len() - 1))) };
@@ -219,8 +219,8 @@ impl Leaf {
     }
 
     /// Puts as much of `run` in, from `key` on, as takes one step: keys that are there and follow each other, or as many
-    /// new ones as fit behind the last of a dense leaf, or one. Nothing if the leaf must be split before (L1). Keys from
-    /// `end` on are for the next leaf.
+    /// new ones as fit behind the last of a dense leaf, or one. Nothing if the leaf must be split before (LEAF-1). Keys
+    /// from `end` on are for the next leaf.
     pub(super) fn put_run(
         &mut self,
         key: u64,
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((fill(1), fill(300), fill(1 << 45)), (Some(369), Some(312), Some(254)));
     }
 
-    /// L2, through insertions below, between and above, a split, a removal and a merge.
+    /// LEAF-2, through insertions below, between and above, a split, a removal and a merge.
     #[test]
     fn metadata_stays_with_its_entry() {
         let of = |key: u64| [key as u8; 16];

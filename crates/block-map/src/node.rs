@@ -1,15 +1,15 @@
 //! Nodes in memory: shared between the live tree and the snapshot that a checkpoint writes.
 //!
-//! - D1: a node with a place is on the device as it is in memory, and so is everything below it. A
+//! - NODE-1: a node with a place is on the device as it is in memory, and so is everything below it. A
 //!   node without is dirty, and so is everything above it.
-//! - D2: only a node with a single reference is changed in place; else the path to it is copied.
-//! - D3: copies of a node share its [`NodeLocation`], the location of the last version written, so
+//! - NODE-2: only a node with a single reference is changed in place; else the path to it is copied.
+//! - NODE-3: copies of a node share its [`NodeLocation`], the location of the last version written, so
 //!   that the writer of the next version frees it.
-//! - D4: what was loaded of a tree for a request stays so while the request is under way (E2), and
+//! - NODE-4: what was loaded of a tree for a request stays so while the request is under way (EVICT-2), and
 //!   with it the answer for every key that the loaded part answers. A child that goes leaves its
 //!   keys to a neighbour only if that is loaded down to the leaf; else an absent child keeps its
 //!   place. On the device there are no absent children: a neighbour answers.
-//! - D5: an older version of a node keeps only those of its children in memory that are dirty, so
+//! - NODE-5: an older version of a node keeps only those of its children in memory that are dirty, so
 //!   that a checkpoint holds nothing that could be evicted.
 
 use std::cell::{Cell, RefCell};
@@ -34,7 +34,7 @@ const OVERHEAD_BYTES: usize =
 pub const NODE_BYTES_MAX: u64 =
     (OVERHEAD_BYTES + INNER_CAPACITY * (size_of::<u64>() + size_of::<Child>())) as u64;
 
-/// The location of the last version of a node, shared by its versions (D3).
+/// The location of the last version of a node, shared by its versions (NODE-3).
 #[derive(Debug, Default)]
 pub struct NodeLocation(pub Cell<Option<Pba>>);
 
@@ -108,7 +108,7 @@ impl Drop for Charge {
 pub struct Node {
     /// Its home on the device.
     pub location: Rc<NodeLocation>,
-    /// Pointer to this version on the device, once it is there (D1).
+    /// Pointer to this version on the device, once it is there (NODE-1).
     pub placed: Cell<Option<Mapping>>,
     /// True if the node can be read there: from when the write is over.
     stored: Cell<bool>,
@@ -146,7 +146,7 @@ pub enum Child {
     InMemory(Rc<Node>),
     /// On the device only, at this location.
     OnDisk(PackedMapping),
-    /// Without any keys (D4).
+    /// Without any keys (NODE-4).
     Absent,
 }
 
@@ -278,7 +278,7 @@ impl Node {
         self.charge.change(OVERHEAD_BYTES + self.body.len_bytes());
     }
 
-    /// Returns the location that the node can be read from as it is, if any (E1).
+    /// Returns the location that the node can be read from as it is, if any (EVICT-1).
     pub(crate) fn stored_at(&self) -> Option<Mapping> {
         self.placed.get().filter(|_| self.stored.get())
     }
@@ -345,7 +345,7 @@ impl Node {
                 let children = inner.children.borrow();
                 let present = |at: &usize| !children[*at].is_absent();
                 let places: Vec<usize> = (0..children.len()).filter(present).collect();
-                // Whichever comes first has the keys of absent ones before it (D4).
+                // Whichever comes first has the keys of absent ones before it (NODE-4).
                 let key = |(n, at): (usize, &usize)| inner.keys[if n == 0 { 0 } else { *at }];
                 let keys: Vec<u64> = places.iter().enumerate().map(key).collect();
                 let pointers = places.iter().map(|at| pointer(&children[*at]));
@@ -361,7 +361,7 @@ impl Node {
         this.placed.get().is_none() && Rc::strong_count(this) == 1
     }
 
-    /// The node to be changed: itself, or its copy if someone else holds it (D2).
+    /// The node to be changed: itself, or its copy if someone else holds it (NODE-2).
     pub fn make_mut<'a>(this: &'a mut Rc<Self>, counters: &Rc<NodeCounters>) -> &'a mut Self {
         if Rc::get_mut(this).is_none() {
             situation(Situation::NodeChangedUnderCheckpoint);
@@ -380,7 +380,7 @@ impl Node {
 }
 
 impl Body {
-    /// A copy to be changed. What is left of the original is for a checkpoint to write (D5).
+    /// A copy to be changed. What is left of the original is for a checkpoint to write (NODE-5).
     fn next_version(&self) -> Self {
         match self {
             Self::Leaf(leaf) => Self::Leaf(leaf.clone()),
@@ -473,7 +473,7 @@ impl Inner {
     }
 
     /// Takes out a child without keys. A neighbour answers for it if it can without being loaded,
-    /// else an absent child takes its place (D4).
+    /// else an absent child takes its place (NODE-4).
     pub fn vacate(&mut self, index: usize) -> Child {
         let children = self.children.get_mut();
         let forgets = broken(Sabotage::VacateForgetsAbsent);

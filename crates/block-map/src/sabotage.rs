@@ -13,15 +13,15 @@ mutation_points::mutations! {
         TakeStaleLeaf,
         /// The same of inner nodes of maps.
         TakeStaleInner,
-        /// E1: what a dirty leaf says is forgotten where memory is short.
+        /// EVICT-1: what a dirty leaf says is forgotten where memory is short.
         EvictDirty,
-        /// E1: a node goes while it is on its way to its place.
+        /// EVICT-1: a node goes while it is on its way to its place.
         EvictUnwritten,
-        /// E2: nodes go that requests under way rely on.
+        /// EVICT-2: nodes go that requests under way rely on.
         EvictPinned,
         /// A node read back is not compared with its checksum.
         SkipNodeChecksum,
-        /// L2: what is written over a block leaves it with the metadata that it had.
+        /// LEAF-2: what is written over a block leaves it with the metadata that it had.
         KeepOldMetadata,
         /// A run goes on in a leaf with keys of the next inner node: the bound is that of the leaf's parent alone.
         RunForgetsParent,
@@ -55,13 +55,13 @@ mutation_points::mutations! {
         ShareKeepsBound,
         /// A leaf that lies in order and loses its first entries keeps where it begins.
         DrainKeepsBase,
-        /// E2: keys that requests rely on below the last child of an inner node are not seen to be.
+        /// EVICT-2: keys that requests rely on below the last child of an inner node are not seen to be.
         SweepForgetsParent,
         /// A walk from leaf to leaf leaves out the rest of a tree behind an inner node.
         SiteForgetsParent,
         /// A child goes whose neighbours are not in memory, and they are taken to answer for its keys.
         VacateForgetsAbsent,
-        /// D3: a node that leaves the tree before its older version gets its place is forgotten.
+        /// NODE-3: a node that leaves the tree before its older version gets its place is forgotten.
         RetireForgetsHome,
         /// The first bound of an inner node stays when the second comes to be below it.
         FirstBoundStays,

@@ -184,7 +184,7 @@ impl Disk {
     }
 }
 
-/// D4: changes that were prepared together take effect in any order without another load, on trees
+/// NODE-4: changes that were prepared together take effect in any order without another load, on trees
 /// of which little is in memory.
 #[test]
 fn what_was_prepared_stays_possible_whatever_else_goes_first() {
@@ -307,7 +307,7 @@ fn the_memory_of_nodes_is_counted() {
     }
 }
 
-/// E1 to E3: what is on the device goes until little enough is left, dirty nodes and pinned ones stay,
+/// EVICT-1 to EVICT-3: what is on the device goes until little enough is left, dirty nodes and pinned ones stay,
 /// and all of it can be read back.
 #[test]
 fn clean_nodes_go_and_come_back() {

@@ -138,7 +138,7 @@ struct Granted {
 
 impl<W: World> Inner<W> {
     /// Connects everything, within the connect timeout but for what controllers of before may take to end: until then this
-    /// one does not get ready, or is not used (E3 of `reset.rs`).
+    /// one does not get ready, or is not used (RESET-3).
     pub(crate) async fn bring_up(&self) -> Result<Association<W>, ConnectError> {
         let mut association = Association::new(self.world.clone());
         let (begun, timeout) = (self.world.now(), self.options.connect_timeout);

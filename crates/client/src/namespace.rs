@@ -1,10 +1,11 @@
 //! The namespaces in use: what each was when it was opened, and whether it still is that.
 //!
-//! - N1: the format of a namespace, which is the size of its blocks and of their metadata, is the one with which it was
-//!   opened for as long as it is in use: requests count in it.
-//! - N2: nothing is sent to a namespace that has another format, neither for the first time nor again: a request
+//! - NAMESPACE-1: the format of a namespace, which is the size of its blocks and of their metadata, is the one with which
+//!   it was opened for as long as it is in use: requests count in it.
+//! - NAMESPACE-2: nothing is sent to a namespace that has another format, neither for the first time nor again: a request
 //!   would name other blocks than its caller meant. A caller that wants to go on drops the namespace, and opens it again.
-//! - N3: what waits while connections are made again goes out when the new controller has said what the namespaces are.
+//! - NAMESPACE-3: what waits while connections are made again goes out when the new controller has said what the
+//!   namespaces are.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,12 +29,12 @@ impl Namespace {
         Self { shape: Cell::new(shape), has_other_format: Cell::new(false) }
     }
 
-    /// Returns the format with which it was opened (N1).
+    /// Returns the format with which it was opened (NAMESPACE-1).
     pub(crate) fn shape(&self) -> NamespaceShape {
         self.shape.get()
     }
 
-    /// Why nothing may be sent to it, if that is so (N2).
+    /// Why nothing may be sent to it, if that is so (NAMESPACE-2).
     pub(crate) fn refusal(&self) -> Option<Error> {
         let nsid = self.shape.get().nsid;
         self.has_other_format.get().then_some(Error::FormatChanged { nsid })
@@ -50,7 +51,7 @@ impl<W: World> Inner<W> {
         }
     }
 
-    /// Asks a controller that is being connected for the shape of every namespace in use (N3).
+    /// Asks a controller that is being connected for the shape of every namespace in use (NAMESPACE-3).
     pub(crate) async fn look_at_namespaces(&self) -> Result<(), Error> {
         for nsid in self.namespaces_in_use() {
             let identify = admin::identify(Cns::NAMESPACE, nsid);
@@ -82,7 +83,7 @@ impl<W: World> Inner<W> {
         }
     }
 
-    /// Takes over how large a namespace is now (N1).
+    /// Takes over how large a namespace is now (NAMESPACE-1).
     pub(crate) fn take_in(&self, shape: NamespaceShape) -> Result<Rc<Namespace>, Error> {
         let mut namespaces = self.namespaces.borrow_mut();
         // Those whose volumes are gone: a target can name a new one each time.

@@ -4,15 +4,15 @@
 //!  caller ──► run ──► request ──► Connection ──► outgoing batch ──► sender task ──► stream
 //!  caller ◄── Wait ◄── outcome ◄── Connection ◄── on_chunk ◄─────── receiver task ◄── stream
 //! ```
-//! - Q1: a request that was taken in has exactly one outcome, whatever happens to connections.
-//! - Q2: all that was put into the outgoing batch while a send was under way leaves with the next.
-//! - Q3: a dropped caller frees nothing that the target may still use: its place and its memory
+//! - QUEUE-1: a request that was taken in has exactly one outcome, whatever happens to connections.
+//! - QUEUE-2: all that was put into the outgoing batch while a send was under way leaves with the next.
+//! - QUEUE-3: a dropped caller frees nothing that the target may still use: its place and its memory
 //!   are kept until the reply has come or the connection is gone.
-//! - Q4: a link has a number; a task of an earlier link changes nothing.
-//! - Q5: a request goes out on at most [`SENDS_MAX`] links, those of earlier clients included. One that the target never answers, or
-//!   that ends every link, would else stop all others again and again, for ever. It is not known which
-//!   one it was; so what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
-//! - Q6: requests keep their places while there is no link, and may have all of theirs. The commands that
+//! - QUEUE-4: a link has a number; a task of an earlier link changes nothing.
+//! - QUEUE-5: a request goes out on at most [`SENDS_MAX`] links, those of earlier clients included. One that the target never
+//!   answers, or that ends every link, would else stop all others again and again, for ever. It is not known which one it was; so
+//!   what was lost [`SUSPECT_AFTER`] times goes out one at a time, and fails alone.
+//! - QUEUE-6: requests keep their places while there is no link, and may have all of theirs. The commands that
 //!   make the next one usable, and the one that keeps it alive, at most [`FIRST_MAX`] at a time, have places of their own.
 
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ use crate::{Counters, Disconnect, Error};
 pub const SENDS_MAX: u8 = 6;
 /// Connections lost under a request after which it waits for others like it.
 pub const SUSPECT_AFTER: u8 = SENDS_MAX / 2;
-/// Commands under way at once that no request may hold up (Q6): those that ask for the controller's identity, its
+/// Commands under way at once that no request may hold up (QUEUE-6): those that ask for the controller's identity, its
 /// number of queues and its events, and a Keep Alive, which may be that of the connection before.
 const FIRST_MAX: u16 = 4;
 
@@ -55,12 +55,12 @@ pub(crate) struct Link {
 
 pub(crate) struct QueueState {
     pub(crate) link: Option<Link>,
-    /// Number of the last link (Q4).
+    /// Number of the last link (QUEUE-4).
     epoch: u64,
     pub(crate) requests: Requests,
     /// Requests that wait for a link or a slot, in order.
     pub(crate) queued: VecDeque<u16>,
-    /// The last request sent of those that go out one at a time (Q5).
+    /// The last request sent of those that go out one at a time (QUEUE-5).
     suspect: u16,
     pub(crate) outgoing: SendBatch,
     sender: Option<Waker>,
@@ -142,7 +142,7 @@ impl Queue {
         Ok(Wait { queue: self, index: Some(index) })
     }
 
-    /// Runs a command that makes the link usable or keeps it alive, ahead of all requests (Q6). It ends with the link.
+    /// Runs a command that makes the link usable or keeps it alive, ahead of all requests (QUEUE-6). It ends with the link.
     pub(crate) fn run_first(&self, now: Instant, command: Command) -> Wait<'_> {
         let mut state = self.state.borrow_mut();
         let index = state.requests.occupy(command, None);
@@ -310,7 +310,7 @@ impl Queue {
 }
 
 impl QueueState {
-    /// The link, if it is still number `epoch` (Q4).
+    /// The link, if it is still number `epoch` (QUEUE-4).
     pub(crate) fn current(&mut self, epoch: u64) -> Option<&mut Link> {
         self.link.as_mut().filter(|_| self.epoch == epoch)
     }
@@ -354,7 +354,7 @@ impl QueueState {
         }
     }
 
-    /// Returns true if one of those that go out one at a time is out (Q5).
+    /// Returns true if one of those that go out one at a time is out (QUEUE-5).
     fn has_suspect(&mut self) -> bool {
         let last = self.requests.get(self.suspect);
         last.state == RequestState::Outstanding && last.is_suspect()
@@ -429,7 +429,7 @@ impl QueueState {
     }
 }
 
-/// Waits for a request's outcome. Dropped, it gives the request up (Q3).
+/// Waits for a request's outcome. Dropped, it gives the request up (QUEUE-3).
 pub(crate) struct Wait<'a> {
     queue: &'a Queue,
     index: Option<u16>,

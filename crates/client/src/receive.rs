@@ -181,7 +181,7 @@ impl QueueState {
         let again = request.damaged && status.is_success() || is_transient(status);
         if again && request.attempts < ATTEMPTS_MAX && !request.abandoned {
             self.counters.repeated += 1;
-            // What no request may hold up does not wait in line (Q6).
+            // What no request may hold up does not wait in line (QUEUE-6).
             if request.is_first() && self.submit(now, index) {
                 return;
             }

@@ -25,7 +25,7 @@ pub(crate) struct Command {
     /// For error messages.
     pub(crate) name: &'static str,
     pub(crate) body: Body,
-    /// The namespace whose format it relies on (N2 of `namespace.rs`).
+    /// The namespace whose format it relies on (NAMESPACE-2).
     pub(crate) namespace: Option<Rc<Namespace>>,
     /// True if it is sent again after a reconnect.
     pub(crate) replay: bool,
@@ -175,7 +175,8 @@ impl Requests {
         &mut self.places[usize::from(index)]
     }
 
-    /// Takes a place. There is one for each permit, and some for the commands that need no permit (Q6).
+    /// Takes a place. There is one for each permit, and some for the commands that need no permit
+    /// (QUEUE-6).
     pub(crate) fn occupy(&mut self, command: Command, permit: Option<Permit>) -> u16 {
         let index =
             self.free.pop().expect("there is a place for every caller that may ask for one");

@@ -1,13 +1,14 @@
 //! Ends the controller that requests were last sent to, through the one that takes its place (Cross-Controller
 //! Reset; Base 2.3, clause 8.3.3).
 //!
-//! - E1: nothing is sent again before that, as far as the target can do it: what it does not know how to do, or says
+//! - RESET-1: nothing is sent again before that, as far as the target can do it: what it does not know how to do, or says
 //!   that it could not, is not waited for.
-//! - E2: a target is told once. If it has begun then, and is not done, its log page says how far it is; that is read
+//! - RESET-2: a target is told once. If it has begun then, and is not done, its log page says how far it is; that is read
 //!   more and more slowly.
-//! - E3: what holds it up are requests at a device, which may take as long as any command. So it has the command timeout,
-//!   and the connect timeout stands still meanwhile: doing it again gains nothing.
-//! - E4: meanwhile the new controller is kept alive. A target that does not answer that within the connect timeout is gone.
+//! - RESET-3: what holds it up are requests at a device, which may take as long as any command. So it has the command
+//!   timeout, and the connect timeout stands still meanwhile: doing it again gains nothing.
+//! - RESET-4: meanwhile the new controller is kept alive. A target that does not answer that within the connect timeout is
+//!   gone.
 
 use io_traits::World;
 use nvme_wire::log::{CrossControllerResetLog, GetLogPage, Lid, ResetStatus};
@@ -24,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Progress of a reset.
 enum Progress {
-    /// It is over, or will never be (E1).
+    /// It is over, or will never be (RESET-1).
     Over,
     UnderWay,
     /// It has not begun: others have to end first.
@@ -41,7 +42,7 @@ impl<W: World> Inner<W> {
         Ok(())
     }
 
-    /// E4: keeps the new controller alive until it does not answer.
+    /// RESET-4: keeps the new controller alive until it does not answer.
     async fn falls_silent(&self) {
         let limit = self.options.connect_timeout;
         let interval = match self.options.keep_alive / 2 {
@@ -62,7 +63,7 @@ impl<W: World> Inner<W> {
         let give_up = self.world.now() + self.options.command_timeout;
         let (mut has_begun, mut pause) = (false, PAUSE_MIN);
         loop {
-            // E2
+            // RESET-2
             let progress =
                 if has_begun { self.reset_progress(last, 0).await } else { self.reset(last).await };
             match progress? {

@@ -31,7 +31,7 @@ async fn write_after_cut(world: &SimWorld, target: &Rc<Target>, reset: Reset) ->
     world.now().since(since)
 }
 
-/// E3, E4.
+/// RESET-3, RESET-4.
 #[test]
 fn a_reset_may_take_longer_than_to_connect() {
     with_target(30, |world, target| async move {
@@ -42,7 +42,7 @@ fn a_reset_may_take_longer_than_to_connect() {
     });
 }
 
-/// E2. What failed is not waited for, and neither is what the target does not tell.
+/// RESET-2. What failed is not waited for, and neither is what the target does not tell.
 #[test]
 fn a_reset_that_goes_on_is_asked_for_once() {
     let while_it_goes_on = Duration::from_secs(8);
@@ -63,7 +63,7 @@ fn a_reset_that_goes_on_is_asked_for_once() {
     });
 }
 
-/// E2.
+/// RESET-2.
 #[test]
 fn a_full_log_of_resets_is_emptied_of_those_that_are_over() {
     with_target(36, |world, target| async move {
@@ -74,7 +74,7 @@ fn a_full_log_of_resets_is_emptied_of_those_that_are_over() {
     });
 }
 
-/// E3. Nothing is sent again meanwhile.
+/// RESET-3. Nothing is sent again meanwhile.
 #[test]
 fn a_reset_that_never_ends_is_asked_for_once_in_each_attempt() {
     with_target(34, |world, target| async move {
@@ -93,7 +93,8 @@ fn a_reset_that_never_ends_is_asked_for_once_in_each_attempt() {
     });
 }
 
-/// E4. Method: nothing is answered any more from three seconds into the reset on, for half a minute.
+/// RESET-4. Method: nothing is answered any more from three seconds into the reset on, for half a
+/// minute.
 #[test]
 fn a_target_that_falls_silent_during_a_reset_is_left() {
     with_target(35, |world, target| async move {

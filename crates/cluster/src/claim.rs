@@ -15,13 +15,13 @@ pub struct Claim {
     pub model: Option<String>,
     /// Its serial number, if it is a drive that reports one.
     pub serial: Option<String>,
-    /// True if it carries the id of the cluster (F6): then it was claimed before (F8).
+    /// True if it carries the id of the cluster (CLAIM-6): then it was claimed before (CLAIM-8).
     pub belongs: bool,
-    /// The mark of the last claim, if it carries one (F9).
+    /// The mark of the last claim, if it carries one (CLAIM-9).
     pub mark: Option<Mark>,
 }
 
-/// The mark that a device carries of the last claim under which it was served (F9).
+/// The mark that a device carries of the last claim under which it was served (CLAIM-9).
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Mark {
     /// Counts the claims of the device.
@@ -46,7 +46,7 @@ impl Mark {
 mod tests {
     use super::*;
 
-    /// F9.
+    /// CLAIM-9.
     #[test]
     fn a_mark_is_later_by_its_number_or_as_another_hosts_of_the_same() {
         let mark =

@@ -1,4 +1,4 @@
-//! Claiming a device for this host (F1, F2, F7, F8, F9 of crate `directory`).
+//! Claiming a device for this host (CLAIM-1, CLAIM-2, CLAIM-7, CLAIM-8, CLAIM-9).
 //!
 //! ```text
 //!  read claim ──▶ unclaimed, own ─────────────────────────────────▶ commit ──▶ made
@@ -48,7 +48,7 @@ pub struct Made {
 /// Why a device may not be claimed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// The device carries a later claim than etcd knows (F9).
+    /// The device carries a later claim than etcd knows (CLAIM-9).
     ClaimedLater {
         /// The host of that claim.
         holder: String,
@@ -70,7 +70,7 @@ pub enum Refusal {
         /// The host.
         holder: String,
     },
-    /// etcd has forgotten the holder of a device of the cluster (F8).
+    /// etcd has forgotten the holder of a device of the cluster (CLAIM-8).
     Forgotten,
     /// A record in etcd is not understood.
     Unreadable {
@@ -84,7 +84,7 @@ pub enum Refusal {
 #[derive(Debug)]
 enum Phase {
     ReadClaim,
-    /// F9: `later` carries a later mark than etcd.
+    /// CLAIM-9: `later` carries a later mark than etcd.
     ReadMarked {
         later: Mark,
     },
@@ -198,7 +198,7 @@ impl Claiming {
     #[must_use]
     pub fn transaction(&self, lease: i64) -> (Vec<Compare>, [Op; 2], [Op; 1]) {
         let mut compare = self.compare.clone();
-        // E5.
+        // SESSION-5.
         compare.push(Compare::Lease(self.keys.host(self.record.host), lease));
         let then = put_claim(&self.keys, self.claim.device, &self.record);
         (compare, then, [Op::Get(self.keys.device(self.claim.device))])
@@ -209,7 +209,7 @@ impl Claiming {
     /// # Errors
     /// It changes all the time.
     pub fn on_committed(&mut self, reply: &TxnReply) -> Result<Option<Made>, Refusal> {
-        // V2 of `volumes.rs`: a transaction that was carried out twice refuses itself the second time.
+        // VOLUME-RECORD-2: a transaction that was carried out twice refuses itself the second time.
         let now = reply.read.first().and_then(Option::as_ref);
         let own_work = now
             .filter(|now| now.mod_revision != self.revision && now.value == document(&self.record));
@@ -265,7 +265,7 @@ impl Claiming {
         }
     }
 
-    /// F9.
+    /// CLAIM-9.
     fn on_marked(&mut self, later: &Mark, read: &[Option<KeyValue>]) -> Result<(), Refusal> {
         let holder = later.host_name.clone();
         if read.iter().any(Option::is_some) {
@@ -281,7 +281,7 @@ impl Claiming {
     fn pass_on(&mut self) -> Result<(), Refusal> {
         self.phase = match &self.before {
             Some(before) if before.host != self.record.host => Phase::ReadHolder(before.clone()),
-            // F2: a process of another kernel is not known to be dead.
+            // CLAIM-2: a process of another kernel is not known to be dead.
             Some(before) if before.boot != self.record.boot => Phase::Seek(before.clone()),
             None if self.claim.belongs && !self.is_noted => {
                 self.forgotten_may_be_taken()?;
@@ -292,7 +292,7 @@ impl Claiming {
         Ok(())
     }
 
-    /// F8.
+    /// CLAIM-8.
     fn forgotten_may_be_taken(&self) -> Result<(), Refusal> {
         match &self.word {
             None => Err(Refusal::Forgotten),
@@ -301,7 +301,7 @@ impl Claiming {
         }
     }
 
-    /// F2, F7.
+    /// CLAIM-2, CLAIM-7.
     fn on_holder(
         &mut self,
         before: ClaimRecord,
@@ -318,13 +318,13 @@ impl Claiming {
             return Err(Refusal::HolderLost { holder, is_fenced: fence.is_some() });
         }
         let [host, registered] = self.holder_keys(&before);
-        // F7: it was not back meanwhile either.
+        // CLAIM-7: it was not back meanwhile either.
         if !broken(Sabotage::TakeFromLiving) {
             self.compare.push(Compare::ModRevision(host, 0));
         }
         self.compare.push(Compare::ModRevision(registered, revision_of(noted)));
         self.phase = match fence {
-            // N3 of `tenure.rs`.
+            // TENURE-3.
             Some(term) if !broken(Sabotage::NoWaitForFence) => {
                 Phase::Wait { until: now + term.safe_after(), before }
             }
@@ -341,7 +341,7 @@ pub fn put_claim(keys: &Keys, device: Uuid, record: &ClaimRecord) -> [Op; 2] {
     keys.map(|key| Op::Put { key, value: document(record), lease: None })
 }
 
-/// Returns the last claim that is known, be it given back or not (F9): number 0 if none is, or none that is understood.
+/// Returns the last claim that is known, be it given back or not (CLAIM-9): number 0 if none is, or none that is understood.
 #[must_use]
 pub fn last(both: [&Option<KeyValue>; 2]) -> Mark {
     let both = both.into_iter().flatten();

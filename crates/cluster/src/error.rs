@@ -24,7 +24,7 @@ pub enum DirectoryError {
         /// Why.
         detail: String,
     },
-    /// Another host serves the device (F3): nothing was changed.
+    /// Another host serves the device (CLAIM-3): nothing was changed.
     #[error("the device is served by host {holder}")]
     Fenced {
         /// The name of that host.
@@ -47,10 +47,11 @@ pub enum DirectoryError {
         device: String,
         /// The name of that host.
         holder: String,
-        /// True if that host stops serving when its lease ends (F7).
+        /// True if that host stops serving when its lease ends (CLAIM-7).
         is_fenced: bool,
     },
-    /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve (F2).
+    /// The device was another host's, which is not seen, does not stop by itself, and is not said to be down: it may serve
+    /// (CLAIM-2).
     #[error(
         "the device {device} was served by host {holder}, which does not stop by itself, and may still serve it unseen"
     )]
@@ -73,7 +74,7 @@ pub enum DirectoryError {
         /// The place and the way in which it was seen.
         sighting: Sighting,
     },
-    /// The device carries a claim of this cluster, and the directory has no record of its host (F8).
+    /// The device carries a claim of this cluster, and the directory has no record of its host (CLAIM-8).
     #[error(
         "the device {device} belongs to this cluster, but the directory has forgotten which host had it, as one has that is lost or \
          restored from an older backup"
@@ -82,7 +83,7 @@ pub enum DirectoryError {
         /// The device's name here.
         device: String,
     },
-    /// The device carries the mark of a later claim than the directory knows of (F9).
+    /// The device carries the mark of a later claim than the directory knows of (CLAIM-9).
     #[error(
         "the device {device} was claimed by host {holder} later than the directory knows, as one does not that is restored from an \
          older backup"

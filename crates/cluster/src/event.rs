@@ -49,7 +49,7 @@ pub enum Event {
     /// The directory is there, and all claims hold: records are to be compared with the devices.
     Connected,
     /// All devices that this host has claimed and not lost were still its own when the directory was asked. Sent only where
-    /// the host's tenure ends by itself and may have ended: it is to be renewed (F7).
+    /// the host's tenure ends by itself and may have ended: it is to be renewed (CLAIM-7).
     Held {
         /// The time at which the directory was asked.
         asked: BootTime,
@@ -59,7 +59,7 @@ pub enum Event {
         /// The reason, as far as it is known.
         reason: String,
     },
-    /// Another host has claimed the device, or had: stop serving it (F4, F5).
+    /// Another host has claimed the device, or had: stop serving it (CLAIM-4, CLAIM-5).
     ClaimLost {
         /// The device.
         device: Uuid,

@@ -10,7 +10,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The cluster's identity (F6). No release before it takes the key for one of the others.
+    /// The cluster's identity (CLAIM-6). No release before it takes the key for one of the others.
     #[must_use]
     pub fn cluster(&self) -> String {
         format!("{}cluster", self.prefix)
@@ -22,7 +22,7 @@ impl Keys {
         format!("{}hosts/{id}", self.prefix)
     }
 
-    /// The note of the last registration of a host of this name, under its lease (E6).
+    /// The note of the last registration of a host of this name, under its lease (SESSION-6).
     #[must_use]
     pub fn host_name(&self, name: &str) -> String {
         format!("{}host-names/{name}", self.prefix)
@@ -34,19 +34,19 @@ impl Keys {
         format!("{}devices/{id}", self.prefix)
     }
 
-    /// The note of the last claim of a device (F5).
+    /// The note of the last claim of a device (CLAIM-5).
     #[must_use]
     pub fn claimed(&self, id: Uuid) -> String {
         format!("{}claimed/{id}", self.prefix)
     }
 
-    /// The note, kept as long as a session lasts, that something was changed about a device (V4 of `volumes.rs`).
+    /// The note, kept as long as a session lasts, that something was changed about a device (VOLUME-RECORD-4).
     #[must_use]
     pub fn changed(&self, id: Uuid) -> String {
         format!("{}changed/{id}", self.prefix)
     }
 
-    /// The note of the last registration of a host that stops by itself (F7).
+    /// The note of the last registration of a host that stops by itself (CLAIM-7).
     #[must_use]
     pub fn registered(&self, id: Uuid) -> String {
         format!("{}registered/{id}", self.prefix)

@@ -1,10 +1,10 @@
 //! etcd in memory: transactions, leases, changes as they are told, and backups. For the simulator.
 //!
-//! - M1: a transaction that changes something has the next revision, which all of its changes share; one that changes
-//!   nothing leaves the revision.
-//! - M2: the keys of a lease end with it, at one revision. A `Put` without a lease takes the key off its lease.
-//! - M3: a backup has keys, leases and the revision. What is restored goes on from that revision, and gives its leases their
-//!   whole time once more. An id of a lease is never given again.
+//! - ETCD-MODEL-1: a transaction that changes something has the next revision, which all of its changes share; one that
+//!   changes nothing leaves the revision.
+//! - ETCD-MODEL-2: the keys of a lease end with it, at one revision. A `Put` without a lease takes the key off its lease.
+//! - ETCD-MODEL-3: a backup has keys, leases and the revision. What is restored goes on from that revision, and gives its
+//!   leases their whole time once more. An id of a lease is never given again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl MemoryStore {
         kept.map(|lease| lease.ends = now + lease.ttl).is_some()
     }
 
-    /// Ends a lease, and its keys with it (M2).
+    /// Ends a lease, and its keys with it (ETCD-MODEL-2).
     pub fn end_lease(&mut self, lease: i64) {
         self.leases.remove(&lease);
         let keys = self.keys.values().filter(|kv| kv.lease == lease);
@@ -159,14 +159,14 @@ impl MemoryStore {
         Ok(TxnReply { succeeded, revision: self.revision, read })
     }
 
-    /// Returns a backup (M3).
+    /// Returns a backup (ETCD-MODEL-3).
     #[must_use]
     pub fn backup(&self) -> Backup {
         let (keys, leases) = (self.keys.clone(), self.leases.clone());
         Backup { revision: self.revision, keys, leases }
     }
 
-    /// Goes back to a backup (M3). Watches get no event for that.
+    /// Goes back to a backup (ETCD-MODEL-3). Watches get no event for that.
     pub fn restore(&mut self, backup: &Backup) {
         let Backup { revision, keys, leases } = backup.clone();
         (self.revision, self.keys, self.leases) = (revision, keys, leases);
@@ -219,7 +219,7 @@ mod tests {
         store.range(prefix).map(|kv| kv.key.clone()).collect()
     }
 
-    /// M1.
+    /// ETCD-MODEL-1.
     #[test]
     fn what_one_transaction_changes_has_one_revision() {
         let mut store = MemoryStore::default();
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(store.compare("b/", 0), Compared::default());
     }
 
-    /// M2.
+    /// ETCD-MODEL-2.
     #[test]
     fn the_keys_of_a_lease_end_with_it_at_one_revision() {
         let mut store = MemoryStore::default();
@@ -264,7 +264,7 @@ mod tests {
         assert!(store.txn(&[], &[put("a", 1, Some(first))], &[]).is_err());
     }
 
-    /// M3.
+    /// ETCD-MODEL-3.
     #[test]
     fn a_backup_brings_back_keys_leases_and_the_revision() {
         let mut store = MemoryStore::default();

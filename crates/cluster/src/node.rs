@@ -1,15 +1,16 @@
 //! A host's place in a cluster whose directory is etcd.
 //!
-//! - E1: *connected* means that one member of etcd keeps the host's lease, has the host's record, found
+//! - SESSION-1: *connected* means that one member of etcd keeps the host's lease, has the host's record, found
 //!   its claims to hold, and feeds the view. All end together, and begin again with the next member.
-//! - E2: while not connected, changes are refused at once, and the view stays as it was.
-//! - E3: a change whose answer says that it was made can be seen in the view of this host.
-//! - E5: a change that is not answered ends the session, and none that was asked for in a session takes effect when the
+//! - SESSION-2: while not connected, changes are refused at once, and the view stays as it was.
+//! - SESSION-3: a change whose answer says that it was made can be seen in the view of this host.
+//! - SESSION-5: a change that is not answered ends the session, and none that was asked for in a session takes effect when the
 //!   next has begun: each compares that the host's record is under the session's lease. So what is read then stays so, however late
 //!   a member of etcd, or what lies before it, carries out what it was asked.
-//! - E6: of the hosts that live no two have one name. A host that registers reads the hosts that are there, and in the transaction
-//!   writes `host-names/NAME`, of which it compares that it was not written since before that look.
-//! - E7: a watch that tells nothing though there is something to tell ends the session, within three lengths of the lease (`silence.rs`).
+//! - SESSION-6: of the hosts that live no two have one name. A host that registers reads the hosts that are there, and in the
+//!   transaction writes `host-names/NAME`, of which it compares that it was not written since before that look.
+//! - SESSION-7: a watch that tells nothing though there is something to tell ends the session, within three lengths of the lease
+//!   (`silence.rs`).
 
 mod admission;
 mod change;
@@ -49,7 +50,7 @@ pub struct Node<W: World> {
     keys: Keys,
     /// Time without a word from it after which a host counts as gone.
     lease: Duration,
-    /// Confirmed as often as the lease is kept (F7).
+    /// Confirmed as often as the lease is kept (CLAIM-7).
     tenure: Tenure,
     state: Mutex<State<W::Store>>,
     /// Told when the view has changed, or the session.
@@ -67,13 +68,13 @@ struct State<S> {
     keys: u64,
     /// Claims that this process made: what they say, and their epochs.
     claims: BTreeMap<Uuid, Held>,
-    /// The cluster's identity, once it is known (F6).
+    /// The cluster's identity, once it is known (CLAIM-6).
     cluster: Option<Uuid>,
-    /// E1.
+    /// SESSION-1.
     connection: Option<Connection<S>>,
-    /// The lease of the session in which a change was not answered last (E5).
+    /// The lease of the session in which a change was not answered last (SESSION-5).
     given_up: Option<i64>,
-    /// Claims that a change found not to be as they were made; the session looks at them (F4).
+    /// Claims that a change found not to be as they were made; the session looks at them (CLAIM-4).
     doubted: BTreeSet<Uuid>,
 }
 
@@ -81,7 +82,7 @@ struct State<S> {
 struct Held {
     epoch: i64,
     record: ClaimRecord,
-    /// When something was changed about the device last, as far as is known; 0 for never (V4 of `volumes.rs`).
+    /// When something was changed about the device last, as far as is known; 0 for never (VOLUME-RECORD-4).
     changed: i64,
 }
 
@@ -127,7 +128,7 @@ impl<W: World> Node<W> {
         &self.world
     }
 
-    /// Returns the cluster's identity, once it is known (F6).
+    /// Returns the cluster's identity, once it is known (CLAIM-6).
     #[must_use]
     pub fn cluster(&self) -> Option<Uuid> {
         self.state(|state| state.cluster)
@@ -139,7 +140,7 @@ impl<W: World> Node<W> {
         self.state(|state| state.view.clone())
     }
 
-    /// Returns whether the host is connected (E1).
+    /// Returns whether the host is connected (SESSION-1).
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.state(|state| state.connection.is_some())
@@ -171,7 +172,7 @@ impl<W: World> Node<W> {
         error.into()
     }
 
-    /// The same of a change, which ends the session if it may have been made (E5).
+    /// The same of a change, which ends the session if it may have been made (SESSION-5).
     fn given_up(&self, connection: &Connection<W::Store>, error: StoreError) -> DirectoryError {
         if error.may_be_done {
             self.state(|state| state.given_up = Some(connection.lease));
@@ -179,7 +180,7 @@ impl<W: World> Node<W> {
         self.failed(error)
     }
 
-    /// The condition that the session of `connection` lasts (E5).
+    /// The condition that the session of `connection` lasts (SESSION-5).
     fn in_session(&self, connection: &Connection<W::Store>) -> Compare {
         let host = self.state(|state| state.host.id);
         Compare::Lease(self.keys.host(host), connection.lease)
@@ -193,7 +194,7 @@ impl<W: World> Node<W> {
         }
     }
 
-    /// Waits until the view is as of `revision` (E3).
+    /// Waits until the view is as of `revision` (SESSION-3).
     async fn seen(&self, revision: i64) {
         self.seen_within(VIEW_TIMEOUT, revision).await;
     }
@@ -247,7 +248,8 @@ impl<W: World> Node<W> {
         Ok(read.first().cloned())
     }
 
-    /// Makes a device this host's (F1, F2). The mark is what the device has to carry before anything of it is served (F9).
+    /// Makes a device this host's (CLAIM-1, CLAIM-2). The mark is what the device has to carry before anything of it is served
+    /// (CLAIM-9).
     ///
     /// # Errors
     /// It may be another host's, or etcd does not answer.
@@ -255,7 +257,7 @@ impl<W: World> Node<W> {
         self.claim_by(claim, None).await
     }
 
-    /// The same, also with a device of a host that is gone, by an operator's word (F2).
+    /// The same, also with a device of a host that is gone, by an operator's word (CLAIM-2).
     ///
     /// # Errors
     /// As for [`Node::claim`].
@@ -263,8 +265,8 @@ impl<W: World> Node<W> {
         self.claim_by(claim, Some(word)).await
     }
 
-    /// This host has found on a device that it serves the mark of a later claim (F9), of the host `holder`: the device is lost.
-    /// Nothing is done if it is not held under the claim that is marked by `own`.
+    /// This host has found on a device that it serves the mark of a later claim (CLAIM-9), of the host `holder`: the device is
+    /// lost. Nothing is done if it is not held under the claim that is marked by `own`.
     pub fn lost(&self, device: Uuid, own: &Mark, holder: String) {
         let held = self.state(|state| state.claims.get(&device).cloned());
         if let Some(held) = held.filter(|held| held.record.mark() == *own) {

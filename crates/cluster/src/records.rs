@@ -122,13 +122,13 @@ pub struct ClaimRecord {
     /// Time without the directory after which the process stops serving, in milliseconds; nothing if it never does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence_after_ms: Option<u64>,
-    /// Counts the claims of the device (F9); 0 in those of releases that did not.
+    /// Counts the claims of the device (CLAIM-9); 0 in those of releases that did not.
     #[serde(default)]
     pub number: u64,
 }
 
 impl ClaimRecord {
-    /// Returns the mark of this claim that the device is to carry (F9).
+    /// Returns the mark of this claim that the device is to carry (CLAIM-9).
     pub fn mark(&self) -> Mark {
         Mark { number: self.number, host: self.host, host_name: self.host_name.clone() }
     }

@@ -8,21 +8,21 @@ mutation_points::mutations! {
     #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
     #[cfg_attr(not(any(test, feature = "sabotage")), allow(dead_code, reason = "chosen by tests only"))]
     pub enum Sabotage {
-        /// The device of a living host is taken (F7).
+        /// The device of a living host is taken (CLAIM-7).
         TakeFromLiving,
-        /// The fence of the former holder is not waited for (N3).
+        /// The fence of the former holder is not waited for (TENURE-3).
         NoWaitForFence,
-        /// A later mark on the device is not looked at (F9).
+        /// A later mark on the device is not looked at (CLAIM-9).
         IgnoreMark,
-        /// A claim that is another's is kept (F4).
+        /// A claim that is another's is kept (CLAIM-4).
         KeepLost,
-        /// The session goes on when its lease has ended, and its record with it (E1).
+        /// The session goes on when its lease has ended, and its record with it (SESSION-1).
         OutliveLease,
-        /// That a watch is silent is not noticed (E7).
+        /// That a watch is silent is not noticed (SESSION-7).
         TrustWatch,
         /// A name is taken that another volume has.
         TakeAnyName,
-        /// A change is judged by an old view, or another comes between (D1).
+        /// A change is judged by an old view, or another comes between (QUOTA-1).
         JudgeAlone,
         /// A quota is divided although another has divided it meanwhile.
         RegrantBlindly,

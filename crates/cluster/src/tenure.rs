@@ -6,14 +6,14 @@
 //!            └▶ etcd: A's record is there ... it is gone
 //!                                             └▶ B sees that ── after, and a margin ──▶ B may take over
 //! ```
-//! - N1: a host counts from *before* it asked for what confirmed it. Its record was there after that, however late
+//! - TENURE-1: a host counts from *before* it asked for what confirmed it. Its record was there after that, however late
 //!   the question was carried out or the answer came.
-//! - N2: [`Term::STOP`] before the end hosts are cut off, so that what is under way at the devices is done when the end comes, at
-//!   which no request to a device begins any more.
-//! - N3: a host that saw the record gone after that and waits for [`Term::safe_after`] acts when the other has stopped: the record was
-//!   there after the host had asked for the last time, so that was before it was seen gone. Nothing is asked of the clocks but
-//!   that neither runs more than 1/[`DRIFT`] faster or slower than the other.
-//! - N4: a tenure that is over stays over, whichever task was the first to notice, until [`Tenure::renew`]. A confirmation
+//! - TENURE-2: [`Term::STOP`] before the end hosts are cut off, so that what is under way at the devices is done when the end
+//!   comes, at which no request to a device begins any more.
+//! - TENURE-3: a host that saw the record gone after that and waits for [`Term::safe_after`] acts when the other has stopped: the
+//!   record was there after the host had asked for the last time, so that was before it was seen gone. Nothing is asked of the
+//!   clocks but that neither runs more than 1/[`DRIFT`] faster or slower than the other.
+//! - TENURE-4: a tenure that is over stays over, whichever task was the first to notice, until [`Tenure::renew`]. A confirmation
 //!   that comes late does not undo it: the task that noticed has cut hosts off, and lets them in again in good order. It is over,
 //!   too, when a claim was lost: no confirmation overtakes the task that acts upon that.
 //!
@@ -51,7 +51,7 @@ impl Term {
         Self { after }
     }
 
-    /// When hosts are cut off (N2), from when it was asked on.
+    /// When hosts are cut off (TENURE-2), from when it was asked on.
     #[must_use]
     pub fn stops_after(self) -> Duration {
         self.after - Self::STOP.min(self.after / 8)
@@ -63,7 +63,7 @@ impl Term {
         self.after
     }
 
-    /// Returns the time for which another host waits from when it saw the record gone (N3).
+    /// Returns the time for which another host waits from when it saw the record gone (TENURE-3).
     #[must_use]
     pub fn safe_after(self) -> Duration {
         self.after.saturating_add(self.after / DRIFT).saturating_add(MARGIN)
@@ -102,7 +102,7 @@ impl Tenure {
         self.0.as_ref().map(|limited| limited.term)
     }
 
-    /// The directory confirms it, as it was asked to at `asked` (N1). `false`: it is over (N4).
+    /// The directory confirms it, as it was asked to at `asked` (TENURE-1). `false`: it is over (TENURE-4).
     #[must_use]
     pub fn confirm(&self, asked: BootTime) -> bool {
         let Some(limited) = &self.0 else { return true };
@@ -126,7 +126,7 @@ impl Tenure {
         true
     }
 
-    /// It is over from now on: something was lost (N4).
+    /// It is over from now on: something was lost (TENURE-4).
     pub fn end(&self) {
         if let Some(limited) = &self.0 {
             limited.asked.store(LOST, Ordering::SeqCst);
@@ -139,7 +139,7 @@ impl Tenure {
         self.0.as_ref().is_some_and(|limited| limited.asked.load(Ordering::SeqCst) == LOST)
     }
 
-    /// Returns whether hosts are to be cut off by `now`. If so, it is over for all clones (N4).
+    /// Returns whether hosts are to be cut off by `now`. If so, it is over for all clones (TENURE-4).
     pub fn is_over(&self, now: impl FnOnce() -> BootTime) -> bool {
         let Some(limited) = &self.0 else { return false };
         let now = nanos(now());
@@ -195,7 +195,7 @@ mod tests {
         tenure
     }
 
-    /// N1 and N2.
+    /// TENURE-1 and TENURE-2.
     #[test]
     fn it_ends_by_when_it_was_asked_for_and_hosts_go_before_devices() {
         let tenure = confirmed(100);
@@ -209,7 +209,7 @@ mod tests {
         assert!(tenure.has_ended(|| at(111)));
     }
 
-    /// N4.
+    /// TENURE-4.
     #[test]
     fn what_is_over_stays_so_until_it_is_renewed() {
         let tenure = confirmed(100);
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(Term::new(Duration::MAX).safe_after(), Duration::MAX);
     }
 
-    /// N3. Method: for terms, delays of the question and clocks that run apart, the last moment at which a host serves
+    /// TENURE-3. Method: for terms, delays of the question and clocks that run apart, the last moment at which a host serves
     /// is before the first at which another may. Times are of a clock that both are measured by.
     #[test]
     fn a_host_that_waits_acts_when_the_other_has_stopped() {

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-/// An operator's word, by which a device may be taken from a host that is gone (F2).
+/// An operator's word, by which a device may be taken from a host that is gone (CLAIM-2).
 ///
 /// That a host is *down* is asserted of it by name: it is powered off, or cut off from all clients of its volumes. It has to be asserted
-/// of each host that does not stop by itself (F7), since such a one may serve on where no host sees it.
+/// of each host that does not stop by itself (CLAIM-7), since such a one may serve on where no host sees it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Word {
     /// The names of the hosts that are down. [`Word::UNKNOWN_HOST`] among them is the host of a device of which the directory has forgotten it.
@@ -13,8 +13,8 @@ pub struct Word {
 }
 
 impl Word {
-    /// Stands for a host whose name the directory has forgotten (F8). It is no name that a host can have, and stands for no host
-    /// that is known: what was said about one host is not to count for the next.
+    /// Stands for a host whose name the directory has forgotten (CLAIM-8). It is no name that a host can have, and stands for no
+    /// host that is known: what was said about one host is not to count for the next.
     pub const UNKNOWN_HOST: &str = "*";
 
     /// Takes over from hosts that stop by themselves, and from those that are named as down.

@@ -1,21 +1,21 @@
 //! The audit log: the caller, the time and the outcome of each requested change, in a file that is only
 //! appended to.
 //!
-//! - L1: a change has two lines. The first is written before the change is made; without it the change is
+//! - AUDIT-1: a change has two lines. The first is written before the change is made; without it the change is
 //!   not made. The second has the outcome. Both are on the device before the answer is sent. Where there is
 //!   no room for the second, the change is made, and may have produced a secret that is shown once: the
 //!   request is answered all the same, and the answer says that it is not recorded. Reading needs no line.
 //!   Every authenticated caller leaves lines, also for a change that it may not ask for; not recorded are
 //!   requests whose body is too long or does not come, and those of a caller that is rate-limited because
-//!   too many of its changes were refused (R1 of `refusals.rs`).
-//! - L2: lines hold what was sent, never what was answered: no token of a volume gets there.
-//! - L3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
+//!   too many of its changes were refused (API-REFUSAL-1).
+//! - AUDIT-2: lines hold what was sent, never what was answered: no token of a volume gets there.
+//! - AUDIT-3: a line has a bound, whatever was sent: of a longer request its length and hash stand there, of a longer path
 //!   or method its beginning. It is plain ASCII, all else escaped: nothing that was sent ends a line, or moves the cursor of a
 //!   terminal.
-//! - L4: what is done past the API, by signal or command line, has two such lines, too: see `deed.rs`.
-//! - L5: a file that was removed is made again, and a line that a crash or a full disk has torn is ended, before the next
+//! - AUDIT-4: what is done past the API, by signal or command line, has two such lines, too: see `deed.rs`.
+//! - AUDIT-5: a file that was removed is made again, and a line that a crash or a full disk has torn is ended, before the next
 //!   is written. A file that was moved away gets what comes until [`Audit::reopen`].
-//! - L6: that it takes no lines is told by the state of the server and by a metric, also before a change is refused for it.
+//! - AUDIT-6: that it takes no lines is told by the state of the server and by a metric, also before a change is refused for it.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -43,7 +43,7 @@ const REQUEST_BYTES_MAX: usize = 2048;
 /// So is a path or a method.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Room for both lines of a change (L3), with its caller's name, for what a look reserves.
+/// Room for both lines of a change (AUDIT-3), with its caller's name, for what a look reserves.
 const ROOM_BYTES: u64 = 16 << 10;
 /// The time for a look, after which its file system counts as hung.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -247,7 +247,7 @@ impl Audit {
         written
     }
 
-    /// Returns what keeps lines out, if anything does, so that changes are refused (L6).
+    /// Returns what keeps lines out, if anything does, so that changes are refused (AUDIT-6).
     pub(crate) async fn trouble(&self) -> Option<ServerNotice> {
         self.unwritten.is_told(None);
         if !self.condition.looking.swap(true, Ordering::SeqCst) {
@@ -288,7 +288,7 @@ impl Audit {
         }
     }
 
-    /// Adds a whole line or nothing (L5).
+    /// Adds a whole line or nothing (AUDIT-5).
     fn append(&self, line: &str) -> io::Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.metadata()?.nlink() == 0 {
@@ -345,7 +345,7 @@ fn ascii(value: &impl Serialize) -> String {
     plain
 }
 
-/// The body of a request as a line has it (L3).
+/// The body of a request as a line has it (AUDIT-3).
 pub(crate) fn shown(body: &[u8]) -> Value {
     let is_short =
         |value: &Value| body.len() <= REQUEST_BYTES_MAX && ascii(value).len() <= REQUEST_BYTES_MAX;
@@ -356,7 +356,7 @@ pub(crate) fn shown(body: &[u8]) -> Value {
     }
 }
 
-/// A path or a method as a line has it (L3).
+/// A path or a method as a line has it (AUDIT-3).
 pub(crate) fn shown_text(text: &str) -> String {
     match beginning(text) {
         whole if whole.len() == text.len() => text.to_owned(),

@@ -1,8 +1,8 @@
 //! The caller of a request, and the requests that it may make.
 //!
-//! - U1: a token is kept as its SHA-256 only. Tokens have 256 random bits: they cannot be found by trying,
+//! - CALLER-1: a token is kept as its SHA-256 only. Tokens have 256 random bits: they cannot be found by trying,
 //!   and need no slow hash.
-//! - U2: to a tenant, a volume of another owner is one that does not exist.
+//! - CALLER-2: to a tenant, a volume of another owner is one that does not exist.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -92,7 +92,7 @@ impl Caller {
         }
     }
 
-    /// Returns true if a volume of `owner` exists for this caller (U2).
+    /// Returns true if a volume of `owner` exists for this caller (CALLER-2).
     #[must_use]
     pub fn may_use(&self, owner: Option<&str>) -> bool {
         match self {

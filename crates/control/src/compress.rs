@@ -1,7 +1,7 @@
 //! Long answers, compressed for clients that take them so.
 //!
-//! - Z1: one answer at a time is compressed, on a thread of its own: it takes no more than one processor, and other requests are
-//!   answered meanwhile.
+//! - COMPRESS-1: one answer at a time is compressed, on a thread of its own: it takes no more than one processor, and other
+//!   requests are answered meanwhile.
 
 use std::io::{self, Write};
 

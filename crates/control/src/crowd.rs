@@ -1,15 +1,15 @@
 //! Admission of API connections, and eviction where more clients want to be connected than may be.
 //!
-//! - C1: a connection with a request of an authenticated caller under way stays, once the whole request has
+//! - API-CROWD-1: a connection with a request of an authenticated caller under way stays, once the whole request has
 //!   come. Any other is idle: nothing was asked on it, or only a part has come, or only an open path was
 //!   asked for.
-//! - C2: the idle connection that makes room is of the source that has most, and there the one that has been
+//! - API-CROWD-2: the idle connection that makes room is of the source that has most, and there the one that has been
 //!   idle for longest; it makes room only for a source that has fewer. A client that fills all places from
 //!   one source is therefore in its own way only.
-//! - C3: while others wait, a connection that is idle for [`IDLE_TIMEOUT`] makes room for any of them. This
+//! - API-CROWD-3: while others wait, a connection that is idle for [`IDLE_TIMEOUT`] makes room for any of them. This
 //!   is also the time within which a head must come, and a body behind the head of an authenticated caller.
-//! - C4: of the waiting connections, the one whose source has fewest places is served next. [`WAITING_MAX`]
-//!   wait; of more, the source that has most waiting makes room as in C2, or the newcomer is closed.
+//! - API-CROWD-4: of the waiting connections, the one whose source has fewest places is served next. [`WAITING_MAX`]
+//!   wait; of more, the source that has most waiting makes room as in API-CROWD-2, or the newcomer is closed.
 //!
 //! What is here only decides; `server.rs` does it.
 
@@ -29,7 +29,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) source: IpAddr,
-    /// Since when it is idle, if it is (C1).
+    /// Since when it is idle, if it is (API-CROWD-1).
     pub(crate) idle_since: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn next_step(
 }
 
 /// Returns the index in `places` of the connection that makes room for one from `newcomer` because its
-/// source has more (C2).
+/// source has more (API-CROWD-2).
 pub(crate) fn who_makes_room(places: &[Place], newcomer: IpAddr) -> Option<usize> {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for place in places.iter().filter(|place| place.idle_since.is_some()) {

@@ -28,7 +28,7 @@ const OPEN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/v1/openapi.json"];
 /// The same, with a device's id behind it: another host asks, which has no token, and has that id.
 const SERVING_PATH: &str = "/v1/serving/";
 
-/// Says [`INCOMPLETE`] of an answer that could not be recorded (L1 of `audit.rs`).
+/// Says [`INCOMPLETE`] of an answer that could not be recorded (AUDIT-1).
 pub(crate) const AUDIT: HeaderName = HeaderName::from_static("farflash-audit");
 /// The same name, for people.
 pub(crate) const AUDIT_SHOWN: &str = "Farflash-Audit";
@@ -96,7 +96,7 @@ impl Counts {
 }
 
 /// Authenticates the sender of a request, and records the request if it is a change. Until all of it has
-/// come it may be cut off (C1 of `crowd.rs`).
+/// come it may be cut off (API-CROWD-1).
 pub(crate) async fn pass(
     guard: Arc<Guard>,
     counts: Arc<Counts>,

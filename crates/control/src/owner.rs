@@ -1,15 +1,15 @@
 //! The user that owns the socket at the other end of an API connection, if that is on this host.
 //!
-//! - W1: the kernel reports the user (sock_diag(7)), as the other end cannot be trusted. A socket without a
+//! - SOCKET-OWNER-1: the kernel reports the user (sock_diag(7)), as the other end cannot be trusted. A socket without a
 //!   process, such as that of a process which has sent its request and ended, may be shown with the user 0:
 //!   it counts as having no owner.
-//! - W2: a connection is looked up when it begins. From then on no other socket can have its addresses, as
+//! - SOCKET-OWNER-2: a connection is looked up when it begins. From then on no other socket can have its addresses, as
 //!   this end is open.
-//! - W3: the lookup asks for this one socket. It takes no longer if there are many on this host, or if the
+//! - SOCKET-OWNER-3: the lookup asks for this one socket. It takes no longer if there are many on this host, or if the
 //!   peer is on another. Reading the kernel's table of all sockets (`/proc/net/tcp`) takes milliseconds on a
 //!   large machine.
-//! - W4: the socket by which the kernel is asked is kept, so that a process without descriptors still knows its callers. An
-//!   answer counts only for the question before it, and a socket that failed is replaced.
+//! - SOCKET-OWNER-4: the socket by which the kernel is asked is kept, so that a process without descriptors still knows its
+//!   callers. An answer counts only for the question before it, and a socket that failed is replaced.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -48,7 +48,7 @@ impl Owners {
     pub(crate) fn owner_of(&self, peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
         let wanted = identity(peer, own);
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // W4: after an error it is not put back.
+        // SOCKET-OWNER-4: after an error it is not put back.
         let mut asking = kept.take().map_or_else(Asking::open, Ok)?;
         let found = asking.ask(wanted.clone())?;
         *kept = Some(asking);
@@ -133,7 +133,7 @@ impl Asking {
     }
 }
 
-/// W1: whether it is the socket that was asked for, and a process has it.
+/// SOCKET-OWNER-1: whether it is the socket that was asked for, and a process has it.
 fn is_held(socket: &InetResponseHeader, wanted: &SocketId) -> bool {
     let ends = |id: &SocketId| {
         let addresses = [id.source_address, id.destination_address];

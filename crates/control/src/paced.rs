@@ -1,9 +1,9 @@
 //! A connection whose peer must take what it is sent.
 //!
-//! - P1: while bytes wait to be sent, the peer takes at least [`PACE_BYTES`] of them in each
-//!   `write_timeout`, or the connection fails.
-//! - P2: while every place for a connection is taken, the time is [`CROWDED_TIMEOUT`] at most, so
-//!   that peers which do not read cannot keep all others out.
+//! - API-PACE-1: while bytes wait to be sent, the peer takes at least [`PACE_BYTES`] of them in
+//!   each `write_timeout`, or the connection fails.
+//! - API-PACE-2: while every place for a connection is taken, the time is [`CROWDED_TIMEOUT`] at
+//!   most, so that peers which do not read cannot keep all others out.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -1,7 +1,8 @@
 //! Asks a host that the directory has lost whether it is there and serves a device.
 //!
-//! - P1: only an answer counts as one: the id of the host that answers tells whether it is the one that was there.
-//! - P2: a peer that accepts a connection and sends nothing may be a host that hangs or has too many
+//! - PRESENCE-1: only an answer counts as one: the id of the host that answers tells whether it is the one that
+//!   was there.
+//! - PRESENCE-2: a peer that accepts a connection and sends nothing may be a host that hangs or has too many
 //!   connections. A peer that sends another answer is another program, which has the address now.
 
 use std::io;
@@ -71,7 +72,7 @@ pub async fn ask_serving(host: &OtherHost, device: Uuid, patience: Duration) -> 
             }
         }
     };
-    // One that began to answer and did not end in time is as good as silent (P2).
+    // One that began to answer and did not end in time is as good as silent (PRESENCE-2).
     let asked = tokio::time::timeout(patience, asked).await;
     match asked {
         Ok(Ok(answer)) => said(&answer, host.id),
@@ -81,7 +82,7 @@ pub async fn ask_serving(host: &OtherHost, device: Uuid, patience: Duration) -> 
     }
 }
 
-/// Judges an answer at the address of the host `id` (P1).
+/// Judges an answer at the address of the host `id` (PRESENCE-1).
 fn said(answer: &HttpAnswer, id: Uuid) -> Presence {
     let serving = Some(&answer.body).filter(|_| answer.status == StatusCode::OK);
     let serving = serving.and_then(|body| serde_json::from_slice::<Serving>(body).ok());

@@ -1,9 +1,10 @@
 //! Rate-limits the recorded changes of a caller whose changes are often refused.
 //!
-//! - R1: each caller has a stock of [`STOCK`], which fills by [`PER_SECOND`]. A refused change costs one.
-//!   While the stock is used up, further changes are refused without a line: a caller cannot fill the audit
-//!   log with changes that it may not make. A change that is made costs nothing.
-//! - R2: what was refused without a line is counted, and the caller's next line says how many there were.
+//! - API-REFUSAL-1: each caller has a stock of [`STOCK`], which fills by [`PER_SECOND`]. A refused change
+//!   costs one. While the stock is used up, further changes are refused without a line: a caller cannot
+//!   fill the audit log with changes that it may not make. A change that is made costs nothing.
+//! - API-REFUSAL-2: what was refused without a line is counted, and the caller's next line says how many
+//!   there were.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,11 +1,11 @@
 //! Any host answers for all: requests about what is elsewhere are passed on.
 //!
-//! - R1: a request is passed on with the caller's own credentials, and the host that it is passed on to
+//! - RELAY-1: a request is passed on with the caller's own credentials, and the host that it is passed on to
 //!   decides by itself whether to answer. A host lends its own rights to no caller.
-//! - R2: a request that was passed on is answered where it arrives, and never passed on again.
-//! - R3: a host that does not answer costs no request more than [`ANSWER_TIMEOUT`]. Of its volumes is told what is known; a change is
-//!   not sent there, so that its outcome is known. One that answers has [`CHANGE_TIMEOUT`] for a change.
-//! - R4: what came encrypted goes on encrypted, or not at all. A host with TLS asks none without: that is to its callers
+//! - RELAY-2: a request that was passed on is answered where it arrives, and never passed on again.
+//! - RELAY-3: a host that does not answer costs no request more than [`ANSWER_TIMEOUT`]. Of its volumes is told what is known; a
+//!   change is not sent there, so that its outcome is known. One that answers has [`CHANGE_TIMEOUT`] for a change.
+//! - RELAY-4: what came encrypted goes on encrypted, or not at all. A host with TLS asks none without: that is to its callers
 //!   as one that does not answer.
 
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ use crate::{
     VolumeService,
 };
 
-/// Says that a request was passed on (R2).
+/// Says that a request was passed on (RELAY-2).
 const PASSED_ON: HeaderName = HeaderName::from_static("farflash-passed-on");
 /// Below the other host's own limit, lest an answer be lost that says more.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(25);
@@ -47,7 +47,7 @@ pub(crate) struct Encrypts(pub(crate) bool);
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     authorization: Option<HeaderValue>,
-    /// The declared type of its body: the host that answers refuses a wrong one (R1).
+    /// The declared type of its body: the host that answers refuses a wrong one (RELAY-1).
     content_type: Option<HeaderValue>,
     was_encrypted: bool,
     was_passed_on: bool,
@@ -67,10 +67,10 @@ impl Origin {
 /// Why another host gave no answer.
 #[derive(Debug, thiserror::Error)]
 enum Silence {
-    /// R4.
+    /// RELAY-4.
     #[error("its API is not encrypted, as this one is: it is told nothing")]
     Plain,
-    /// R3: it was asked for nothing.
+    /// RELAY-3: it was asked for nothing.
     #[error("{0}")]
     Hung(HttpError),
     #[error(transparent)]
@@ -178,7 +178,7 @@ pub(crate) async fn list_all(
     Ok(volumes)
 }
 
-/// Asks for a change, if the host answers at all (R3).
+/// Asks for a change, if the host answers at all (RELAY-3).
 async fn change(
     host: &OtherHost,
     method: Method,

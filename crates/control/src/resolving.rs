@@ -1,7 +1,7 @@
 //! Addresses of host names, for clients in processes that may have no more threads.
 //!
-//! - H1: an address needs no thread. A name is looked up on a thread of its own, so that the look-up has a bound; where
-//!   no thread can be had, on the caller's.
+//! - RESOLVE-1: an address needs no thread. A name is looked up on a thread of its own, so that the look-up has a
+//!   bound; where no thread can be had, on the caller's.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -56,7 +56,7 @@ fn place(uri: &Uri) -> Option<(&str, u16)> {
     Some((uri.host()?, uri.port_u16().unwrap_or(default)))
 }
 
-/// Looks a name up within the time, unless no thread can be had (H1).
+/// Looks a name up within the time, unless no thread can be had (RESOLVE-1).
 fn look_up(
     place: &(String, u16),
     timeout: NextTimeout,

@@ -113,7 +113,7 @@ impl Clients {
         }
     }
 
-    /// A client has connected: it waits, perhaps for no time, or is sent away (C4).
+    /// A client has connected: it waits, perhaps for no time, or is sent away (API-CROWD-4).
     fn arrive(&mut self, stream: TcpStream, peer: SocketAddr) {
         if self.waiting.len() >= WAITING_MAX {
             let now = Instant::now();

@@ -1,8 +1,8 @@
 //! Admission to volumes: the checks of a host that every protocol has.
 //!
-//! - T5: a host that no longer qualifies is cut as soon as that is decided: sessions are told that access has changed.
-//! - T8: while a volume that is not here may yet come, hosts that are refused are told to come again: hosts never come again
-//!   that heard that there is none.
+//! - ADMISSION-5: a host that no longer qualifies is cut as soon as that is decided: sessions are told that access has changed.
+//! - ADMISSION-8: while a volume that is not here may yet come, hosts that are refused are told to come again: hosts never come
+//!   again that heard that there is none.
 
 use std::cell::Cell;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct Peer<'a> {
     pub interface: &'a dyn Fn() -> Option<&'a str>,
 }
 
-/// Volumes that may come to a core (T8).
+/// Volumes that may come to a core (ADMISSION-8).
 #[derive(Default)]
 pub(crate) struct Awaiting {
     may_come: Cell<bool>,
@@ -40,7 +40,7 @@ pub(crate) struct Awaiting {
     beginnings: Cell<u64>,
 }
 
-/// A moment since which volumes may have been awaited (T8).
+/// A moment since which volumes may have been awaited (ADMISSION-8).
 #[derive(Clone, Copy, Debug)]
 pub struct Since {
     awaited: bool,
@@ -54,7 +54,7 @@ pub enum Refused {
     Restricted,
     /// The core serves no volume for now.
     Suspended,
-    /// It is not here, and may yet come (T8).
+    /// It is not here, and may yet come (ADMISSION-8).
     Awaited,
     /// It is not here.
     Unknown,
@@ -148,7 +148,7 @@ impl<W: World, D: Device> Core<W, D> {
         access.tokens_at(self.time_of_day()).collect()
     }
 
-    /// Says whether volumes may come that are not here, such as those of a device that is absent (T8).
+    /// Says whether volumes may come that are not here, such as those of a device that is absent (ADMISSION-8).
     pub fn await_volumes(&self, may_come: bool) {
         if may_come {
             self.note_awaiting();
@@ -184,7 +184,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Sets the hosts that may open a volume from now on, durably. Hosts that no longer qualify are cut
-    /// (T5); those that do stay, unless `cut` ends them, too.
+    /// (ADMISSION-5); those that do stay, unless `cut` ends them, too.
     ///
     /// # Errors
     /// There is no such volume, too much is said, or as [`volume::Volume::set_access`].
@@ -195,7 +195,7 @@ impl<W: World, D: Device> Core<W, D> {
         cut: bool,
     ) -> Result<VolumeStatus, VolumeError> {
         let export = self.export(uuid).ok_or(VolumeError::Deleted)?;
-        // N2 of `reservations.rs`.
+        // RESERVING-2.
         let _turn = export.reservations.turn().await;
         let reservations = export.access().map(|access| access.reservations.clone());
         let access = Access { reservations: reservations.unwrap_or_default(), ..access };

@@ -70,7 +70,7 @@ impl<W: World, D: Device> Core<W, D> {
         let limits: BTreeMap<usize, u64> = limits.iter().copied().collect();
         let allot = |(number, part): (usize, &Part)| {
             let (allowance, held) = (&part.allowance, part.held.get());
-            // Also if it stays: what was given back since counts from now on (A2 of `volume::Allowance`).
+            // Also if it stays: what was given back since counts from now on (ALLOWANCE-2).
             allowance.set(limits.get(&number).copied().unwrap_or(allowance.limit()), held);
             let used = allowance.used(held);
             Allotment { used, limit: allowance.limit().max(used) }

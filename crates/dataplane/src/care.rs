@@ -22,14 +22,14 @@ pub(crate) struct ShardCare<D> {
     failed_attempts: RefCell<BTreeMap<ShardIndex, OpenError>>,
     /// Shards whose checkpoint the device refuses.
     held_up: RefCell<BTreeSet<ShardIndex>>,
-    /// Devices that are another's now (H3).
+    /// Devices that are another's now (SHARD-3).
     abandoned: RefCell<BTreeSet<DeviceIndex>>,
-    /// The new handles of devices that were reopened (H5).
+    /// The new handles of devices that were reopened (SHARD-5).
     ways: RefCell<BTreeMap<DeviceIndex, Way<D>>>,
     /// There is another.
     renewed: Notify,
     on_return: RefCell<Option<OnReturn>>,
-    /// Volumes whose creation ended in an error, and that may be there all the same (H2).
+    /// Volumes whose creation ended in an error, and that may be there all the same (SHARD-2).
     unanswered: RefCell<BTreeSet<Uuid>>,
 }
 

@@ -5,12 +5,12 @@
 //!   ▲                                                             │
 //!   └──────── sockets and timers are looked at between two batches
 //! ```
-//! - C1: what a session receives is decoded at once, and executed when its volume's turn comes:
+//! - COMMAND-1: what a session receives is decoded at once, and executed when its volume's turn comes:
 //!   see `turns.rs`. Nothing else on a core takes long.
-//! - C2: after [`BATCH_UNITS`] the core takes in what sockets have, before the next command runs:
+//! - COMMAND-2: after [`BATCH_UNITS`] the core takes in what sockets have, before the next command runs:
 //!   under a burst, peers find their bytes taken and do not send them again.
-//! - C3: a command whose session has ended meanwhile is not executed.
-//! - C4: how many commands wait is bounded by the depths of the queues.
+//! - COMMAND-3: a command whose session has ended meanwhile is not executed.
+//! - COMMAND-4: how many commands wait is bounded by the depths of the queues.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -111,7 +111,7 @@ impl<W: World, D: Device> Core<W, D> {
             }
             reads.run(world);
             if !commands.turns.borrow().is_empty() {
-                // C2: a timer fires when the sockets have been looked at.
+                // COMMAND-2: a timer fires when the sockets have been looked at.
                 world.sleep_until(world.now() + MOMENT).await;
             }
         }
@@ -145,7 +145,7 @@ impl<W: World, D: Device> Command<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Takes in a request of `session` for `export`; it is carried out in its turn (C1). Its end is told to
+    /// Takes in a request of `session` for `export`; it is carried out in its turn (COMMAND-1). Its end is told to
     /// [`Session::complete`] under `tag`. Memory for what a read returns is found here, within the session's window; what
     /// is charged for the data of a request comes with that.
     pub fn submit(

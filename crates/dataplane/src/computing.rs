@@ -1,8 +1,8 @@
 //! Order of what is computed on another thread for unauthenticated peers: one step takes up to milliseconds.
 //!
-//! - N1: few are computed for at a time.
-//! - N2: of one source still fewer stand in the line of all, so that a source that opens many connections waits behind
-//!   itself, and another one behind a few of these at most.
+//! - COMPUTE-1: few are computed for at a time.
+//! - COMPUTE-2: of one source still fewer stand in the line of all, so that a source that opens many connections waits
+//!   behind itself, and another one behind a few of these at most.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use local_sync::{Permit, Semaphore};
 use strangers::source;
 
-/// Exchanges that are computed for at a time (N1): enough to keep another thread busy.
+/// Exchanges that are computed for at a time (COMPUTE-1): enough to keep another thread busy.
 const COMPUTING_MAX: u64 = 4;
-/// Exchanges of one source that are computed or stand in line (N2).
+/// Exchanges of one source that are computed or stand in line (COMPUTE-2).
 const OF_SOURCE_MAX: u64 = 2;
 
 /// The line of a core.
@@ -59,7 +59,7 @@ impl Default for Computing {
 }
 
 impl Computing {
-    /// Waits behind what `address` has asked for before (N2).
+    /// Waits behind what `address` has asked for before (COMPUTE-2).
     pub async fn place(&self, address: IpAddr) -> Place<'_> {
         let source = source(address);
         let places = {
@@ -74,7 +74,7 @@ impl Computing {
         Place { _of_source: of_source, _presence: presence }
     }
 
-    /// Waits behind what others have asked for (N1).
+    /// Waits behind what others have asked for (COMPUTE-1).
     pub async fn turn<'a>(&'a self, place: Place<'a>) -> Turn<'a> {
         let of_all = self.all.acquire(1).await;
         Turn { _of_all: of_all, _place: place }

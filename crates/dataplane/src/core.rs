@@ -353,7 +353,7 @@ impl<W: World, D: Device> Core<W, D> {
             let due = world.now() + TICK;
             world.sleep_until(due).await;
             if world.now().since(due) > TICK {
-                // V2 of `running.rs`.
+                // RUNNING-2.
                 world.sleep_until(world.now() + CATCH_UP).await;
             }
             self.state.running.tick(world.now());
@@ -379,7 +379,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.tell(export, VolumeEvent::Deleted);
     }
 
-    /// Tells all sessions what becomes of a volume (S3 of `session.rs`).
+    /// Tells all sessions what becomes of a volume (PLANE-SESSION-3).
     pub(crate) fn tell(&self, export: &Export<W, D>, event: VolumeEvent) {
         self.all_sessions().iter().for_each(|session| session.on_volume(export.id(), event));
     }
@@ -443,7 +443,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.memory.window(self.state.options.window_bytes)
     }
 
-    /// The time by the clock that stands still while the core does not run: by this one peers are judged (V1 of `running.rs`).
+    /// The time by the clock that stands still while the core does not run: by this one peers are judged (RUNNING-1).
     #[must_use]
     pub fn running_time(&self) -> Instant {
         self.state.running.time(self.state.world.now())

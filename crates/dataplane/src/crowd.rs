@@ -1,15 +1,16 @@
 //! Eviction of connections when there are as many as there may be.
 //!
-//! - W1: a host that has been let into a volume stays. All others are strangers, those at discovery
+//! - CROWD-1: a host that has been let into a volume stays. All others are strangers, those at discovery
 //!   included. Of these the source that has most makes room, with its oldest, for one of a source that has
 //!   fewer.
-//! - W2: a client that floods a core from one source is therefore in its own way only. Where no source has
-//!   so many more, the newcomer's own makes room: its oldest goes, once it had its [`CHANCE`].
-//! - W3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If these
-//!   are taken, too, the source that has most of them ends its oldest at once.
-//! - W4: no tenant takes all places, nor does a volume without a tenant (`crowd/guests.rs`). A host that
-//!   asks for more is refused; no connection is ended for it.
-//! - W5: each step takes time logarithmic in the number of connections: they may come as fast as they like.
+//! - CROWD-2: a client that floods a core from one source is therefore in its own way only. Where no source
+//!   has so many more, the newcomer's own makes room: its oldest goes, once it had its [`CHANCE`].
+//! - CROWD-3: connections that were ended and are not gone yet have [`LEAVING_MAX`] places of their own. If
+//!   these are taken, too, the source that has most of them ends its oldest at once.
+//! - CROWD-4: no tenant takes all places, nor does a volume without a tenant (`crowd/guests.rs`). A host
+//!   that asks for more is refused; no connection is ended for it.
+//! - CROWD-5: each step takes time logarithmic in the number of connections: they may come as fast as they
+//!   like.
 //!
 //! Which connections there are is told from outside: this does no I/O, and reads no clock.
 
@@ -182,12 +183,12 @@ impl Crowd {
         true
     }
 
-    /// W4: returns true if `volume`, of `tenant` if it has one, may have another of `max` places.
+    /// CROWD-4: returns true if `volume`, of `tenant` if it has one, may have another of `max` places.
     pub(crate) fn has_place_for(&self, volume: Uuid, tenant: Option<&str>, max: usize) -> bool {
         self.guests.may_add(volume, tenant, max)
     }
 
-    /// W1 and W2: returns the connection that makes room for one of the source `newcomer`.
+    /// CROWD-1 and CROWD-2: returns the connection that makes room for one of the source `newcomer`.
     pub(crate) fn who_makes_room(&self, newcomer: IpAddr, now: Instant) -> Option<u64> {
         let (crowd, most) = self.strangers.crowd()?;
         let own = self.strangers.count(newcomer);
@@ -199,8 +200,8 @@ impl Crowd {
         equal.filter(|number| now.since(self.members[number].since) >= CHANCE)
     }
 
-    /// W3: returns the connection, of those on their way out, that has to go at once; `None` if there is
-    /// none.
+    /// CROWD-3: returns the connection, of those on their way out, that has to go at once; `None` if there
+    /// is none.
     pub(crate) fn who_lingers_longest(&self) -> Option<u64> {
         let (crowd, _) = self.lingering.crowd()?;
         self.lingering.oldest_of(crowd)

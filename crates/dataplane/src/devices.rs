@@ -1,6 +1,6 @@
 //! The devices of a core: shards and ways there, and how they are.
 //!
-//! - N1: devices have nothing in common but the core's processor and memory. Each has its own gate, so
+//! - DEVICES-1: devices have nothing in common but the core's processor and memory. Each has its own gate, so
 //!   that requests to one never wait behind those to another.
 
 use std::cell::RefCell;
@@ -36,7 +36,7 @@ pub(crate) struct Way<D> {
     pub(crate) number: u64,
 }
 
-/// The gates of the devices, by their numbers (N1).
+/// The gates of the devices, by their numbers (DEVICES-1).
 pub(crate) struct Gates<W>(RefCell<TiVec<DeviceIndex, Gate<W>>>);
 
 impl<W> Default for Gates<W> {

@@ -121,7 +121,7 @@ impl<W: World, D: Device> Export<W, D> {
         self.takes_no_changes.set(false);
     }
 
-    /// The same volume, of a shard that was closed and is back: nothing else has changed (Z3 of `held.rs`).
+    /// The same volume, of a shard that was closed and is back: nothing else has changed (HELD-3).
     pub(crate) fn go_on_with(&self, volume: Volume<D>) {
         self.volume.replace(volume);
         self.takes_no_changes.set(false);

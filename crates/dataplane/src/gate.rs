@@ -5,13 +5,13 @@
 //!               a lane for                    │                               │
 //!               each volume     about a window of blocks is inside   ◄────────┘
 //! ```
-//! - G1: without a ceiling no request waits, and each costs a few counters.
-//! - G2: a ticket that was given is given back once, also when ceiling, policy or quotas change
+//! - GATE-1: without a ceiling no request waits, and each costs a few counters.
+//! - GATE-2: a ticket that was given is given back once, also when ceiling, policy or quotas change
 //!   meanwhile: changes take effect for requests that have not entered yet.
-//! - G3: a request whose host has gone leaves its queue, and its volume's quota to others; only one
-//!   that was next in its queue is accounted.
-//! - G4: while requests wait that only time can let in, one timer is set, for the earliest of them.
-//!   None is set while none wait; one that is may still fire when they have gone.
+//! - GATE-3: a request whose host has gone leaves its queue, and its volume's quota to others; only
+//!   one that was next in its queue is accounted.
+//! - GATE-4: while requests wait that only time can let in, one timer is set, for the earliest of
+//!   them. None is set while none wait; one that is may still fire when they have gone.
 
 mod sabotage;
 
@@ -169,7 +169,7 @@ impl<W: World> Gate<W> {
     }
 
     /// Sets ceiling, window and policy, or takes them away. Nothing that waits or is under way is
-    /// lost (G2).
+    /// lost (GATE-2).
     pub(crate) fn configure(&self, config: Option<SchedulerConfig>) {
         let now = self.inner.world.now();
         {
@@ -243,7 +243,7 @@ impl<W: World> Gate<W> {
         }
     }
 
-    /// G4.
+    /// GATE-4.
     async fn run_timer(&self) {
         let world = &self.inner.world;
         loop {
@@ -330,7 +330,7 @@ impl<W: World> Lane<W> {
         self.state.is_closed.set(true);
     }
 
-    /// Returns the passage of its requests behind their turn (Z1 of `held.rs`).
+    /// Returns the passage of its requests behind their turn (HELD-1).
     pub(crate) fn passage(&self) -> &Passage {
         &self.gate.inner.passage
     }
@@ -445,7 +445,8 @@ impl<W: World> Lane<W> {
         let now = self.gate.inner.world.now();
         let place = {
             let state = &mut *self.gate.inner.state.borrow_mut();
-            let scheduler = state.scheduler.as_mut().expect("without one no request waits (G1)");
+            let scheduler =
+                state.scheduler.as_mut().expect("without one no request waits (GATE-1)");
             let flow = self.state.flow.get().expect("whose volume is gone does not wait");
             let waiter = Waiter { waker: None, state: WaiterState::Queued };
             let place = state.waiters.insert(waiter);
@@ -502,7 +503,7 @@ impl<W: World> Place<'_, W> {
 }
 
 impl<W: World> Drop for Place<'_, W> {
-    /// G3.
+    /// GATE-3.
     fn drop(&mut self) {
         if let Some(account) = self.take_account() {
             // Its turn came just as its host went.

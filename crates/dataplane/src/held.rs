@@ -1,13 +1,13 @@
 //! A device whose shards are closed for a moment and come back in the same process: it has grown.
 //!
-//! - Z1: while a device is held, requests to its volumes and commands for their reservations wait, and hosts stay connected. None
-//!   is carried out by a shard that is closed.
-//! - Z2: shards are closed when no request is under way any more, and with a checkpoint: all that was acknowledged is in it, and
-//!   nothing is on its way to the device.
-//! - Z3: volumes go on with what is known of them in memory alone, such as reservations that end with the server's power.
-//! - Z4: a shard that cannot be read back has failed, and is brought back as any other (H2 of `shards.rs`). What waited goes on
+//! - HELD-1: while a device is held, requests to its volumes and commands for their reservations wait, and hosts stay connected.
+//!   None is carried out by a shard that is closed.
+//! - HELD-2: shards are closed when no request is under way any more, and with a checkpoint: all that was acknowledged is in it,
+//!   and nothing is on its way to the device.
+//! - HELD-3: volumes go on with what is known of them in memory alone, such as reservations that end with the server's power.
+//! - HELD-4: a shard that cannot be read back has failed, and is brought back as any other (SHARD-2). What waited goes on
 //!   meanwhile, and is told so.
-//! - Z5: once the device is let go of, no further shard is closed for the sake of that hold: hosts use those that are left.
+//! - HELD-5: once the device is let go of, no further shard is closed for the sake of that hold: hosts use those that are left.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -128,7 +128,7 @@ impl Passage {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Has requests to a device wait, and closes its shards when those under way have ended (Z1, Z2). In any case
+    /// Has requests to a device wait, and closes its shards when those under way have ended (HELD-1, HELD-2). In any case
     /// [`Core::reopen_device`] is to follow, which also ends this before its end.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
         for shard in &shards {
             shard.close().await?;
-            // Z5.
+            // HELD-5.
             if !gate.passage().is_held_by(hold) {
                 return Err(VolumeError::ShutDown);
             }
@@ -156,7 +156,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 
     /// Takes the shards of a device that was closed into use again, by `way` if the device is larger now or may be, and lets
-    /// requests go on. Returns whether all of them are back (Z4).
+    /// requests go on. Returns whether all of them are back (HELD-4).
     pub async fn reopen_device(&self, device: DeviceIndex, way: Option<D>) -> bool {
         if let Some(way) = way {
             self.state.care.set_way(device, way);
@@ -202,7 +202,7 @@ impl<W: World, D: Device> Core<W, D> {
         }
     }
 
-    /// Z3.
+    /// HELD-3.
     fn go_on_with(&self, number: ShardIndex, shard: &Shard<D>) {
         for volume in shard.volumes() {
             if let Some(export) = self.export(volume.uuid()) {
@@ -242,7 +242,7 @@ mod tests {
         future.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    /// Z1 and Z2: it is empty when the last of those inside has ended, and what came since then waits.
+    /// HELD-1 and HELD-2: it is empty when the last of those inside has ended, and what came since then waits.
     #[test]
     fn a_passage_that_is_held_empties_and_lets_nothing_in() {
         let passage = Passage::default();

@@ -10,10 +10,10 @@
 //! task: it translates, reads or writes, and ends. What a task waits for (memory, the device, the
 //! journal) lets others run. A read that waits for nothing needs none (`reads.rs`).
 //!
-//! - D1: a request is answered once, or its session is closed (`session.rs`).
-//! - D2: the data of requests is bounded: see `memory.rs`.
-//! - D3: whatever a peer sends harms at most its own connections.
-//! - D4: volumes share the processor (`commands.rs`) and their device (`gate.rs`), and none takes
+//! - PLANE-1: a request is answered once, or its session is closed (`session.rs`).
+//! - PLANE-2: the data of requests is bounded: see `memory.rs`.
+//! - PLANE-3: whatever a peer sends harms at most its own connections.
+//! - PLANE-4: volumes share the processor (`commands.rs`) and their device (`gate.rs`), and none takes
 //!   another's part. A core can have several devices (`devices.rs`).
 //!
 //! Absent from this crate: every protocol, sockets, files, threads, real time; how tokens are made and handed out.

@@ -1,18 +1,19 @@
 //! Limits on the memory of a core for data, by connection.
 //!
-//! - M1: the data of all requests of a core, from the moment memory is found for it until it was written or
+//! - MEMORY-1: the data of all requests of a core, from the moment memory is found for it until it was written or
 //!   sent, stays within the core's budget. A request for which there is no room waits its turn. It is
 //!   charged once, for all that it will need, before it holds any: no request waits while it holds memory.
-//! - M2: a connection holds at most its window, and at most a fixed fraction of what is left over
+//! - MEMORY-2: a connection holds at most its window, and at most a fixed fraction of what is left over
 //!   (dynamic thresholds, as switches share their buffers), so that few cannot take all. Where many
-//!   have taken all and others wait, a peer that holds memory and hardly moves is cut off soon (P2 of `pace.rs`).
-//! - M3: data that comes inside a command capsule cannot be refused. If there is no room it is
+//!   have taken all and others wait, a peer that holds memory and hardly moves is cut off soon (PACE-2).
+//! - MEMORY-3: data that comes inside a command capsule cannot be refused. If there is no room it is
 //!   charged all the same, as debt: the core lends nothing to anybody before it is paid back, and a
 //!   connection with more than a little of it is not read from.
-//! - M4: what is charged is what is allocated: the size class of the buffer, not the bytes in it.
-//! - M5: a request whose first data comes before memory is found for the rest holds a part meanwhile. Parts do not count for what
-//!   a connection may have (M2) when a request asks for its memory, and all parts together take a small fraction of the budget:
-//!   while they take more, no request with a part is to be begun. So no request waits for memory that waiting requests hold.
+//! - MEMORY-4: what is charged is what is allocated: the size class of the buffer, not the bytes in it.
+//! - MEMORY-5: a request whose first data comes before memory is found for the rest holds a part meanwhile. Parts do not count
+//!   for what a connection may have (MEMORY-2) when a request asks for its memory, and all parts together take a small fraction
+//!   of the budget: while they take more, no request with a part is to be begun. So no request waits for memory that waiting
+//!   requests hold.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,14 +26,14 @@ use units::BLOCK_SIZE;
 const FREE_SHARE: i64 = 8;
 /// A pool of which less than one part in so many is free is short.
 const SHORT_SHARE: i64 = 16;
-/// Parts may take one in so many of the pool (M5). The largest request fits beside them in the smallest pool.
+/// Parts may take one in so many of the pool (MEMORY-5). The largest request fits beside them in the smallest pool.
 const PARTS_SHARE: i64 = 8;
 
 struct Pool {
     bytes: i64,
-    /// Negative if there is debt (M3).
+    /// Negative if there is debt (MEMORY-3).
     free: Cell<i64>,
-    /// The part of what is not free that is held by requests which are not whole (M5).
+    /// The part of what is not free that is held by requests which are not whole (MEMORY-5).
     parts: Cell<i64>,
     released: Notify,
     /// Requests that wait for `released`.
@@ -51,9 +52,9 @@ struct Held {
     pool: Rc<Pool>,
     bytes: Cell<i64>,
     bytes_max: i64,
-    /// The part of `bytes` that was lent without room (M3).
+    /// The part of `bytes` that was lent without room (MEMORY-3).
     debt: Cell<i64>,
-    /// The part of `bytes` that is held by requests which are not whole (M5).
+    /// The part of `bytes` that is held by requests which are not whole (MEMORY-5).
     parts: Cell<i64>,
     /// One request of the connection waits for memory, the rest wait in line behind it.
     turn: Semaphore,
@@ -85,7 +86,7 @@ enum Obstacle {
     Pool,
 }
 
-/// M4: the memory that `len_bytes` bytes of data take.
+/// MEMORY-4: the memory that `len_bytes` bytes of data take.
 pub fn footprint(len_bytes: usize) -> i64 {
     let bytes = buffer_footprint_bytes(len_bytes.div_ceil(BLOCK_SIZE));
     i64::try_from(bytes).expect("a length in memory")
@@ -139,12 +140,13 @@ impl Window {
         self.obstacle_of_whole(bytes).is_none().then(|| self.charge(bytes, false))
     }
 
-    /// Takes `bytes` even if they are not to be had (M3).
+    /// Takes `bytes` even if they are not to be had (MEMORY-3).
     pub fn take_anyway(&self, bytes: i64) -> Share {
         self.charge(bytes, self.obstacle(bytes).is_some())
     }
 
-    /// Takes `bytes` for data that comes before memory is found for the rest of its request, even if they are not to be had (M5).
+    /// Takes `bytes` for data that comes before memory is found for the rest of its request, even if they are not to be had
+    /// (MEMORY-5).
     pub fn take_part(&self, bytes: i64) -> Share {
         let (held, pool) = (&self.held, &self.held.pool);
         let mut share = self.take_anyway(bytes);
@@ -154,7 +156,7 @@ impl Window {
         share
     }
 
-    /// Returns true if no request with a part is to be begun (M5).
+    /// Returns true if no request with a part is to be begun (MEMORY-5).
     pub fn are_parts_many(&self) -> bool {
         self.held.pool.parts.get() > self.held.pool.bytes / PARTS_SHARE
     }
@@ -229,7 +231,7 @@ impl Window {
         self.obstacle_beside(self.held.bytes.get(), bytes)
     }
 
-    /// The obstacle of a request that holds no more than a part (M5).
+    /// The obstacle of a request that holds no more than a part (MEMORY-5).
     fn obstacle_of_whole(&self, bytes: i64) -> Option<Obstacle> {
         self.obstacle_beside(self.held.bytes.get() - self.held.parts.get(), bytes)
     }
@@ -262,7 +264,7 @@ impl Window {
 }
 
 impl Share {
-    /// Bytes that were lent though there was no room for them (M3).
+    /// Bytes that were lent though there was no room for them (MEMORY-3).
     #[must_use]
     pub fn debt_bytes(&self) -> u64 {
         if self.is_debt { u64::try_from(self.bytes).unwrap_or(0) } else { 0 }
@@ -322,7 +324,7 @@ mod tests {
         Memory::new(bytes as u64)
     }
 
-    /// M2: ten connections that take all they can get leave room for others.
+    /// MEMORY-2: ten connections that take all they can get leave room for others.
     #[test]
     fn few_cannot_take_all() {
         let memory = memory(256 * MIB);
@@ -350,7 +352,7 @@ mod tests {
         assert!(window.has_room());
     }
 
-    /// M2: a connection that waits for its own requests says nothing about the pool.
+    /// MEMORY-2: a connection that waits for its own requests says nothing about the pool.
     #[test]
     fn only_connections_for_which_too_little_is_free_are_in_need() {
         let memory = memory(64 * MIB);
@@ -371,7 +373,7 @@ mod tests {
         assert!(!memory.pool.is_short());
     }
 
-    /// M2: a connection over its share is in need as soon as the pool is nearly empty, though what it asks for would fit.
+    /// MEMORY-2: a connection over its share is in need as soon as the pool is nearly empty, though what it asks for would fit.
     #[test]
     fn a_pool_of_which_little_is_free_is_short() {
         let memory = memory(64 * MIB);
@@ -423,7 +425,7 @@ mod tests {
         assert_eq!(memory.pool.waiting.get(), 0);
     }
 
-    /// M3: debt is charged, and nothing is lent to any connection before it is paid back.
+    /// MEMORY-3: debt is charged, and nothing is lent to any connection before it is paid back.
     #[test]
     fn debt_is_paid_back_before_anything_is_lent() {
         let memory = memory(4 * MIB);
@@ -435,7 +437,8 @@ mod tests {
         assert_eq!((memory.used_bytes(), window.debt_bytes()), (0, 0));
     }
 
-    /// M5: a connection whose requests all wait gets memory for one, whatever its share; no more of them begin than leave room.
+    /// MEMORY-5: a connection whose requests all wait gets memory for one, whatever its share; no more of them begin than leave
+    /// room.
     #[test]
     fn requests_that_wait_keep_no_memory_from_one_another() {
         let memory = memory(32 * MIB);
@@ -456,7 +459,7 @@ mod tests {
         assert_eq!((memory.used_bytes(), window.held.parts.get()), (0, 0));
     }
 
-    /// M4.
+    /// MEMORY-4.
     #[test]
     fn what_is_charged_is_what_is_allocated() {
         assert_eq!([0, 1, 4096, 12_288].map(footprint), [0, 4096, 4096, 16_384]);

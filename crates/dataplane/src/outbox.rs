@@ -1,17 +1,17 @@
 //! Replies that wait to be sent on a connection, and the task that sends them.
 //!
-//! - O1: one send is under way at a time; what is said meanwhile goes into the next one, so replies
+//! - OUTBOX-1: one send is under way at a time; what is said meanwhile goes into the next one, so replies
 //!   that are ready together leave together and a lone one is not delayed.
-//! - O2: bytes leave in the order in which they were put in.
-//! - O3: data holds its share of the core's memory until it was sent, so a peer that does not read uses up
+//! - OUTBOX-2: bytes leave in the order in which they were put in.
+//! - OUTBOX-3: data holds its share of the core's memory until it was sent, so a peer that does not read uses up
 //!   only the memory for its own requests: see [`crate::memory`].
-//! - O4: once [`BATCH_BYTES_MAX`] wait and nothing is under way, the send begins before [`Outbox::put`]
+//! - OUTBOX-4: once [`BATCH_BYTES_MAX`] wait and nothing is under way, the send begins before [`Outbox::put`]
 //!   returns: the buffers are recycled.
-//! - O5: a send carries about so much and no more, so that a deep queue of large replies to a slow
+//! - OUTBOX-5: a send carries about so much and no more, so that a deep queue of large replies to a slow
 //!   peer is seen to move.
-//! - O6: pinned data (`io_traits::BufferSlice`) does not wait for the peer: while a send is under way, copies are put
-//!   in, and what was put in before is copied when a send has to wait.
-//! - O7: when sending has ended, for whatever reason, nothing is held and nothing more is taken.
+//! - OUTBOX-6: pinned data (`io_traits::BufferSlice`) does not wait for the peer: while a send is under way, copies are
+//!   put in, and what was put in before is copied when a send has to wait.
+//! - OUTBOX-7: when sending has ended, for whatever reason, nothing is held and nothing more is taken.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ struct Batch {
 /// Replies that wait to be sent.
 #[derive(Default)]
 struct Queue {
-    /// True if some of them may be pinned (O6).
+    /// True if some of them may be pinned (OUTBOX-6).
     has_pinned: bool,
     batches: VecDeque<Batch>,
     len_bytes: usize,
@@ -92,7 +92,7 @@ pub struct Outbox {
 pub struct Filling<'a> {
     queue: &'a mut Queue,
     copied_bytes: usize,
-    /// True if it may take long until it is sent (O6).
+    /// True if it may take long until it is sent (OUTBOX-6).
     waits: bool,
 }
 
@@ -106,7 +106,7 @@ impl Filling<'_> {
         self.queue.len_bytes += bytes.len();
     }
 
-    /// Appends data without copying it, unless it is pinned and would have to wait (O6).
+    /// Appends data without copying it, unless it is pinned and would have to wait (OUTBOX-6).
     pub fn data(&mut self, data: BufferSlice) {
         self.queue.len_bytes += data.len_bytes();
         let mut rest = if self.waits { data.unpinned() } else { data };
@@ -245,7 +245,7 @@ impl Outbox {
         }
     }
 
-    /// O4: begins to send, in the name of the task.
+    /// OUTBOX-4: begins to send, in the name of the task.
     fn start_now(&self) {
         let task = self.state.task.borrow();
         // A task that has not begun will look by itself.
@@ -273,7 +273,7 @@ impl Outbox {
                         return Poll::Ready(());
                     }
                     Poll::Pending => {
-                        // O6.
+                        // OUTBOX-6.
                         let queue = &mut *state.queue.borrow_mut();
                         if std::mem::take(&mut queue.has_pinned) {
                             queue.batches.iter_mut().for_each(|batch| batch.content.unpin());
@@ -303,7 +303,7 @@ impl Outbox {
         state.progress.notify_all();
     }
 
-    /// O7.
+    /// OUTBOX-7.
     fn empty(&self) {
         drop(std::mem::take(&mut *self.state.queue.borrow_mut()));
         self.state.copied_bytes.set(0);

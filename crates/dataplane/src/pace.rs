@@ -1,8 +1,8 @@
 //! The pace at which a peer moves what it has to move, in one direction of a connection: data that it owes, or replies that it
 //! has to read.
 //!
-//! - P1: time is counted from the last byte, however long the whole takes.
-//! - P2: while the core is short of memory, and the connection holds some, the peer moves [`NEEDED_BYTES`] in each
+//! - PACE-1: time is counted from the last byte, however long the whole takes.
+//! - PACE-2: while the core is short of memory, and the connection holds some, the peer moves [`NEEDED_BYTES`] in each
 //!   [`NEEDED_TIME`]: a trickle does not keep memory that others wait for. At other times it may.
 
 use std::cell::Cell;
@@ -26,7 +26,7 @@ struct Mark {
 pub struct Pace {
     /// The last progress that was seen.
     moved: Cell<Option<Mark>>,
-    /// The beginning of the stretch in which [`NEEDED_BYTES`] are needed (P2).
+    /// The beginning of the stretch in which [`NEEDED_BYTES`] are needed (PACE-2).
     needed: Cell<Option<Mark>>,
 }
 

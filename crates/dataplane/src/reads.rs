@@ -3,12 +3,12 @@
 //! Most of what such a read takes is waiting for memory, step after step (`Volume::locate`). Commands come many at a time,
 //! so they can wait together:
 //!
-//! - A1: up to [`GROUP`] reads take each step together; the last step before their blocks are read asks for the first line
-//!   of each.
-//! - A2: the rest of a block is asked for in parts while the one before it is read: the processor drops what is too much
-//!   at a time. See [`Lines`].
-//! - A3: a read that need not wait, neither for memory, nor for the device, nor for the map, is done and answered at once,
-//!   without a task of its own. All others become tasks, as do those of several blocks.
+//! - READ-1: up to [`GROUP`] reads take each step together; the last step before their blocks are read asks for the first
+//!   line of each.
+//! - READ-2: the rest of a block is asked for in parts while the one before it is read: the processor drops what is too
+//!   much at a time. See [`Lines`].
+//! - READ-3: a read that need not wait, neither for memory, nor for the device, nor for the map, is done and answered at
+//!   once, without a task of its own. All others become tasks, as do those of several blocks.
 
 use checksum::Lines;
 use io_traits::{Device, World};
@@ -45,7 +45,7 @@ struct Step<W: World, D: Device> {
     found: Option<Located<D>>,
 }
 
-/// Blocks that will be read, in this order, and what is left of each to be asked for (A2).
+/// Blocks that will be read, in this order, and what is left of each to be asked for (READ-2).
 #[derive(Default)]
 struct Ahead {
     blocks: Vec<Lines>,
@@ -127,7 +127,7 @@ impl<W: World, D: Device> Read<W, D> {
         self.job.export.with_volume(|volume| look(volume, self.lba))
     }
 
-    /// A3. Meanwhile asks for what comes behind it (A2).
+    /// READ-3. Meanwhile asks for what comes behind it (READ-2).
     fn run(self, world: &W, found: Option<Located<D>>, ahead: &mut Ahead) {
         if !self.job.session.link().is_open() {
             return;

@@ -1,11 +1,11 @@
 //! Recordings of the requests that hosts send to a volume: time, kind and place of each, and no data.
 //!
-//! - T1: while nothing is recorded, a request costs one look at a flag.
-//! - T2: a recording reserves its memory at its start. Nothing waits for it: a request that finds no room is counted, and so is one
-//!   that reads and writes no blocks of the volume.
-//! - T3: it has an end: after its time, when its client has not asked for it for [`UNASKED_MAX`], and with the volume.
-//! - T4: its client fetches the requests while it runs, and fetches those again whose answer was lost: they stay until the client
-//!   asks for later ones.
+//! - RECORDING-1: while nothing is recorded, a request costs one look at a flag.
+//! - RECORDING-2: a recording reserves its memory at its start. Nothing waits for it: a request that finds no room is counted,
+//!   and so is one that reads and writes no blocks of the volume.
+//! - RECORDING-3: it has an end: after its time, when its client has not asked for it for [`UNASKED_MAX`], and with the volume.
+//! - RECORDING-4: its client fetches the requests while it runs, and fetches those again whose answer was lost: they stay until
+//!   the client asks for later ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -124,7 +124,7 @@ pub enum RecordingError {
 /// The recorder of a volume.
 #[derive(Default)]
 pub(crate) struct Recorder {
-    /// T1.
+    /// RECORDING-1.
     is_on: Cell<bool>,
     recording: RefCell<Option<Recording>>,
 }
@@ -132,10 +132,10 @@ pub(crate) struct Recorder {
 struct Recording {
     terms: RecordingTerms,
     started: Instant,
-    /// The time by which clients are judged (V1 of `running.rs`).
+    /// The time by which clients are judged (RUNNING-1).
     asked: Instant,
     is_over: bool,
-    /// Allocated at the start (T2).
+    /// Allocated at the start (RECORDING-2).
     buffer: VecDeque<RecordedRequest>,
     /// Number of the first of these.
     first: u64,
@@ -194,7 +194,7 @@ impl Recorder {
         self.recording.take();
     }
 
-    /// Returns whether a recording is there whose client asks for it (T3).
+    /// Returns whether a recording is there whose client asks for it (RECORDING-3).
     fn is_asked(&self, running: Instant) -> bool {
         let recording = self.recording.borrow();
         recording.as_ref().is_some_and(|it| running.since(it.asked) < UNASKED_MAX)
@@ -244,7 +244,7 @@ impl Recording {
         self.buffer.push_back(RecordedRequest { at_ns, start, blocks, direction });
     }
 
-    /// T4.
+    /// RECORDING-4.
     fn fetch(&mut self, first: u64) -> Result<RecordingStatus, RecordingError> {
         let end = self.first + self.buffer.len() as u64;
         if !(self.first..=end).contains(&first) {
@@ -307,7 +307,7 @@ impl<W: World, D: Device> Recordings<W, D> {
         }
     }
 
-    /// Ends those whose clients have gone (T3).
+    /// Ends those whose clients have gone (RECORDING-3).
     fn end_unasked(&self, running: Instant) {
         let mut unasked = self.0.borrow().clone();
         unasked.retain(|export| !export.recorder.is_asked(running));

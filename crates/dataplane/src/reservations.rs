@@ -1,14 +1,16 @@
 //! Reservations of volumes: one state for each, whatever protocols its hosts speak.
 //!
-//! - N1: a command of a host is answered when its effect is durable, if it is to outlive a restart.
-//! - N2: commands of hosts, and changes of the access list, which lies in the same place on the device, follow one another.
-//! - N3: a request is checked behind all waiting, when it is about to be carried out. One that may change data, and that was
-//!   checked before a command, ends before the command is answered: nothing that a preempted host has sent takes effect later.
-//! - N4: a volume that comes back with its shard has the state that is on the device, if that is there to outlive a restart; else
-//!   the state goes on.
-//! - N5: a command whose session has ended before its turn is not carried out: a lock that it took would never end.
-//! - N6: hosts whose commands a command aborts are told before it waits for those under way: what is not under way by then is not
-//!   carried out.
+//! - RESERVING-1: a command of a host is answered when its effect is durable, if it is to outlive a restart.
+//! - RESERVING-2: commands of hosts, and changes of the access list, which lies in the same place on the device, follow one
+//!   another.
+//! - RESERVING-3: a request is checked behind all waiting, when it is about to be carried out. One that may change data, and that
+//!   was checked before a command, ends before the command is answered: nothing that a preempted host has sent takes effect
+//!   later.
+//! - RESERVING-4: a volume that comes back with its shard has the state that is on the device, if that is there to outlive a
+//!   restart; else the state goes on.
+//! - RESERVING-5: a command whose session has ended before its turn is not carried out: a lock that it took would never end.
+//! - RESERVING-6: hosts whose commands a command aborts are told before it waits for those under way: what is not under way by
+//!   then is not carried out.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -43,9 +45,9 @@ pub(crate) struct VolumeReservations {
     state: RefCell<Reservations>,
     /// Only then requests have to be checked.
     may_conflict: Cell<bool>,
-    /// N2.
+    /// RESERVING-2.
     turn: Semaphore,
-    /// Requests that were checked and have not ended, by the parity of the commands before them (N3).
+    /// Requests that were checked and have not ended, by the parity of the commands before them (RESERVING-3).
     passed: [Cell<u64>; 2],
     parity: Cell<usize>,
     ended: Notify,
@@ -77,7 +79,7 @@ impl VolumeReservations {
         look(&self.state.borrow())
     }
 
-    /// N4.
+    /// RESERVING-4.
     pub(crate) fn restore(&self, found: Reservations) {
         if found.is_persistent() || self.with(Reservations::is_persistent) {
             self.set(found);
@@ -95,7 +97,7 @@ impl VolumeReservations {
         self.may_conflict.set(self.with(Reservations::may_conflict));
     }
 
-    /// N2.
+    /// RESERVING-2.
     pub(crate) async fn turn(&self) -> Permit {
         self.turn.acquire(1).await
     }
@@ -110,7 +112,7 @@ impl VolumeReservations {
             && self.with(|state| state.conflicts(session.reservation_host().as_deref(), access))
     }
 
-    /// Notes that a request is carried out from now on (N3).
+    /// Notes that a request is carried out from now on (RESERVING-3).
     pub(crate) fn pass(&self, access: Access) -> Option<Pass<'_>> {
         (access != Access::Read).then(|| Pass { reservations: self, parity: self.begin_change() })
     }
@@ -132,7 +134,7 @@ impl VolumeReservations {
         }
     }
 
-    /// Waits for the requests that were checked before (N3). The caller has the turn.
+    /// Waits for the requests that were checked before (RESERVING-3). The caller has the turn.
     async fn passed(&self) {
         let before = self.parity.get();
         self.parity.set(1 - before);
@@ -169,8 +171,8 @@ impl<W: World, D: Device> Export<W, D> {
 }
 
 impl<W: World, D: Device> Core<W, D> {
-    /// Carries out a reservation command of `host`, which came by the session of `link`, durably (N1), and tells the hosts that
-    /// it concerns.
+    /// Carries out a reservation command of `host`, which came by the session of `link`, durably (RESERVING-1), and tells the
+    /// hosts that it concerns.
     ///
     /// # Errors
     /// It is refused, and nothing has changed; or it may not be durable.

@@ -1,9 +1,9 @@
 //! The time for which a core has run.
 //!
-//! - V1: what a peer has to do in time is judged by this clock. It stands still while the core does not run, as its process or
-//!   its machine is stopped or starved: a late look gives all peers the time that was lost.
-//! - V2: what came meanwhile is read before it is missed: behind a late look at the clock the core waits for [`CATCH_UP`] before
-//!   it judges.
+//! - RUNNING-1: what a peer has to do in time is judged by this clock. It stands still while the core does not run, as its
+//!   process or its machine is stopped or starved: a late look gives all peers the time that was lost.
+//! - RUNNING-2: what came meanwhile is read before it is missed: behind a late look at the clock the core waits for [`CATCH_UP`]
+//!   before it judges.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use units::{Duration, Instant};
 
 /// The time between two looks at deadlines. Coarse on purpose: they are seconds, and an idle core sleeps.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
-/// For so long what has come is read, when a tick was late (V2).
+/// For so long what has come is read, when a tick was late (RUNNING-2).
 pub(crate) const CATCH_UP: Duration = Duration::from_millis(50);
 
 /// A clock that counts the time for which its core runs.
@@ -32,7 +32,7 @@ impl RunningClock {
         self.reached.get() + now.since(self.ticked.get()).min(TICK)
     }
 
-    /// A tick is over. To be called every [`TICK`]: what passes beyond is not counted (V1).
+    /// A tick is over. To be called every [`TICK`]: what passes beyond is not counted (RUNNING-1).
     pub(crate) fn tick(&self, now: Instant) {
         self.reached.set(self.time(now));
         self.ticked.set(now);

@@ -17,15 +17,15 @@ mutation_points::mutations! {
         KeepOldAccess,
         /// A change of access holds before it is durable.
         AccessBeforeRecord,
-        /// T5: hosts are not cut that are to be cut.
+        /// ADMISSION-5: hosts are not cut that are to be cut.
         CutNoHost,
-        /// T5: hosts are not cut that no longer qualify.
+        /// ADMISSION-5: hosts are not cut that no longer qualify.
         KeepUnqualified,
         /// A deallocation of a part of a block makes all of it zeroes.
         ZeroWholeBlocks,
         /// A reservation is never on the device.
         ReserveInMemory,
-        /// N3 of `reservations.rs`: what is under way of hosts that are excluded may take effect later.
+        /// RESERVING-3: what is under way of hosts that are excluded may take effect later.
         PassByWrites,
         /// Reservations exclude no host from reading.
         AdmitReaders,

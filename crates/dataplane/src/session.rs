@@ -9,9 +9,9 @@
 //! A session is one connection of any protocol. It decodes what its host sends, opens exports with
 //! [`Core::open`], hands requests in with [`Core::submit`], and encodes their outcomes.
 //!
-//! - S1: each request ends in one call of [`Session::complete`], unless its session was closed.
-//! - S2: a request whose session is closed before its turn is not carried out.
-//! - S3: what becomes of a volume is told to every session; those that did not open it ignore that.
+//! - PLANE-SESSION-1: each request ends in one call of [`Session::complete`], unless its session was closed.
+//! - PLANE-SESSION-2: a request whose session is closed before its turn is not carried out.
+//! - PLANE-SESSION-3: what becomes of a volume is told to every session; those that did not open it ignore that.
 
 use std::cell::Cell;
 use std::fmt;
@@ -48,7 +48,7 @@ pub trait Session {
     /// Returns whether its host has the volume open through it. Of the connections of one NVMe controller one says so.
     fn has_open(&self, export: ExportId) -> bool;
 
-    /// Tells of a volume, which the session may not have opened (S3).
+    /// Tells of a volume, which the session may not have opened (PLANE-SESSION-3).
     fn on_volume(&self, export: ExportId, event: VolumeEvent);
 
     /// Returns its host, as reservations know hosts; `None` where the protocol has no name for it.
@@ -56,11 +56,12 @@ pub trait Session {
         None
     }
 
-    /// Tells what a command of one host did to the reservations of others. The session may be of another volume (S3) or host.
+    /// Tells what a command of one host did to the reservations of others. The session may be of another volume
+    /// (PLANE-SESSION-3) or host.
     fn on_reservations(&self, _export: ExportId, _notices: &[Notice]) {}
 
     /// Aborts the commands for the volume if one of `hosts` is its host: none of them is carried out any more, but for those
-    /// that are under way ([`Link::abort_requests`]). The session may be of another volume (S3).
+    /// that are under way ([`Link::abort_requests`]). The session may be of another volume (PLANE-SESSION-3).
     fn on_abort(&self, _export: ExportId, _hosts: &[Host]) {}
 
     /// Acts on deadlines that have passed. Called a few times a second, with [`Core::running_time`].
@@ -210,7 +211,7 @@ impl Link {
     }
 
     /// Closes the session: its requests get no more memory, and those that wait for their turn are not
-    /// carried out (S2).
+    /// carried out (PLANE-SESSION-2).
     pub fn close(&self) {
         if self.is_open() {
             self.phase.set(Phase::Closing);

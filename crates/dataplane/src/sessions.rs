@@ -62,7 +62,7 @@ impl Sessions {
         drop(all);
     }
 
-    /// Connections that were closed as they came, or found no place at their volume (W4).
+    /// Connections that were closed as they came, or found no place at their volume (CROWD-4).
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }
@@ -128,7 +128,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.sessions().refused()
     }
 
-    /// W4: returns whether a host may have another connection to the volume of `export`. If not, it is counted as refused.
+    /// CROWD-4: returns whether a host may have another connection to the volume of `export`. If not, it is counted as refused.
     #[must_use]
     pub fn has_place_for(&self, export: &Export<W, D>) -> bool {
         let (uuid, max) = (export.uuid(), self.options().connections_max);
@@ -142,8 +142,8 @@ impl<W: World, D: Device> Core<W, D> {
         has_place
     }
 
-    /// Waits until fewer sessions are left than may be open and may be ending (W3). A session that was cut leaves within a turn
-    /// of the core's loop.
+    /// Waits until fewer sessions are left than may be open and may be ending (CROWD-3). A session that was cut leaves within a
+    /// turn of the core's loop.
     async fn wait_for_place(&self) {
         let (sessions, max) = (self.sessions(), self.options().connections_max + LEAVING_MAX);
         loop {

@@ -1,16 +1,17 @@
 //! The shards of a core: taken into service, looked after, and brought back when their device is.
 //!
-//! - H1: of a shard that has failed, changes are errors at once and reads go on as far as the device
+//! - SHARD-1: of a shard that has failed, changes are errors at once and reads go on as far as the device
 //!   answers. Hosts stay connected.
-//! - H2: it is read back again and again, at growing distances, until that succeeds. Then its volumes take
-//!   the places of the failed ones, in one step. A volume that the core did not know could not be read
+//! - SHARD-2: it is read back again and again, at growing distances, until that succeeds. Then its volumes
+//!   take the places of the failed ones, in one step. A volume that the core did not know could not be read
 //!   before, and is served. The exception is one whose creation ended in an error: its creator may ask for
 //!   it again, and it is deleted.
-//! - H3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
+//! - SHARD-3: the shards of an abandoned device are not looked after, nor shut down: whatever they wrote
 //!   would be another's to write.
-//! - H4: damage is named in the log, once for each place, however often and by whatever request it was met.
-//! - H5: when a device was reopened, no shard goes on by the old handle, also none that works: what it takes
-//!   for written may be gone with the old drive's cache. Each is read back by the new handle.
+//! - SHARD-4: damage is named in the log, once for each place, however often and by whatever request it was
+//!   met.
+//! - SHARD-5: when a device was reopened, no shard goes on by the old handle, also none that works: what it
+//!   takes for written may be gone with the old drive's cache. Each is read back by the new handle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -55,7 +56,7 @@ impl<W: World, D: Device> Core<W, D> {
         number
     }
 
-    /// Serves a device no more (H3): its volumes are gone from here, and their connections are cut. The
+    /// Serves a device no more (SHARD-3): its volumes are gone from here, and their connections are cut. The
     /// caller sees to it that the device takes no more requests.
     pub fn abandon(&self, device: DeviceIndex) {
         self.state.care.abandon(device);
@@ -70,8 +71,8 @@ impl<W: World, D: Device> Core<W, D> {
         gone.iter().for_each(|export| self.retire(export));
     }
 
-    /// Uses a device by another handle from now on, since the old one is dead (H5). The caller sees to it
-    /// that no request uses the old handle any more, and that the new one leads to the same device.
+    /// Uses a device by another handle from now on, since the old one is dead (SHARD-5). The caller sees to
+    /// it that no request uses the old handle any more, and that the new one leads to the same device.
     pub fn renew(&self, device: DeviceIndex, way: D) {
         self.state.care.set_way(device, way);
         self.shards_on(device).iter().for_each(Shard::give_up);
@@ -172,7 +173,7 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.care.is_abandoned(device)
     }
 
-    /// H2.
+    /// SHARD-2.
     async fn bring_back(&self, number: ShardIndex, failed: Shard<D>) {
         let index = failed.index();
         let mut pause = FIRST_PAUSE;
@@ -197,7 +198,7 @@ impl<W: World, D: Device> Core<W, D> {
                     let has_hosts = || self.sessions().count() > 0;
                     situation_if(Situation::ShardReturnsUnderHosts, has_hosts);
                     if self.way_of(number).map(|way| way.number) != way.map(|way| way.number) {
-                        // H5: the device was reopened meanwhile.
+                        // SHARD-5: the device was reopened meanwhile.
                         self.replace_shard(number, &shard);
                         return shard.give_up();
                     }
@@ -287,7 +288,7 @@ impl<W: World, D: Device> Core<W, D> {
     }
 }
 
-/// H4.
+/// SHARD-4.
 pub(crate) fn log_findings<D: Device>(shard: &Shard<D>) {
     for found in shard.take_findings() {
         let volume = found.volume.map(|(id, name)| format!("{name} ({id})"));

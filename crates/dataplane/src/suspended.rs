@@ -1,10 +1,10 @@
 //! A core that serves no volume for a while: whether its devices are still its own is not known.
 //!
-//! - U1: hosts of its volumes are cut, and none is let in. They are to retry (T8), and so are strangers,
-//!   which are answered as for a volume that does not exist (T4 of `admission.rs`).
-//! - U2: none of its shards is looked after, or shut down with it: whatever they wrote could be another's to write. The next
-//!   start replays their journals, if it is to have them.
-//! - U3: a command that waits for its turn is not carried out (C3 of `commands.rs`). Before commands run,
+//! - SUSPENDED-1: hosts of its volumes are cut, and none is let in. They are to retry (ADMISSION-8), and so are strangers,
+//!   which are answered as for a volume that does not exist (NVME-AUTH-4).
+//! - SUSPENDED-2: none of its shards is looked after, or shut down with it: whatever they wrote could be another's to write.
+//!   The next start replays their journals, if it is to have them.
+//! - SUSPENDED-3: a command that waits for its turn is not carried out (COMMAND-3). Before commands run,
 //!   the lease is checked ([`Core::serve_while`]): a process that was stopped therefore carries no command
 //!   out when it continues, before its cores have been told.
 
@@ -42,12 +42,12 @@ impl<W: World, D: Device> Core<W, D> {
         self.state.suspension.is_suspended.set(false);
     }
 
-    /// From now on asks `may_serve` before commands run, and suspends itself once that says no (U3).
+    /// From now on asks `may_serve` before commands run, and suspends itself once that says no (SUSPENDED-3).
     pub fn serve_while(&self, may_serve: impl Fn() -> bool + 'static) {
         *self.state.suspension.may_serve.borrow_mut() = Some(Box::new(may_serve));
     }
 
-    /// U3.
+    /// SUSPENDED-3.
     pub(crate) fn look_whether_to_serve(&self) {
         let may_serve = self.state.suspension.may_serve.borrow();
         let is_refused = may_serve.as_ref().is_some_and(|may_serve| !may_serve());

@@ -5,12 +5,13 @@
 //! processor does not depend on how many commands its neighbours have sent, over how many connections, or
 //! how cheap they are. In the strangers' lane sources take turns in the same way.
 //!
-//! - T1: commands of a volume, or of a source of strangers, leave in the order of their coming, each once.
-//! - T2: in a turn a lane may spend [`QUANTUM_UNITS`], and so may a source in its own; what it lacks for its
-//!   next command it keeps for its next turn. A lane without commands keeps nothing.
-//! - T3: a lane whose first command comes waits for one turn of each other lane, and no longer.
-//! - T4: strangers get as much as one volume, however many they are. One of them waits for one turn of each
-//!   other source that has commands, and no longer.
+//! - TURN-1: commands of a volume, or of a source of strangers, leave in the order of their coming, each
+//!   once.
+//! - TURN-2: in a turn a lane may spend [`QUANTUM_UNITS`], and so may a source in its own; what it lacks for
+//!   its next command it keeps for its next turn. A lane without commands keeps nothing.
+//! - TURN-3: a lane whose first command comes waits for one turn of each other lane, and no longer.
+//! - TURN-4: strangers get as much as one volume, however many they are. One of them waits for one turn of
+//!   each other source that has commands, and no longer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -101,7 +102,7 @@ impl<Q: Queue> Round<Q> {
         push(&mut turn.queue);
     }
 
-    /// Brings the first lane or source that may pay for its next command to the front (T2).
+    /// Brings the first lane or source that may pay for its next command to the front (TURN-2).
     fn settle(&mut self) -> Option<u32> {
         loop {
             let turn = &mut self.turns[*self.order.front()?];

@@ -1,9 +1,10 @@
 //! Writes that have to wait for nothing but their journal record: carried out without a task, as reads of one block are
-//! (A3 of `reads.rs`).
+//! (READ-3).
 //!
-//! - U1: such a write holds what a task would hold: its turn at the device, its place in the passage, its place among the
-//!   requests that were checked for reservations. All of it goes back before the write is answered, or when its shard goes.
-//! - U2: all that has to wait becomes a task, which finds out for itself what it waits for, or what is wrong.
+//! - WRITE-1: such a write holds what a task would hold: its turn at the device, its place in the passage, its place among
+//!   the requests that were checked for reservations. All of it goes back before the write is answered, or when its shard
+//!   goes.
+//! - WRITE-2: all that has to wait becomes a task, which finds out for itself what it waits for, or what is wrong.
 
 use std::rc::Rc;
 
@@ -20,7 +21,7 @@ use crate::memory::Share;
 use crate::request::{IoError, Payload};
 use crate::reservations::Parity;
 
-/// The places that a write holds (U1).
+/// The places that a write holds (WRITE-1).
 struct Places<W: World, D: Device> {
     export: Rc<Export<W, D>>,
     turn: Turn,
@@ -52,7 +53,7 @@ impl<W: World, D: Device> Write<W, D> {
 }
 
 impl<W: World, D: Device> Job<W, D> {
-    /// Carries out a write, or returns it if it may have to wait (U2).
+    /// Carries out a write, or returns it if it may have to wait (WRITE-2).
     pub(crate) fn write_at_once(
         self,
         range: LbaRange,

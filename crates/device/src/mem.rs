@@ -1,8 +1,8 @@
 //! A device in memory, shared by cores.
 //!
-//! - M1: the memory is cut into stripes, each under a lock of its own. Cores work in different
-//!   extents, far larger than a stripe, so that a lock costs one write to a cache line that the
-//!   core already has, and no core waits.
+//! - STRIPE-1: the memory is cut into stripes, each under a lock of its own. Cores work in
+//!   different extents, far larger than a stripe, so that a lock costs one write to a cache line
+//!   that the core already has, and no core waits.
 
 use std::future::{Future, ready};
 use std::ops::Range;
@@ -316,7 +316,7 @@ mod tests {
         assert!(device.pin(PbaRange::new(Pba(2 * STRIPE_BLOCKS), 1)).is_none(), "beyond the end");
     }
 
-    /// P1 of `pins`: of a reader and a writer at the same time, one gives way.
+    /// PIN-1: of a reader and a writer at the same time, one gives way.
     ///
     /// Method: one thread writes a block over and over, each time another byte, another pins it and
     /// looks twice.

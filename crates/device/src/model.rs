@@ -1,11 +1,11 @@
 //! A device that takes as long as a modelled drive would.
 //!
-//! - D1: requests are timed in the order in which they are made, under one short lock: the drive is
-//!   one, whichever core asks. All cores' clocks must count from the same start.
-//! - D2: a request is done when the model and the device below both are. Over memory, that is the
-//!   model's instant; a device that is slower than its model shows through.
-//! - D3: what the device below refuses is refused without delay, and the model does not hear of it
-//!   if it lies beyond the device.
+//! - DRIVE-MODEL-1: requests are timed in the order in which they are made, under one short lock:
+//!   the drive is one, whichever core asks. All cores' clocks must count from the same start.
+//! - DRIVE-MODEL-2: a request is done when the model and the device below both are. Over memory,
+//!   that is the model's instant; a device that is slower than its model shows through.
+//! - DRIVE-MODEL-3: what the device below refuses is refused without delay, and the model does not
+//!   hear of it if it lies beyond the device.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ impl<D: Device, C: Clock + Clone + 'static> ModelDevice<D, C> {
         Self { inner, clock, model, volatile_cache }
     }
 
-    /// When a request is done, by the model; at once if it lies beyond the device (D3).
+    /// When a request is done, by the model; at once if it lies beyond the device (DRIVE-MODEL-3).
     fn time(
         &self,
         range: PbaRange,
@@ -229,7 +229,7 @@ mod tests {
         ends.take()
     }
 
-    /// D1: the drive's limit holds for all cores together.
+    /// DRIVE-MODEL-1: the drive's limit holds for all cores together.
     #[test]
     fn cores_share_one_drive() {
         let alone = reads_of(1, 3).len();

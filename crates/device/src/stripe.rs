@@ -1,4 +1,4 @@
-//! Memory of a device that readers access in place, by the rules of [`pins`] (P1 to P3).
+//! Memory of a device that readers access in place, by the rules of [`pins`] (PIN-1 to PIN-3).
 
 use std::ops::Range;
 use std::slice;
@@ -52,7 +52,7 @@ pub(crate) struct Reading<'a> {
 
 impl Reading<'_> {
     pub(crate) fn bytes(&self, range: &Range<usize>) -> &[u8] {
-        // SAFETY: changes need the exclusive lock (P3).
+        // SAFETY: changes need the exclusive lock (PIN-3).
         unsafe { self.stripe.memory.get(range) }
     }
 }
@@ -66,8 +66,8 @@ pub(crate) struct Writing<'a> {
 impl Writing<'_> {
     /// The bytes in `range`, unless they have a reader.
     pub(crate) fn bytes(&mut self, range: &Range<usize>) -> Option<&mut [u8]> {
-        // SAFETY: the range has no reader, gets none while this lives (P1), and this has the
-        // exclusive lock (P3).
+        // SAFETY: the range has no reader, gets none while this lives (PIN-1), and this has the
+        // exclusive lock (PIN-3).
         self.writing.is_free(blocks(range)).then(|| unsafe { self.stripe.memory.get_mut(range) })
     }
 
@@ -106,7 +106,7 @@ impl Pinned {
 
 impl AsRef<[u8]> for Pinned {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: within the stripe's memory, which it keeps alive; and it is not written (P1).
+        // SAFETY: within the stripe's memory, which it keeps alive; and it is not written (PIN-1).
         unsafe { slice::from_raw_parts(self.start, self.range.len()) }
     }
 }

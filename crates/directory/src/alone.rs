@@ -13,7 +13,7 @@ use crate::{Admit, Claim, Conflict, Directory, DirectoryError, Event, Mark, Regr
 use crate::{ClaimRecord, HostRecord, VolumeRecord};
 
 /// A host that is a service by itself, without a cluster. Its claims exclude no other host: it may serve only
-/// devices that belong to no cluster (F6).
+/// devices that belong to no cluster (CLAIM-6).
 pub struct Alone {
     state: Mutex<(HostRecord, Arc<View>)>,
     generation: watch::Sender<u64>,

@@ -20,21 +20,22 @@ const UNINITIALIZED: &str = "uninitialized";
 
 /// The identity of a host, and of one of its processes.
 ///
-/// - I1: the id follows from the machine (`/etc/machine-id`), the cluster and the host's name, so that a
+/// - IDENTITY-1: the id follows from the machine (`/etc/machine-id`), the cluster and the host's name, so that a
 ///   host that was killed is the same when it is started again, and a copy of its device elsewhere is not. Without a
 ///   machine's id there is none.
-/// - I2: under one kernel, and in one network namespace, a host has one process at most: it holds a name that the kernel gives
-///   out once in each, and releases when the process ends in whatever way. A namespace has its number for as long as a process is
-///   in it, so that a host that finds a former process of its own in its namespace, or in one that had its number, finds it dead.
+/// - IDENTITY-2: under one kernel, and in one network namespace, a host has one process at most: it holds a name that the kernel
+///   gives out once in each, and releases when the process ends in whatever way. A namespace has its number for as long as a
+///   process is in it, so that a host that finds a former process of its own in its namespace, or in one that had its number,
+///   finds it dead.
 #[derive(Debug)]
 pub struct Identity {
     /// The host's id.
     pub id: Uuid,
     /// The process's id.
     pub session: Uuid,
-    /// Identifies the scope in which I2 holds: the running kernel, and the network namespace. It says nothing about a process
-    /// under another kernel, which may be this machine's before it was restarted, or another machine's that has the same id; nor
-    /// about one in another namespace, which may be a container's.
+    /// Identifies the scope in which IDENTITY-2 holds: the running kernel, and the network namespace. It says nothing about a
+    /// process under another kernel, which may be this machine's before it was restarted, or another machine's that has the same
+    /// id; nor about one in another namespace, which may be a container's.
     pub boot: String,
     _alone: UnixListener,
 }
@@ -54,7 +55,7 @@ impl Identity {
     }
 }
 
-/// I1, where `machine` is what the file says.
+/// IDENTITY-1, where `machine` is what the file says.
 fn id_of(machine: &str, cluster: &str, name: &str) -> Option<Uuid> {
     let machine = Some(machine.trim()).filter(|id| !id.is_empty() && *id != UNINITIALIZED)?;
     let hash = Sha256::new()
@@ -69,7 +70,8 @@ fn id_of(machine: &str, cluster: &str, name: &str) -> Option<Uuid> {
     Some(Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// Within what I2 holds for this thread. Where that cannot be read it is a place of its own, which no other process was in.
+/// Within what IDENTITY-2 holds for this thread. Where that cannot be read it is a place of its own, which no other process was
+/// in.
 fn place() -> String {
     match (std::fs::read_to_string(BOOT_ID), std::fs::read_link(NETWORK_NAMESPACE)) {
         (Ok(boot), Ok(network)) => format!("{} {}", boot.trim(), network.display()),
@@ -91,7 +93,7 @@ fn in_the_way(name: &str, error: &io::Error) -> DirectoryError {
 mod tests {
     use super::*;
 
-    /// I1. The id itself stays what it was: claims name it.
+    /// IDENTITY-1. The id itself stays what it was: claims name it.
     #[test]
     fn a_machine_without_an_id_is_no_host() {
         for nothing in ["", "\n", " \n", "uninitialized\n"] {
@@ -108,8 +110,8 @@ mod tests {
         );
     }
 
-    /// I2, attacked: in a container with a network of its own the kernel gives out the host's name once more. The process there is
-    /// seen not to be the host that was killed. Method: this test runs itself there.
+    /// IDENTITY-2, attacked: in a container with a network of its own the kernel gives out the host's name once more. The process
+    /// there is seen not to be the host that was killed. Method: this test runs itself there.
     #[test]
     fn a_process_in_another_network_is_elsewhere() {
         const FIRST: &str = "FARFLASH_TEST_FIRST_PLACE";

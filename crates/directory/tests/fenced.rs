@@ -106,8 +106,8 @@ async fn holder(etcd: &EtcdProcesses) -> (Fenced, Wire) {
     (a, wire)
 }
 
-/// F7, N1 to N3: a take-over waits until the holder has stopped, and the word is still needed. N4: when the holder is
-/// back it knows what it lost before anything is confirmed.
+/// CLAIM-7, TENURE-1 to TENURE-3: a take-over waits until the holder has stopped, and the word is still needed. TENURE-4: when
+/// the holder is back it knows what it lost before anything is confirmed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_host_is_taken_from_when_it_has_stopped() {
     let etcd = EtcdProcesses::start(1);
@@ -131,7 +131,7 @@ async fn a_fenced_host_is_taken_from_when_it_has_stopped() {
     assert!(!a.has_ended() && !a.tenure.is_over(BootTime::now));
 }
 
-/// F7: while a take-over waits the holder comes back, and keeps its device.
+/// CLAIM-7: while a take-over waits the holder comes back, and keeps its device.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_host_that_comes_back_in_time_is_not_taken_from() {
     let etcd = EtcdProcesses::start(1);
@@ -151,7 +151,7 @@ async fn a_fenced_host_that_comes_back_in_time_is_not_taken_from() {
     a.directory.check(DEVICE).await.expect("its own");
 }
 
-/// F7, attacked: it comes back and goes again while the other waits and does not hear of it. What it was confirmed by then
+/// CLAIM-7, attacked: it comes back and goes again while the other waits and does not hear of it. What it was confirmed by then
 /// is not what the other has waited for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fenced_host_that_was_back_unseen_is_waited_for_again() {

@@ -1,11 +1,13 @@
 //! One core's task executor, without any I/O: the reactor and the simulator both run it.
 //!
-//! - E1: a task is polled only on the thread that made the executor. Wakers may go to any thread:
-//!   a wake from elsewhere is put into an inbox and the owner is told.
-//! - E2: a task that was woken is polled once, however often it was woken before; ready tasks are
-//!   polled in the order in which they were first woken.
-//! - E3: waking and polling allocate nothing: a waker is a number. Spawning allocates the future.
-//! - E4: a waker that outlives its task wakes at most a later task in the same place, for nothing.
+//! - EXECUTOR-1: a task is polled only on the thread that made the executor. Wakers may go to any
+//!   thread: a wake from elsewhere is put into an inbox and the owner is told.
+//! - EXECUTOR-2: a task that was woken is polled once, however often it was woken before; ready
+//!   tasks are polled in the order in which they were first woken.
+//! - EXECUTOR-3: waking and polling allocate nothing: a waker is a number. Spawning allocates the
+//!   future.
+//! - EXECUTOR-4: a waker that outlives its task wakes at most a later task in the same place, for
+//!   nothing.
 //!
 //! Absent from this crate: system calls, clocks, randomness.
 

@@ -17,7 +17,7 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 /// A place for a task.
 struct Slot {
     generation: u32,
-    /// In the ready queue (E2).
+    /// In the ready queue (EXECUTOR-2).
     queued: bool,
     /// Taken out while the task is being polled.
     task: Option<Task>,
@@ -83,7 +83,8 @@ impl Tasks {
         }
     }
 
-    /// Marks the task as ready. Does nothing if it is gone (E4) or already queued (E2).
+    /// Marks the task as ready. Does nothing if it is gone (EXECUTOR-4) or already queued
+    /// (EXECUTOR-2).
     pub(crate) fn wake(&self, task: TaskId) {
         let mut slots = self.slots.borrow_mut();
         let Some(slot) = slots.get_mut(task.index as usize) else { return };

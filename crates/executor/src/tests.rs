@@ -1,4 +1,4 @@
-//! E1 to E4, staged.
+//! EXECUTOR-1 to EXECUTOR-4, staged.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -67,7 +67,7 @@ pub(crate) fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// Runs a function's body (F1), and keeps the words of its failure.
+/// Runs a function's body (FFI-1), and keeps the words of its failure.
 pub(crate) fn edge(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         Err(Failure { code: FAILED, text: "the library broke a promise to itself".to_owned() })

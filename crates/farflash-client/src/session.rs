@@ -6,22 +6,22 @@
 //!                ▼          ▼                                       │
 //!              Lost ──► Recovering: locate, connect, wait ◄─────────┘
 //! ```
-//! - S1: a request has one outcome; while the connection is made again it waits.
-//! - S2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
+//! - CLIENT-SESSION-1: a request has one outcome; while the connection is made again it waits.
+//! - CLIENT-SESSION-2: an open volume stays the same volume: once its id is known, the cluster is asked by that.
 //!   And its blocks stay what they were when it was opened: requests were counted in them. Where they are others, it is not
 //!   taken for the volume.
-//! - S3: the cluster is asked only when the place that is known does not answer, and a cluster that does
+//! - CLIENT-SESSION-3: the cluster is asked only when the place that is known does not answer, and a cluster that does
 //!   not answer does not keep a volume from being found at its old place (`seeking.rs`).
-//! - S4: a request ends: it is sent on at most [`SENDS_MAX`] connections, of all clients together, and is not tried
-//!   again once the recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`]
-//!   goes on one at a time, so that the one on which the server dies does not take the others with it.
-//! - S5: a connection that does not hold for [`client::STEADY`] does not end a recovery: neither does its time
+//! - CLIENT-SESSION-4: a request ends: it is sent on at most [`SENDS_MAX`] connections, of all clients together, and is not
+//!   tried again once the recovery timeout is over since it first met with a lost one. What was sent on [`SUSPECT_AFTER`] goes
+//!   on one at a time, so that the one on which the server dies does not take the others with it.
+//! - CLIENT-SESSION-5: a connection that does not hold for [`client::STEADY`] does not end a recovery: neither does its time
 //!   start again, nor do its delays. It makes no difference whether a client made it again or a session.
-//! - S6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
+//! - CLIENT-SESSION-6: there is one client at a time: the next one is opened when the last has ended, and with it all that was
 //!   under way there, and ends its controller before anything is sent. One that has lost its connection, and makes it
 //!   again ([`client::Reconnect::Backoff`], which all have), has not ended: it ends its lost controllers itself. So nothing is
 //!   sent again before the controller that it was last sent to has ended.
-//! - S7: a session that is closed, or that has no owner any more and whose requests are done, has no connection,
+//! - CLIENT-SESSION-7: a session that is closed, or that has no owner any more and whose requests are done, has no connection,
 //!   and makes none.
 
 mod refusals;
@@ -85,14 +85,14 @@ pub(crate) struct Session<W: World = Handle> {
     state: RefCell<State<W>>,
     changed: Notify,
     epochs: Cell<u64>,
-    /// When the trouble began that is not known to be over (S5), and the attempts that it took so far. `None`: with the
-    /// next recovery.
+    /// When the trouble began that is not known to be over (CLIENT-SESSION-5), and the attempts that it took so far. `None`:
+    /// with the next recovery.
     trouble: Cell<Option<(Instant, u32)>>,
     /// The controller that requests were sent to which are sent again.
     predecessor: Cell<Option<ControllerInstance>>,
     /// The question to the cluster that is not answered yet.
     question: RefCell<Option<Question>>,
-    /// The turn of requests that go on one at a time (S4).
+    /// The turn of requests that go on one at a time (CLIENT-SESSION-4).
     suspects: Semaphore,
     /// Requests under way.
     running: Cell<usize>,
@@ -110,7 +110,7 @@ impl<W: World> Session<W> {
         (options, recovery_timeout): (Options, Duration),
     ) -> Result<Rc<Self>, Error> {
         let link = connect(&world, &place, &options, 0).await?;
-        // S2
+        // CLIENT-SESSION-2
         let locator = match (locator, place.nqn.uuid()) {
             (Locator::Cluster(directory, _), Some(id)) => {
                 Locator::Cluster(directory, Uuid::from_bytes(id).to_string())
@@ -160,7 +160,7 @@ impl<W: World> Session<W> {
         let (mut since, mut sent) = (None, 0);
         let mut alone = None;
         loop {
-            // S4
+            // CLIENT-SESSION-4
             if sent >= SUSPECT_AFTER && alone.is_none() {
                 alone = Some(self.suspects.acquire(1).await);
             }
@@ -169,7 +169,7 @@ impl<W: World> Session<W> {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            // S6
+            // CLIENT-SESSION-6
             let (has_ended, sends, last) = match error {
                 // What waited when the client gave up was not sent by it.
                 client::Error::Disconnected(Disconnect::GaveUp) => (true, sent, Disconnect::GaveUp),
@@ -256,7 +256,7 @@ impl<W: World> Session<W> {
     fn begin_recovery(self: &Rc<Self>) {
         if let State::Open(link) = self.state.replace(State::Recovering) {
             self.predecessor.set(link.client.controller());
-            // S5
+            // CLIENT-SESSION-5
             if let Some(end) = link.client.last_steady() {
                 self.trouble.set(Some((end, 0)));
             }
@@ -264,7 +264,7 @@ impl<W: World> Session<W> {
         self.world.spawn(self.clone().recover());
     }
 
-    /// Seeks the volume until it is found or given up, or no request waits for it any more (S7).
+    /// Seeks the volume until it is found or given up, or no request waits for it any more (CLIENT-SESSION-7).
     async fn recover(self: Rc<Self>) {
         if let Either::Second(outcome) = first_of(self.until_closed(), self.recovery()).await {
             self.state.replace(outcome);
@@ -288,7 +288,7 @@ impl<W: World> Session<W> {
             delay_max: Duration::from_secs(1),
             ..Backoff::default()
         };
-        // S5
+        // CLIENT-SESSION-5
         let (since, mut attempts) = self.trouble.take().unwrap_or((self.world.now(), 0));
         let mut refusals = Refusals::default();
         loop {

@@ -1,10 +1,10 @@
 //! Block-aligned memory for data on its way between network and device.
 //!
-//! - B1: a [`Buffer`] starts on a 4096-byte boundary and is a whole number of blocks, so that it
+//! - BUFFER-1: a [`Buffer`] starts on a 4096-byte boundary and is a whole number of blocks, so that it
 //!   can be handed to a device opened with `O_DIRECT`.
-//! - B2: dropped buffers are recycled per thread, most recently used first, so that a busy core
+//! - BUFFER-2: dropped buffers are recycled per thread, most recently used first, so that a busy core
 //!   keeps working in the same hot memory. At most [`POOL_BYTES_MAX`] are kept.
-//! - B3: the contents of a new buffer are unspecified, and may be another tenant's data. A caller
+//! - BUFFER-3: the contents of a new buffer are unspecified, and may be another tenant's data. A caller
 //!   fills all of it, or takes [`Buffer::zeroed`].
 
 use std::cell::RefCell;
@@ -61,7 +61,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of `blocks` blocks with unspecified contents (B3).
+    /// A buffer of `blocks` blocks with unspecified contents (BUFFER-3).
     #[must_use]
     pub fn new(blocks: usize) -> Self {
         let Some(class) = class_of(blocks) else {
@@ -181,7 +181,7 @@ impl std::fmt::Debug for Memory {
 /// A shared, read-only view of a part of a [`Buffer`], or of lent memory. Cloning it copies no
 /// data.
 ///
-/// - B4: *pinned* memory is that of a device, whose blocks are not reused meanwhile. It is released
+/// - BUFFER-4: *pinned* memory is that of a device, whose blocks are not reused meanwhile. It is released
 ///   within the turn of the core's loop in which it was taken; a caller that must wait, above all
 ///   for a peer, takes a copy first ([`BufferSlice::unpinned`]).
 #[derive(Clone, Debug)]
@@ -200,14 +200,14 @@ impl BufferSlice {
         Self { memory: Memory::Lent(bytes), start: 0, len }
     }
 
-    /// All of `bytes`, which a device lends (B4): whole blocks.
+    /// All of `bytes`, which a device lends (BUFFER-4): whole blocks.
     #[must_use]
     pub fn pinned(bytes: Rc<dyn AsRef<[u8]>>) -> Self {
         let len = (*bytes).as_ref().len();
         Self { memory: Memory::Pinned(bytes), start: 0, len }
     }
 
-    /// Returns whether it has to be released soon (B4).
+    /// Returns whether it has to be released soon (BUFFER-4).
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         matches!(self.memory, Memory::Pinned(_))

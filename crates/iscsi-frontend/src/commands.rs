@@ -1,6 +1,6 @@
 //! SCSI commands: checked when they come, executed when their data is here, answered when their requests have ended.
 //!
-//! - E1: a command is one request of the core, or several one after the other; the first that fails ends it.
+//! - ISCSI-COMMAND-1: a command is one request of the core, or several one after the other; the first that fails ends it.
 
 use std::rc::Rc;
 
@@ -25,7 +25,7 @@ const _: () = assert!(TRANSFER_BLOCKS_MAX as u64 <= WRITE_BLOCKS_MAX);
 /// Blocks of the engine of one request of a WRITE SAME with data.
 pub(crate) const SAME_BLOCKS_MAX: u32 = 64;
 /// Debt beyond which a command that brings data is to come again later, as is one of which only a part comes by itself while there
-/// are many of these (M5 of `dataplane/src/memory.rs`).
+/// are many of these (MEMORY-5).
 const DEBT_BYTES_MAX: u64 = 1 << 20;
 /// Logical unit 0, in both forms that address it.
 const UNITS: [[u8; 2]; 2] = [[0, 0], [0x40, 0]];

@@ -3,10 +3,11 @@
 //! Receiving and sending are two tasks. The receiving one feeds bytes to the state machine and acts on its steps; requests
 //! run when their turn comes, and answers go into the outbox. Both tasks end together.
 //!
-//! - R1: a connection is not read from while it has too much to be sent, or too much debt or no room for more and no data on its
-//!   way: that would never have all its commands' data, and give nothing back.
-//! - R2: the clock by which the initiator owes something stands still meanwhile.
-//! - R3: the answer to a NOP-In is waited for as long as the initiator takes what was sent, since it may have more to read before it.
+//! - ISCSI-RECEIVE-1: a connection is not read from while it has too much to be sent, or too much debt or no room for more and no
+//!   data on its way: that would never have all its commands' data, and give nothing back.
+//! - ISCSI-RECEIVE-2: the clock by which the initiator owes something stands still meanwhile.
+//! - ISCSI-RECEIVE-3: the answer to a NOP-In is waited for as long as the initiator takes what was sent, since it may have more
+//!   to read before it.
 
 use std::cell::{Cell, OnceCell, Ref, RefCell};
 use std::cmp::Ordering;
@@ -63,7 +64,7 @@ impl Out<'_, '_> {
     }
 }
 
-/// R2: a clock that stands still while nothing is read.
+/// ISCSI-RECEIVE-2: a clock that stands still while nothing is read.
 #[derive(Default)]
 struct ReadingClock {
     stopped_at: Cell<Option<Instant>>,
@@ -96,7 +97,7 @@ pub(crate) struct Connection<W: World, D: Device> {
     /// That of the data that the initiator owes, and that of the answers that it has to read.
     sending_pace: Pace,
     reading_pace: Pace,
-    /// Bytes that the initiator had taken at the last look (R3).
+    /// Bytes that the initiator had taken at the last look (ISCSI-RECEIVE-3).
     taken_bytes: Cell<Option<u64>>,
     pub(crate) slots: Slots,
     pub(crate) task_requests: TaskRequests,
@@ -348,7 +349,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// R1. Data that is on its way must be able to arrive, or its memory is never free again.
+    /// ISCSI-RECEIVE-1. Data that is on its way must be able to arrive, or its memory is never free again.
     fn must_pause(&self) -> bool {
         if self.outbox.copied_bytes() > UNSENT_BYTES_MAX {
             return true;
@@ -382,12 +383,12 @@ impl<W: World, D: Device> Connection<W, D> {
         self.resume.notify_all();
     }
 
-    /// Time as far as the initiator had the chance to be heard (R2).
+    /// Time as far as the initiator had the chance to be heard (ISCSI-RECEIVE-2).
     fn reading_time(&self) -> Instant {
         self.reading.time(self.core.running_time())
     }
 
-    /// R3.
+    /// ISCSI-RECEIVE-3.
     fn note_progress(&self, now: Instant) {
         let mut target = self.target.borrow_mut();
         if target.awaits_answer() {

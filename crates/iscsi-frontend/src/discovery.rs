@@ -1,8 +1,8 @@
 //! SendTargets: the targets that an initiator may open, at addresses that it can reach.
 //!
-//! - V1: without authentication, an initiator is told the volumes whose restrictions admit it. Where initiators authenticate,
-//!   it is told the one volume whose secret it knows.
-//! - V2: of a target's addresses it is told the one that is nearest to the address at which it asked.
+//! - ISCSI-DISCOVERY-1: without authentication, an initiator is told the volumes whose restrictions admit it. Where
+//!   initiators authenticate, it is told the one volume whose secret it knows.
+//! - ISCSI-DISCOVERY-2: of a target's addresses it is told the one that is nearest to the address at which it asked.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -85,7 +85,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
 fn put_target(pairs: &mut Vec<u8>, record: &TargetRecord, asked: IpAddr) {
     let places: Vec<_> = record.addresses.iter().map(|address| (*address, ())).collect();
-    // V2.
+    // ISCSI-DISCOVERY-2.
     let Some((address, ())) = nearest(asked, &places) else { return };
     text::put(pairs, "TargetName", &target_name_of(record.uuid));
     text::put(pairs, "TargetAddress", &format!("{address},{PORTAL_GROUP}"));

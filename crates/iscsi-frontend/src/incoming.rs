@@ -1,8 +1,9 @@
 //! Commands under way: what is to be done for each, memory for its data, and the data.
 //!
-//! - I1: memory for data that comes by itself is taken when its command comes, and cannot be refused; that for the rest is waited
-//!   for before it is asked for.
-//! - I2: a slot that is used again has another generation: what was waited for in the name of its former command does nothing.
+//! - INCOMING-1: memory for data that comes by itself is taken when its command comes, and cannot be refused; that for the rest
+//!   is waited for before it is asked for.
+//! - INCOMING-2: a slot that is used again has another generation: what was waited for in the name of its former command does
+//!   nothing.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -146,7 +147,7 @@ impl Slots {
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// I1: takes memory for what comes by itself of `wanted` bytes.
+    /// INCOMING-1: takes memory for what comes by itself of `wanted` bytes.
     pub(crate) fn make_first_room(&self, task: TaskId, wanted: u32, extra: i64) {
         let unsolicited = self.target().unsolicited_max(task).min(wanted);
         if unsolicited > 0 {

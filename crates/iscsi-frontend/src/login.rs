@@ -1,14 +1,15 @@
 //! Logins: which initiator may open which volume.
 //!
-//! - T1: where initiators authenticate, one that may not open a volume meets the answers of one that asks for a volume
+//! - ISCSI-LOGIN-1: where initiators authenticate, one that may not open a volume meets the answers of one that asks for a volume
 //!   which does not exist: an authentication that fails.
-//! - T2: an initiator that logs in again, by the same name and identifier to the same target, ends its session of before
-//!   (RFC 7143, clause 6.3.5).
-//! - T3: failed logins are rate-limited per source and volume (`strangers::Throttle`). A source beyond the limit is told to come
-//!   later, and so is a login that began before: its proof is not looked at.
-//! - T4: while a volume that is absent may still appear, each initiator whose volume or whose secret is not known is told to come
-//!   again (Service Unavailable), and has not guessed (T3): an initiator never comes again that was told anything else. For the
-//!   sake of T1 all are told so. If the volume appears during a login, that login does not know it.
+//! - ISCSI-LOGIN-2: an initiator that logs in again, by the same name and identifier to the same target, ends its session of
+//!   before (RFC 7143, clause 6.3.5).
+//! - ISCSI-LOGIN-3: failed logins are rate-limited per source and volume (`strangers::Throttle`). A source beyond the limit is
+//!   told to come later, and so is a login that began before: its proof is not looked at.
+//! - ISCSI-LOGIN-4: while a volume that is absent may still appear, each initiator whose volume or whose secret is not known is
+//!   told to come again (Service Unavailable), and has not guessed (ISCSI-LOGIN-3): an initiator never comes again that was told
+//!   anything else. For the sake of ISCSI-LOGIN-1 all are told so. If the volume appears during a login, that login does not know
+//!   it.
 
 use std::rc::Rc;
 
@@ -54,13 +55,13 @@ impl<W: World, D: Device> Connection<W, D> {
         Ok(admission)
     }
 
-    /// Returns the volume that the initiator asks for, though it may not exist (T1).
+    /// Returns the volume that the initiator asks for, though it may not exist (ISCSI-LOGIN-1).
     fn decide_on_target(&self, question: &LoginQuestion) -> Result<Uuid, [u8; 2]> {
         let uuid = question.target.as_ref().and_then(uuid_of).unwrap_or_else(Uuid::nil);
         match self.open(uuid, question) {
             Ok(export) => *self.candidate.borrow_mut() = Some(export),
             Err(_) if self.core.options().authenticates => {}
-            // T4.
+            // ISCSI-LOGIN-4.
             Err(_) if self.core.awaits_volumes() => return Err(login_status::SERVICE_UNAVAILABLE),
             Err(_) => return Err(login_status::NOT_FOUND),
         }
@@ -100,7 +101,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let secrets_of = move |user: &str| {
             let user = user.parse::<Uuid>().ok();
             let now = core.world().now();
-            // T3: of many logins that began together no more are heard than the limit lets pass.
+            // ISCSI-LOGIN-3: of many logins that began together no more are heard than the limit lets pass.
             let is_closed =
                 core.state.throttle.borrow().is_closed(address, target.unwrap_or_default(), now);
             let access = match (&candidate, target) {
@@ -120,14 +121,14 @@ impl<W: World, D: Device> Connection<W, D> {
                 tokens.into_iter().map(|token| chap_secret_of(token, name.clone())).collect()
             });
             if known.is_empty() {
-                // T1: a response is compared all the same.
+                // ISCSI-LOGIN-1: a response is compared all the same.
                 known.push(ChapSecret {
                     secret: no_secret.clone().into(),
                     mutual: None,
                     target_name: String::new(),
                 });
             }
-            // T3, T4.
+            // ISCSI-LOGIN-3, ISCSI-LOGIN-4.
             let refusal = match is_closed || core.awaited_volumes_since(since) {
                 true => login_status::SERVICE_UNAVAILABLE,
                 false => login_status::AUTHENTICATION_FAILURE,
@@ -137,7 +138,7 @@ impl<W: World, D: Device> Connection<W, D> {
         Authentication { id, challenge, secrets_of: Box::new(secrets_of) }
     }
 
-    /// Counts a login that failed to authenticate (T3).
+    /// Counts a login that failed to authenticate (ISCSI-LOGIN-3).
     pub(crate) fn note_failed_login(&self, now: Instant) {
         let mut throttle = self.core.state.throttle.borrow_mut();
         throttle.note(self.peer().ip(), self.asked.get(), now);
@@ -160,7 +161,7 @@ impl<W: World, D: Device> Connection<W, D> {
         None
     }
 
-    /// T2.
+    /// ISCSI-LOGIN-2.
     fn end_former_session(&self, export: &Export<W, D>) {
         let own = self.target().session().cloned();
         for other in self.core.sessions_of(export.uuid()) {

@@ -1,7 +1,7 @@
 //! Task management (RFC 7143, clause 11.5): aborts and resets.
 //!
-//! - M1: a request that aborts commands is answered when none of these is being executed any more: whatever they do to the
-//!   volume is done by then. Those of a session that ends go with it.
+//! - ISCSI-TASK-1: a request that aborts commands is answered when none of these is being executed any more: whatever they do to
+//!   the volume is done by then. Those of a session that ends go with it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -119,7 +119,7 @@ impl<W: World, D: Device> Connection<W, D> {
         all.into_iter().filter(move |other| other.is_open() && other.link.id() != own)
     }
 
-    /// A command is over: requests may wait for that (M1).
+    /// A command is over: requests may wait for that (ISCSI-TASK-1).
     pub(crate) fn task_is_over(&self, task: TaskId) {
         self.note_over(self.link.id().number, Some(task));
         self.tell_others_of_end(Some(task));

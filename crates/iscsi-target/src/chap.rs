@@ -1,8 +1,8 @@
 //! CHAP as iSCSI uses it (RFC 7143, clause 12.1.3): a response is the hash of identifier, secret and challenge.
 //!
-//! - C1: a response is compared in constant time.
-//! - C2: an initiator that returns the target's own challenge as its own is refused: it would have the target compute its
-//!   response for it.
+//! - CHAP-1: a response is compared in constant time.
+//! - CHAP-2: an initiator that returns the target's own challenge as its own is refused: it would have the target compute
+//!   its response for it.
 
 use alloc::vec::Vec;
 
@@ -53,7 +53,7 @@ impl Algorithm {
         }
     }
 
-    /// C1: returns whether `response` is that to `challenge`.
+    /// CHAP-1: returns whether `response` is that to `challenge`.
     #[must_use]
     pub fn is_response(self, id: u8, secret: &[u8], challenge: &[u8], response: &[u8]) -> bool {
         self.response(id, secret, challenge).ct_eq(response).into()

@@ -5,9 +5,11 @@
 //!              │ login, CmdSN window, R2Ts        │
 //!              └ framing, digests                 └ scsi::decode: what a CDB asks for
 //! ```
-//! - L1: nothing of a session exists before its login has ended; what initiators send before is bounded by [`Limits`].
-//! - L2: a session has one connection, and error recovery is at level 0: what breaks the protocol ends the connection.
-//! - L3: status numbers rise by one with each status, and command numbers are taken in order.
+//! - ISCSI-TARGET-1: nothing of a session exists before its login has ended; what initiators send before is bounded by
+//!   [`Limits`].
+//! - ISCSI-TARGET-2: a session has one connection, and error recovery is at level 0: what breaks the protocol ends the
+//!   connection.
+//! - ISCSI-TARGET-3: status numbers rise by one with each status, and command numbers are taken in order.
 //!
 //! Absent from this crate: I/O, clocks, random numbers, volumes, `std`.
 #![no_std]

@@ -1,9 +1,9 @@
 //! Login: security and operational negotiation, up to full feature phase (RFC 7143, clauses 6.3 and 11.12).
 //!
-//! - N1: where authentication is demanded, nothing is negotiated and no stage is left before the initiator has proven that
-//!   it knows a secret; an initiator that offers `None`, or skips the stage, is refused.
-//! - N2: a key is negotiated once.
-//! - N3: a target that does not exist meets the answers of one whose secret the initiator does not know.
+//! - NEGOTIATION-1: where authentication is demanded, nothing is negotiated and no stage is left before the initiator has
+//!   proven that it knows a secret; an initiator that offers `None`, or skips the stage, is refused.
+//! - NEGOTIATION-2: a key is negotiated once.
+//! - NEGOTIATION-3: a target that does not exist meets the answers of one whose secret the initiator does not know.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -57,7 +57,7 @@ pub struct LoginQuestion {
 /// Looks up the secrets of a user name, when its proof is judged.
 pub type SecretsOf = Box<dyn Fn(&str) -> Secrets>;
 
-/// The secrets by which a proof is judged. With none, every proof fails (N3).
+/// The secrets by which a proof is judged. With none, every proof fails (NEGOTIATION-3).
 pub struct Secrets {
     /// The secrets, each of which may be used.
     pub known: Vec<ChapSecret>,
@@ -263,7 +263,7 @@ impl Login {
             text::put(&mut out, "TargetPortalGroupTag", PORTAL_GROUP);
         }
         for (key, _) in pairs.iter().filter(|(key, _)| !is_declared_at_first(key)) {
-            // N2. Some initiators name themselves in each stage.
+            // NEGOTIATION-2. Some initiators name themselves in each stage.
             if !self.keys.insert((*key).to_string()) && !key.starts_with("X-") {
                 return Err(login_status::INITIATOR_ERROR);
             }
@@ -286,7 +286,7 @@ impl Login {
         self.stage == Some(FULL_FEATURE)
     }
 
-    /// N1.
+    /// NEGOTIATION-1.
     fn may_leave_security(&self) -> bool {
         let demanded = self.admission.as_ref().is_some_and(|it| it.authentication.is_some());
         !demanded || matches!(self.exchange, Exchange::Passed(_))
@@ -371,7 +371,7 @@ impl Login {
             let id = text::number(id).and_then(|id| u8::try_from(id).ok()).ok_or(FAILURE)?;
             let challenge = text::binary(challenge, CHALLENGE_LEN_MAX).ok_or(FAILURE)?;
             let mutual = known.mutual.as_ref().ok_or(FAILURE)?;
-            // C2 of `chap.rs`.
+            // CHAP-2.
             if challenge == demanded.challenge {
                 return Err(FAILURE);
             }

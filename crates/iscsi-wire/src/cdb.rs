@@ -207,7 +207,7 @@ mod tests {
             }
         }
 
-        /// W1.
+        /// ISCSI-WIRE-1.
         #[test]
         fn any_bytes_are_taken(bytes: [u8; 16], at in 0_usize..32) {
             let cdb = Cdb(bytes);

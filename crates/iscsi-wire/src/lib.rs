@@ -1,8 +1,9 @@
 //! The bytes of iSCSI (RFC 7143) and of the SCSI commands that farflash speaks (SPC-4, SBC-3, SAM-5).
 //!
-//! - W1: decoding never panics, whatever the bytes.
-//! - W2: integers are big-endian; structures have no padding and may lie at any address.
-//! - W3: a field that counts from 0 in the specification is converted where it is decoded, nowhere else.
+//! - ISCSI-WIRE-1: decoding never panics, whatever the bytes.
+//! - ISCSI-WIRE-2: integers are big-endian; structures have no padding and may lie at any address.
+//! - ISCSI-WIRE-3: a field that counts from 0 in the specification is converted where it is decoded,
+//!   nowhere else.
 //!
 //! Absent from this crate: I/O, clocks, checksums (callers compute digests), `std`.
 #![no_std]

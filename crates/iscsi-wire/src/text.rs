@@ -133,7 +133,7 @@ mod tests {
     }
 
     proptest! {
-        /// W1.
+        /// ISCSI-WIRE-1.
         #[test]
         fn any_bytes_are_taken(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = pairs(&bytes);

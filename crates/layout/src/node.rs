@@ -11,11 +11,12 @@
 //!
 //! A node carries no checksum of its own: the pointer to it has the CRC-32C of the whole block.
 //!
-//! - N1: keys ascend strictly. A key is stored as its distance from `base`, the first key.
-//! - N2: a leaf (level 0) uses the narrowest of the widths 2, 4 and 7 that its keys allow, an inner
-//!   node always 7.
-//! - N3: an inner node has the first key that each child may hold; its own first one counts as
-//!   "everything below the second".
+//! - NODE-FORMAT-1: keys ascend strictly. A key is stored as its distance from `base`, the first
+//!   key.
+//! - NODE-FORMAT-2: a leaf (level 0) uses the narrowest of the widths 2, 4 and 7 that its keys
+//!   allow, an inner node always 7.
+//! - NODE-FORMAT-3: an inner node has the first key that each child may hold; its own first one
+//!   counts as "everything below the second".
 
 use core::mem::size_of;
 
@@ -158,7 +159,7 @@ impl<'a> NodeView<'a> {
     /// checks that a node with a right checksum has sense, too.
     ///
     /// # Errors
-    /// The block is no node, or breaks N1 or N2.
+    /// The block is no node, or breaks NODE-FORMAT-1 or NODE-FORMAT-2.
     pub fn decode(block: &'a [u8]) -> Result<Self, DecodeError> {
         let (header, body) = NodeHeader::ref_from_prefix(block).map_err(|_| DecodeError::Short)?;
         if header.magic != NODE_MAGIC {

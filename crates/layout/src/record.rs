@@ -8,20 +8,20 @@
 //! 60 entries_len   64 generation   72 entries, one after the other; zeroes
 //! the last 24 bytes of the last block: secret, applied, failed
 //! ```
-//! - J1: a record lies in the block behind its predecessor, or, if it would not fit before the end
+//! - JOURNAL-1: a record lies in the block behind its predecessor, or, if it would not fit before the end
 //!   of the journal, in block 0.
-//! - J2: record `n + 1` carries the checksum of record `n` and the same incarnation, so a stale
+//! - JOURNAL-2: record `n + 1` carries the checksum of record `n` and the same incarnation, so a stale
 //!   record is never taken for the continuation.
-//! - J3: data and record are written together. `settled` says up to which record all data is known
+//! - JOURNAL-3: data and record are written together. `settled` says up to which record all data is known
 //!   to be on the media; only the writes of later ones are compared with their checksums on replay.
-//! - J4: all entries of a record count, or none.
-//! - J5: `generation` is that of the last durable root when the record was made, so that a record
+//! - JOURNAL-4: all entries of a record count, or none.
+//! - JOURNAL-5: `generation` is that of the last durable root when the record was made, so that a record
 //!   tells whether the newest root was lost.
-//! - J6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed`
+//! - JOURNAL-6: a write that failed keeps `settled` below it until it is undone. `applied` and `failed`
 //!   say what is known meanwhile: records up to the former are durable, with all their data but
 //!   that of writes in those that the latter names. Zeroes say nothing. A record whose entries
 //!   reach into the last bytes has none of it.
-//! - J7: `secret` is that of the root, which no tenant knows. Blocks of the journal may hold bytes
+//! - JOURNAL-7: `secret` is that of the root, which no tenant knows. Blocks of the journal may hold bytes
 //!   that a tenant chose: metadata or checksums of its blocks within a record, or data that lay
 //!   there before. The tenant could make them look like records.
 
@@ -47,15 +47,15 @@ struct RecordHeader {
     magic: [u8; 4],
     /// 4..8: CRC-32C of all that follows, padding included.
     crc32c: U32,
-    /// 8..16: J2: one more than its predecessor.
+    /// 8..16: JOURNAL-2: one more than its predecessor.
     sequence: U64,
-    /// 16..24: J2: which start of the shard wrote it.
+    /// 16..24: JOURNAL-2: which start of the shard wrote it.
     incarnation: U64,
     /// 24..40: identity of the device.
     device: [u8; 16],
-    /// 40..48: J3: data of records up to this sequence is on the media.
+    /// 40..48: JOURNAL-3: data of records up to this sequence is on the media.
     settled: U64,
-    /// 48..52: J2: checksum of the record before.
+    /// 48..52: JOURNAL-2: checksum of the record before.
     previous_crc: U32,
     /// 52..54: which shard.
     shard: U16,
@@ -65,11 +65,11 @@ struct RecordHeader {
     count: U32,
     /// 60..64: bytes of entries.
     entries_len: U32,
-    /// 64..72: J5: generation of the last durable root.
+    /// 64..72: JOURNAL-5: generation of the last durable root.
     generation: U64,
 }
 
-/// A record's statements on those before it, in the last bytes of its last block (J6, J7).
+/// A record's statements on those before it, in the last bytes of its last block (JOURNAL-6, JOURNAL-7).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct RecordTail {
@@ -110,11 +110,11 @@ pub struct RecordHead {
     pub previous_crc: u32,
     /// Generation of the last durable root when it was made.
     pub generation: u64,
-    /// Records up to this one are durable (J6).
+    /// Records up to this one are durable (JOURNAL-6).
     pub applied: u64,
-    /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone (J6).
+    /// Bit `n`: record `settled + 1 + n` has a write that failed and is not undone (JOURNAL-6).
     pub failed: u64,
-    /// That of the root (J7).
+    /// That of the root (JOURNAL-7).
     pub secret: u64,
 }
 
@@ -125,7 +125,7 @@ impl RecordHead {
         sequence <= self.settled || sequence <= self.applied
     }
 
-    /// Returns whether it says that all data of an earlier record is on the media (J3, J6).
+    /// Returns whether it says that all data of an earlier record is on the media (JOURNAL-3, JOURNAL-6).
     #[must_use]
     pub fn proves_data(&self, sequence: u64) -> bool {
         let Some(bit) = sequence.checked_sub(self.settled.saturating_add(1)) else { return true };
@@ -334,7 +334,8 @@ mod tests {
         }
     }
 
-    /// J6, J7, of records whose end is taken by entries, as other programs may write them: there is nothing else.
+    /// JOURNAL-6, JOURNAL-7, of records whose end is taken by entries, as other programs may write them: there is
+    /// nothing else.
     #[test]
     fn what_a_record_says_of_others_lies_at_its_end() {
         let bytes = encode(&entries());

@@ -91,8 +91,7 @@ pub struct Root {
     pub extents: Option<Mapping>,
     /// Root of the volume table: volume number to descriptor.
     pub volumes: Option<Mapping>,
-    /// The secret that the shard's records carry, if it is not 0: no tenant knows it (J7 of
-    /// `record.rs`).
+    /// The secret that the shard's records carry, if it is not 0: no tenant knows it (JOURNAL-7).
     pub secret: u64,
 }
 

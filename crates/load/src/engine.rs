@@ -271,7 +271,7 @@ where
     }
 }
 
-/// W1 needs a free place for every request, and a record for every block.
+/// LOAD-JOURNAL-1 needs a free place for every request, and a record for every block.
 fn check_journal(
     workload: &Workload,
     connections: usize,

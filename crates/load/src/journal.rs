@@ -1,11 +1,11 @@
 //! Record of writes, which tells the contents that reads must find.
 //!
-//! - W1: at most one write of a block is in flight, so writes of a block have an order: their
-//!   sequence numbers, from 1.
-//! - W2: a block may hold any write from the last one acknowledged before the read began to the last
-//!   one begun before it ended. What failed may or may not have happened.
-//! - W3: where no write was acknowledged, anything may lie that was there before: zeroes or foreign
-//!   blocks, but no block of this journal from elsewhere.
+//! - LOAD-JOURNAL-1: at most one write of a block is in flight, so writes of a block have an order:
+//!   their sequence numbers, from 1.
+//! - LOAD-JOURNAL-2: a block may hold any write from the last one acknowledged before the read began
+//!   to the last one begun before it ended. What failed may or may not have happened.
+//! - LOAD-JOURNAL-3: where no write was acknowledged, anything may lie that was there before: zeroes
+//!   or foreign blocks, but no block of this journal from elsewhere.
 
 use units::{Lba, LbaRange};
 
@@ -68,7 +68,7 @@ pub enum Mismatch {
     },
 }
 
-/// Record of one block. W1: a write is in flight if `in_flight`.
+/// Record of one block. LOAD-JOURNAL-1: a write is in flight if `in_flight`.
 #[derive(Clone, Copy, Default)]
 struct Record {
     acknowledged: u32,
@@ -184,7 +184,7 @@ impl Journal {
         records.iter().map(|record| Expected { acknowledged: record.acknowledged }).collect()
     }
 
-    /// Compares a block with what it may be (W2). Returns whether it is.
+    /// Compares a block with what it may be (LOAD-JOURNAL-2). Returns whether it is.
     pub(crate) fn check(&mut self, lba: Lba, expected: Expected, block: &[u8]) -> bool {
         self.checked += 1;
         let begun = self.records[self.index(lba)].begun;
@@ -243,7 +243,7 @@ mod tests {
         journal.mismatches().get(before).copied()
     }
 
-    /// W2: what is acknowledged must be there, what failed may be.
+    /// LOAD-JOURNAL-2: what is acknowledged must be there, what failed may be.
     #[test]
     fn only_writes_from_the_last_acknowledged_one_on_are_accepted() {
         let mut journal = Journal::new(RANGE, 1).expect("small");
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(read(&mut journal, &torn), Some(Mismatch::Damaged { lba }));
     }
 
-    /// W3: before the first write anything may lie there.
+    /// LOAD-JOURNAL-3: before the first write anything may lie there.
     #[test]
     fn unwritten_blocks_may_hold_anything_old() {
         let mut journal = Journal::new(RANGE, 1).expect("small");
@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(read(&mut journal, &[7; BLOCK_SIZE]), None);
     }
 
-    /// W1.
+    /// LOAD-JOURNAL-1.
     #[test]
     fn a_block_in_flight_takes_no_second_write() {
         let mut journal = Journal::new(RANGE, 1).expect("small");

@@ -1,4 +1,4 @@
-//! To which cluster a device belongs (F6 of `directory`), and by which of its hosts it was claimed last (F9): whether a server may
+//! To which cluster a device belongs (CLAIM-6), and by which of its hosts it was claimed last (CLAIM-9): whether a server may
 //! have it, and what becomes of that.
 
 use std::path::Path;

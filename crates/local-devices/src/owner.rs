@@ -3,18 +3,19 @@
 //! A lock on a file or block device excludes another server that opens the same one. It says nothing to a server that
 //! reaches the same blocks otherwise: by a loop device over the file, by the disk of a partition, from another machine.
 //!
-//! - U1: before a server writes to a device that belongs to no cluster, it marks the device as its own, and renews the
-//!   mark every few seconds. (In a cluster, claims say which host serves a device.)
-//! - U2: a mark whose owner is known to be dead says nothing, and is replaced at once: a process of this boot and of this
-//!   namespace that has ended.
-//! - U3: of any other owner it is watched whether the mark is renewed, for [`WATCH`]: then the device is refused. If it is not,
-//!   the owner was of another boot or machine and is gone, or this is a copy of the device that it serves.
-//! - U4: a server that finds another owner's mark stops serving the device at once.
-//! - U5: an owner that is stopped renews nothing, and would go on; it is refused as one that lives.
-//! - U6: a renewal keeps the time of day with the device, so that a grace that is over is not reopened by a clock that is set back
-//!   while no server runs (`reactor::not_before`). In a cluster the mark is written for that alone, and refuses nothing.
-//! - U7: a device that takes no mark at the start, since there is no space for it, is served, and marked by the first renewal that
-//!   finds space. That no mark keeps other servers off is told until then.
+//! - DEVICE-OWNER-1: before a server writes to a device that belongs to no cluster, it marks the device as its own, and renews
+//!   the mark every few seconds. (In a cluster, claims say which host serves a device.)
+//! - DEVICE-OWNER-2: a mark whose owner is known to be dead says nothing, and is replaced at once: a process of this boot and of
+//!   this namespace that has ended.
+//! - DEVICE-OWNER-3: of any other owner it is watched whether the mark is renewed, for [`WATCH`]: then the device is refused. If
+//!   it is not, the owner was of another boot or machine and is gone, or this is a copy of the device that it serves.
+//! - DEVICE-OWNER-4: a server that finds another owner's mark stops serving the device at once.
+//! - DEVICE-OWNER-5: an owner that is stopped renews nothing, and would go on; it is refused as one that lives.
+//! - DEVICE-OWNER-6: a renewal keeps the time of day with the device, so that a grace that is over is not reopened by a clock
+//!   that is set back while no server runs (`reactor::not_before`). In a cluster the mark is written for that alone, and refuses
+//!   nothing.
+//! - DEVICE-OWNER-7: a device that takes no mark at the start, since there is no space for it, is served, and marked by the first
+//!   renewal that finds space. That no mark keeps other servers off is told until then.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -46,9 +47,9 @@ const SETTLE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Owner {
     mark: OwnerMark,
-    /// Claims say which host serves the device (U6).
+    /// Claims say which host serves the device (DEVICE-OWNER-6).
     is_in_cluster: bool,
-    /// The mark that was there before, of an owner that is gone, until this one's is written (U7).
+    /// The mark that was there before, of an owner that is gone, until this one's is written (DEVICE-OWNER-7).
     before: Option<OwnerMark>,
     /// Renewals that failed since the last one that did not.
     failures: u32,
@@ -61,12 +62,12 @@ pub enum Renewal {
     Done,
     /// The device did not take it; others see to that.
     Failed,
-    /// Another process has the device (U4).
+    /// Another process has the device (DEVICE-OWNER-4).
     Lost(Box<OwnerMark>),
 }
 
 impl Owner {
-    /// Marks the device as this process's (U1), now or later (U7).
+    /// Marks the device as this process's (DEVICE-OWNER-1), now or later (DEVICE-OWNER-7).
     pub fn take(
         path: &Path,
         device: &OwnedDevice,
@@ -103,8 +104,8 @@ impl Owner {
         }
     }
 
-    /// Returns false if no mark keeps other servers off: it was not written (U7), or not renewed for so long that they take this
-    /// one for gone.
+    /// Returns false if no mark keeps other servers off: it was not written (DEVICE-OWNER-7), or not renewed for so long that
+    /// they take this one for gone.
     pub fn keeps_others_off(&self) -> bool {
         self.is_in_cluster || self.failures < FAILURES_TOLD
     }
@@ -155,7 +156,7 @@ fn tell_of_clock(behind: Duration) {
     }
 }
 
-/// Refuses a device that another process serves, by whatever path (U2, U3).
+/// Refuses a device that another process serves, by whatever path (DEVICE-OWNER-2, DEVICE-OWNER-3).
 pub fn refuse_if_owned(path: &Path, device: &OwnedDevice) -> Result<(), Failure> {
     let Some(first) = read(device) else { return Ok(()) };
     let lives = match state_of(&first) {
@@ -166,7 +167,7 @@ pub fn refuse_if_owned(path: &Path, device: &OwnedDevice) -> Result<(), Failure>
     if lives { Err(owned(path, &first)) } else { Ok(()) }
 }
 
-/// Watches a mark (U3).
+/// Watches a mark (DEVICE-OWNER-3).
 fn is_renewed(device: &OwnedDevice, first: &OwnerMark) -> bool {
     let deadline = Instant::now() + WATCH;
     while Instant::now() < deadline {
@@ -190,7 +191,7 @@ fn read(device: &OwnedDevice) -> Option<OwnerMark> {
     let superblock = start.and_then(|start| Superblock::decode(start.as_bytes()).ok());
     // Of a device whose start is damaged the mark speaks all the same.
     let is_of_this = superblock.is_none_or(|superblock| superblock.uuid == mark.device);
-    // In a cluster claims count (U6).
+    // In a cluster claims count (DEVICE-OWNER-6).
     let is_in_cluster = superblock.is_some_and(|superblock| superblock.cluster.is_some());
     (is_of_this && !is_in_cluster).then_some(mark)
 }
@@ -200,7 +201,7 @@ fn read(device: &OwnedDevice) -> Option<OwnerMark> {
 enum Process {
     Dead,
     Alive,
-    /// By a signal, or a debugger (U5).
+    /// By a signal, or a debugger (DEVICE-OWNER-5).
     Stopped,
     /// It is of another boot, machine or namespace.
     Unknown,

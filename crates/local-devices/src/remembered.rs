@@ -1,11 +1,11 @@
 //! Devices that hold volumes, remembered in the server's own directory: neither a blank device nor an empty one is taken for them.
 //!
-//! - K1: before `--format-if-blank` formats a device, its path is looked up here. If volumes lay there, the start is refused: the
-//!   file system is not mounted, or another drive is in the place.
-//! - K2: a device is noted a moment after its first volume was made, and stays noted until its last one is deleted.
-//! - K3: a formatted device without volumes is not served from a path at which another one with volumes was.
-//! - K4: `farflash format` forgets the device at its path: by that a person says that the volumes may be gone. It looks in the
-//!   directory that it is given, and else in that of the package.
+//! - REMEMBERED-1: before `--format-if-blank` formats a device, its path is looked up here. If volumes lay there, the start is
+//!   refused: the file system is not mounted, or another drive is in the place.
+//! - REMEMBERED-2: a device is noted a moment after its first volume was made, and stays noted until its last one is deleted.
+//! - REMEMBERED-3: a formatted device without volumes is not served from a path at which another one with volumes was.
+//! - REMEMBERED-4: `farflash format` forgets the device at its path: by that a person says that the volumes may be gone. It looks
+//!   in the directory that it is given, and else in that of the package.
 //!
 //! The directory is that of the service manager (`$STATE_DIRECTORY`). A server without one remembers nothing.
 
@@ -87,7 +87,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Notes how many volumes lie on a device (K2). May wait for the file system.
+/// Notes how many volumes lie on a device (REMEMBERED-2). May wait for the file system.
 pub fn note(path: &Path, noted: Noted) -> io::Result<()> {
     place().map_or(Ok(()), |file| note_in(&file, path, noted))
 }
@@ -107,7 +107,7 @@ fn note_in(file: &Path, path: &Path, noted: Noted) -> io::Result<()> {
     changed.map(drop)
 }
 
-/// Forgets the device at a path that is formatted again (K4). Returns it.
+/// Forgets the device at a path that is formatted again (REMEMBERED-4). Returns it.
 pub fn forget(path: &Path) -> io::Result<Option<Noted>> {
     match place() {
         Some(file) => forget_in(&file, path),
@@ -138,7 +138,7 @@ fn forget_in(file: &Path, path: &Path) -> io::Result<Option<Noted>> {
     })
 }
 
-/// Refuses to format a blank device at the path of one that held volumes (K1).
+/// Refuses to format a blank device at the path of one that held volumes (REMEMBERED-1).
 pub fn refuse_blank(path: &Path) -> Result<(), Failure> {
     place().map_or(Ok(()), |file| refuse_blank_in(&file, path))
 }
@@ -155,7 +155,7 @@ fn refuse_blank_in(file: &Path, path: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// Refuses to serve a device without volumes from the path of another one that held some (K3).
+/// Refuses to serve a device without volumes from the path of another one that held some (REMEMBERED-3).
 pub fn refuse_empty(path: &Path, device: Uuid) -> Result<(), Failure> {
     place().map_or(Ok(()), |file| refuse_empty_in(&file, path, device))
 }

@@ -1,7 +1,7 @@
-//! Exports as a client finds them: only those that it may open (F1).
+//! Exports as a client finds them: only those that it may open (NBD-EXPORT-1).
 //!
-//! - A1: while a volume that is absent may still appear, each client that finds no export is told that it is not served now:
-//!   which exports there are, and for which clients, is not known. So F1 holds then, too.
+//! - NBD-ADMISSION-1: while a volume that is absent may still appear, each client that finds no export is told that it is
+//!   not served now: which exports there are, and for which clients, is not known. So NBD-EXPORT-1 holds then, too.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::connection::Connection;
 use crate::exports::{ExportPlace, ExportRecord};
 use crate::frontend::Way;
 
-/// The flags of every export (F2).
+/// The flags of every export (NBD-EXPORT-2).
 const FLAGS: TransmissionFlags = TransmissionFlags::HAS_FLAGS
     .with(TransmissionFlags::SEND_FLUSH)
     .with(TransmissionFlags::SEND_FUA)
@@ -135,7 +135,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// A1.
+    /// NBD-ADMISSION-1.
     fn found_none(&self) -> Found<W, D> {
         if self.core.awaits_volumes() { Found::NotNow } else { Found::Unknown }
     }

@@ -4,9 +4,10 @@
 //! request then runs when its turn comes, and its reply goes into the outbox. The last of both takes the connection off the
 //! core's list.
 //!
-//! - R1: a connection is not read from while it has too much to be sent, too many requests under way, or no room for more.
-//! - R2: a client owes nothing while it is not read from.
-//! - R3: requests that were received before the client ended the connection, and were not read for that long, are not
+//! - NBD-RECEIVE-1: a connection is not read from while it has too much to be sent, too many requests under way, or no room for
+//!   more.
+//! - NBD-RECEIVE-2: a client owes nothing while it is not read from.
+//! - NBD-RECEIVE-3: requests that were received before the client ended the connection, and were not read for that long, are not
 //!   carried out.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -227,7 +228,7 @@ impl<W: World, D: Device> Connection<W, D> {
         while self.link.is_open() {
             if self.must_pause() {
                 self.pause().await;
-                // R3.
+                // NBD-RECEIVE-3.
                 match self.stream.end_by_peer() {
                     Some(end) => return end == StreamError::Closed,
                     None => continue,
@@ -280,7 +281,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
     /// Begins TLS with what has come behind the option.
     async fn start_tls(&self, begun: &[u8]) -> Result<Vec<u8>, StreamError> {
-        // L1 of `tls.rs`: the client hears that it may begin.
+        // NBD-TLS-1: the client hears that it may begin.
         while self.link.is_open() && self.outbox.copied_bytes() > 0 {
             self.resume.notified().await;
         }
@@ -295,7 +296,7 @@ impl<W: World, D: Device> Connection<W, D> {
         Ok(plain)
     }
 
-    /// R1. Payload that is on its way must be able to arrive, or its memory is never free again.
+    /// NBD-RECEIVE-1. Payload that is on its way must be able to arrive, or its memory is never free again.
     fn must_pause(&self) -> bool {
         self.outbox.copied_bytes() > UNSENT_BYTES_MAX
             || self.requests.borrow().len() >= REQUESTS_MAX
@@ -657,7 +658,7 @@ impl<W: World, D: Device> Session for Connection<W, D> {
         let machine = self.machine.borrow();
         let (is_transmitting, owes) = (machine.is_transmitting(), machine.owed_bytes().is_some());
         drop(machine);
-        // R2.
+        // NBD-RECEIVE-2.
         let owed = (owes && self.is_reading.get()).then(|| self.received_bytes.get());
         let is_overdue = !is_transmitting && now.since(self.begun) > HAGGLING_TIME;
         if self.is_too_slow(&self.sending_pace, now, owed) {

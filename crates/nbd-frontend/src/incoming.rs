@@ -29,7 +29,8 @@ enum Content {
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Takes in the header of a request whose payload follows. Returns the memory that is to be found before that is read (F3).
+    /// Takes in the header of a request whose payload follows. Returns the memory that is to be found before that is read
+    /// (NBD-EXPORT-3).
     pub(crate) fn expect(&self, request: Request) -> Option<i64> {
         let (content, bytes) = match self.decode(&request) {
             Ok(Operation::Write { offset, len_bytes }) => {

@@ -8,10 +8,12 @@
 //! Decisions of the protocol are `nbd_server`'s; this crate drives its state machine, and maps ranges of bytes to
 //! requests for blocks (`work.rs`).
 //!
-//! - F1: a volume is an export only for clients that its owner named (`access::NbdAccess`); to others it does not exist.
-//! - F2: a completed write is durable, so a flush on one connection covers the writes of all: an export can have several
-//!   connections.
-//! - F3: memory for a payload is found before the payload is read; meanwhile nothing more of its connection is.
+//! - NBD-EXPORT-1: a volume is an export only for clients that its owner named (`access::NbdAccess`); to others it does
+//!   not exist.
+//! - NBD-EXPORT-2: a completed write is durable, so a flush on one connection covers the writes of all: an export can
+//!   have several connections.
+//! - NBD-EXPORT-3: memory for a payload is found before the payload is read; meanwhile nothing more of its connection
+//!   is.
 //!
 //! Absent from this crate: sockets, files, threads, real time; how volumes share processor and device.
 

@@ -1,9 +1,10 @@
 //! TLS on a connection, once its client has asked for it.
 //!
-//! - L1: the handshake is the receiving task's alone: what was to be sent before it was sent, and nothing is put into the outbox
-//!   before it is over.
-//! - L2: what is sent later goes through [`TlsStream::send`], alerts and tickets included.
-//! - L3: the handshake is computed on another thread, in the order of [`Computing`]: it takes longer than requests may wait.
+//! - NBD-TLS-1: the handshake is the receiving task's alone: what was to be sent before it was sent, and nothing is put into the
+//!   outbox before it is over.
+//! - NBD-TLS-2: what is sent later goes through [`TlsStream::send`], alerts and tickets included.
+//! - NBD-TLS-3: the handshake is computed on another thread, in the order of [`Computing`]: it takes longer than requests may
+//!   wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -55,7 +56,7 @@ impl<S: Stream> TlsStream<S> {
         Self { stream, tls: Rc::default() }
     }
 
-    /// Goes through the handshake, of which `begun` has come. Returns what was sent behind it (L3).
+    /// Goes through the handshake, of which `begun` has come. Returns what was sent behind it (NBD-TLS-3).
     pub(crate) async fn start<W: World>(
         &self,
         (world, computing): (&W, &Computing),

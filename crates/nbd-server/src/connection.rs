@@ -26,7 +26,7 @@ impl Outbox for Vec<u8> {
 /// Bounds on what a client can ask for.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of an option that are kept (N1). Longer ones are refused.
+    /// Bytes of an option that are kept (NBD-SERVER-1). Longer ones are refused.
     pub option_bytes_max: u32,
     /// Bytes of an option that are passed over to refuse it; a longer one ends the connection.
     pub option_bytes_skipped_max: u32,
@@ -53,8 +53,8 @@ impl Default for Limits {
 pub enum Step<'a> {
     /// All bytes are used up.
     NeedMore,
-    /// The client was told to begin TLS: all that comes from now on is TLS, the rest of the input included (N3).
-    /// [`Connection::tls_started`] is to be called when its handshake is over.
+    /// The client was told to begin TLS: all that comes from now on is TLS, the rest of the input included
+    /// (NBD-SERVER-3). [`Connection::tls_started`] is to be called when its handshake is over.
     StartTls,
     /// The client asks for the exports it may open: [`Connection::listed`].
     List,
@@ -374,7 +374,7 @@ impl Connection {
         self.phase = Phase::Request;
     }
 
-    /// TLS has begun: what was agreed before counts for nothing (N3).
+    /// TLS has begun: what was agreed before counts for nothing (NBD-SERVER-3).
     pub fn tls_started(&mut self) {
         assert!(matches!(self.phase, Phase::Tls), "only after `Step::StartTls`");
         self.phase = Phase::Option;

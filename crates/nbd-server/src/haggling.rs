@@ -52,7 +52,7 @@ pub struct Export<'a> {
 /// Why a client does not get an export.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal<'a> {
-    /// There is none for this client, whatever the reason (N4).
+    /// There is none for this client, whatever the reason (NBD-SERVER-4).
     Unknown,
     /// It is elsewhere, or has no room; the message says so. Only for clients that may open it.
     Policy(&'a str),
@@ -257,7 +257,7 @@ impl Connection {
             Some(Asked::List) | None => panic!("only after `Step::Find`"),
         };
         let (kind, message) = match refusal {
-            // Perhaps it may have it in TLS: said of all names alike (N4).
+            // Perhaps it may have it in TLS: said of all names alike (NBD-SERVER-4).
             Refusal::Unknown if self.tls == TlsOffer::Optional && !self.is_encrypted => {
                 (OptionReplyKind::ERR_TLS_REQD, "no such export without TLS")
             }

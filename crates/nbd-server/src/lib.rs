@@ -8,10 +8,11 @@
 //! Bytes that came are handed to [`Connection::poll`], which hands out a [`Step`]; replies go into an [`Outbox`].
 //! The driver finds exports, and memory for data; what a client sends decides nothing else.
 //!
-//! - N1: of an option no more than [`Limits::option_bytes_max`] is kept, whatever its length says.
-//! - N2: payload passes by: it is handed on as it comes, and never kept here.
-//! - N3: what was agreed before TLS counts for nothing after it, and no byte that came before it is read after it.
-//! - N4: no option tells whether there is an export that the client may not open.
+//! - NBD-SERVER-1: of an option no more than [`Limits::option_bytes_max`] is kept, whatever its length says.
+//! - NBD-SERVER-2: payload passes by: it is handed on as it comes, and never kept here.
+//! - NBD-SERVER-3: what was agreed before TLS counts for nothing after it, and no byte that came before it is read
+//!   after it.
+//! - NBD-SERVER-4: no option tells whether there is an export that the client may not open.
 //!
 //! Absent from this crate: sockets, TLS itself, clocks, memory for data, the volumes.
 

@@ -165,8 +165,8 @@ fn clients_of_before_fixed_newstyle_are_not_served() {
     }
 }
 
-/// N3. Method: all that can be agreed is agreed, then TLS begins: nothing of it is left, and not one byte that came with the
-/// option is read.
+/// NBD-SERVER-3. Method: all that can be agreed is agreed, then TLS begins: nothing of it is left, and not one byte that
+/// came with the option is read.
 #[test]
 fn what_was_agreed_before_tls_counts_for_nothing() {
     let mut server = Server::greeted(TlsOffer::Optional);
@@ -198,7 +198,7 @@ fn what_was_agreed_before_tls_counts_for_nothing() {
     assert_eq!(refused.map_err(|it| it.errno), Err(Errno::EINVAL), "the context is forgotten");
 }
 
-/// N4: where TLS is offered, a client without it learns the same of every name.
+/// NBD-SERVER-4: where TLS is offered, a client without it learns the same of every name.
 #[test]
 fn without_tls_all_names_are_answered_alike() {
     let mut server = Server::greeted(TlsOffer::Optional);

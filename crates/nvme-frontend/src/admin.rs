@@ -200,7 +200,7 @@ impl<W: World, D: Device> Connection<W, D> {
                     connection.reply(|transport, out| transport.accept(slot, &negotiated, out));
                 };
                 // The host may be a stranger, which has to authenticate for a volume that is not there, too
-                // (T4).
+                // (NVME-AUTH-4).
                 match self.unproven() {
                     Some(_) => self.answer_evenly(came, accept),
                     None => accept(self),
@@ -225,8 +225,8 @@ impl<W: World, D: Device> Connection<W, D> {
             self.ask_to_authenticate(&association.subject, request, &mut negotiated);
             return Ok((negotiated, Role::Admin(association)));
         }
-        // A source that failed has to wait here, too (T2): any number may ask for a queue that is not made
-        // yet.
+        // A source that failed has to wait here, too (NVME-AUTH-2): any number may ask for a queue that is
+        // not made yet.
         if self.core.authenticates()
             && self.core.is_rate_limited(self.peer().ip(), request.subsystem)
         {
@@ -248,7 +248,7 @@ impl<W: World, D: Device> Connection<W, D> {
 
 impl<W: World, D: Device> Connection<W, D> {
     /// Returns true if the queue that `request` asks for may be one of `association`. Where hosts have to
-    /// authenticate, a stranger does not learn which part of its guess was wrong (T4).
+    /// authenticate, a stranger does not learn which part of its guess was wrong (NVME-AUTH-4).
     fn may_join(&self, association: &Association<W, D>, request: &ConnectRequest) -> bool {
         let is_guess =
             self.core.authenticates() && !association.controller.borrow().belongs_to(request);

@@ -1,14 +1,14 @@
 //! Admission of hosts to volumes.
 //!
-//! - T4: a host that may not open a volume meets the same answers, in the same order, as one that asks
+//! - NVME-AUTH-4: a host that may not open a volume meets the same answers, in the same order, as one that asks
 //!   for a volume which does not exist: where hosts have to authenticate, an exchange that fails. So does the time
-//!   that they take (E1 of `even.rs`).
-//! - T5: a host that no longer qualifies is cut as soon as that is decided. A stranger, which has not shown
-//!   that it knows a token, is not cut: its exchange fails (T7 of `authentication.rs`), as for a volume which
-//!   does not exist (T4).
-//! - T8: while a volume that is absent may still appear, each refused host is told to retry: a host that is told Do Not Retry,
-//!   or that its token is wrong, never does. So is a host that fails to authenticate, if that was so at any time since its
-//!   Connect. For the sake of T4 all hosts are told so, and no refusal counts as a guess (T2 of `authentication.rs`).
+//!   that they take (EVEN-1).
+//! - NVME-AUTH-5: a host that no longer qualifies is cut as soon as that is decided. A stranger, which has not shown
+//!   that it knows a token, is not cut: its exchange fails (NVME-AUTH-7), as for a volume which
+//!   does not exist (NVME-AUTH-4).
+//! - NVME-AUTH-8: while a volume that is absent may still appear, each refused host is told to retry: a host that is told Do
+//!   Not Retry, or that its token is wrong, never does. So is a host that fails to authenticate, if that was so at any time
+//!   since its Connect. For the sake of NVME-AUTH-4 all hosts are told so, and no refusal counts as a guess (NVME-AUTH-2).
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ pub(crate) enum Subject<W: World, D: Device> {
     Discovery,
     /// A volume.
     Volume(Rc<Export<W, D>>),
-    /// Nothing, for this reason, which the host is not to know (T4).
+    /// Nothing, for this reason, which the host is not to know (NVME-AUTH-4).
     Nothing(&'static str),
 }
 
@@ -63,7 +63,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         self.options().authentication.is_some()
     }
 
-    /// Returns the subsystem that `request` on `connection` asks for, or the answer that refuses it (T4).
+    /// Returns the subsystem that `request` on `connection` asks for, or the answer that refuses it (NVME-AUTH-4).
     pub(crate) fn subject_for(
         &self,
         connection: &Connection<W, D>,
@@ -80,7 +80,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         let uuid = uuid.filter(|uuid| nqn_of(*uuid) == subsystem);
         let opened = connection.as_peer(&request.host_nqn, |peer| self.open(uuid, peer));
         let refused = match opened {
-            // W4 of `dataplane/src/crowd.rs`. A host that has to authenticate is told behind that.
+            // CROWD-4. A host that has to authenticate is told behind that.
             Ok(export) if self.authenticates() || self.has_place_for(&export) => {
                 return Ok(Subject::Volume(export));
             }
@@ -92,7 +92,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
             return Ok(Subject::Nothing(refused.reason()));
         }
         connection.log_unqualified(request.host_nqn, subsystem, refused.reason());
-        // T8.
+        // NVME-AUTH-8.
         Err(match self.awaits_volumes() {
             true => ConnectRefusal::BUSY,
             false => ConnectRefusal::UNKNOWN_SUBSYSTEM,
@@ -139,7 +139,7 @@ impl<W: World, D: Device> Association<W, D> {
         }
     }
 
-    /// T5.
+    /// NVME-AUTH-5.
     fn on_access_changed(&self, export: &Export<W, D>, revoked: bool) {
         if revoked {
             self.cut("the volume's tokens were changed");

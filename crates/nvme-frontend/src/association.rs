@@ -1,12 +1,12 @@
 //! A controller and the connections that are its queues.
 //!
-//! - Q1: an I/O queue belongs to the connection on which its host has authenticated first; without
+//! - ASSOCIATION-1: an I/O queue belongs to the connection on which its host has authenticated first; without
 //!   authentication, to the one that asked first. Until then any number may ask for it: a stranger that has
 //!   only overheard the host's name keeps the host from nothing, unless it fails from the host's own address:
 //!   that address is rate-limited after too many failures.
-//! - Q2: when the owner of a queue is decided, the other connections that asked for it are cut. A later
+//! - ASSOCIATION-2: when the owner of a queue is decided, the other connections that asked for it are cut. A later
 //!   connection is refused, as for any queue that is there.
-//! - Q3: a connection that has ended has no place among connections, and its commands at the device go on. A host that
+//! - ASSOCIATION-3: a connection that has ended has no place among connections, and its commands at the device go on. A host that
 //!   comes, sends what takes a device long, and goes, again and again, leaves a bounded number of them: a volume that
 //!   has [`FORMER_QUEUES_MAX`] such connections gets no new queue.
 
@@ -28,21 +28,21 @@ use crate::admission::Subject;
 use crate::connection::Connection;
 use crate::life::HOST_RESET;
 
-/// Why a connection ends that asked to be a queue which is another's (Q2).
+/// Why a connection ends that asked to be a queue which is another's (ASSOCIATION-2).
 pub(crate) const NOT_THE_QUEUE: &str = "another connection is the queue that it asked for";
 
-/// Why a connection ends whose host was let in, but not to this many (W4 of `dataplane/src/crowd.rs`).
+/// Why a connection ends whose host was let in, but not to this many (CROWD-4).
 pub(crate) const NO_PLACE: &str =
     "its volume, or the tenant whose it is, has as many connections as it may have";
 
-/// Connections of a volume that have ended, and have commands under way, beyond which there is no new one (Q3).
+/// Connections of a volume that have ended, and have commands under way, beyond which there is no new one (ASSOCIATION-3).
 const FORMER_QUEUES_MAX: usize = 64;
 
 /// A connection that asked to be an I/O queue.
 struct Queue<W: World, D: Device> {
     qid: u16,
     connection: Weak<Connection<W, D>>,
-    /// It is the queue (Q1).
+    /// It is the queue (ASSOCIATION-1).
     is_created: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Association<W: World, D: Device> {
     pub(crate) reservation_host: Rc<Host>,
     /// The subsystem that it is connected to.
     pub(crate) subject: Subject<W, D>,
-    /// The discovery log as its host sees it, while that is kept (V2 of `discovery.rs`).
+    /// The discovery log as its host sees it, while that is kept (NVME-DISCOVERY-2).
     pub(crate) log: RefCell<Weak<DiscoveryLog>>,
     /// The number of times that it has changed.
     pub(crate) generation: Cell<u64>,
@@ -100,7 +100,7 @@ impl<W: World, D: Device> Association<W, D> {
 
     /// Returns true if none of its connections is left, nor a command that is under way: each command holds
     /// its connection. A connection that only asked to be a queue carries out nothing, and may be a
-    /// stranger's (Q1).
+    /// stranger's (ASSOCIATION-1).
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_gone = |connection: &Weak<Connection<W, D>>| connection.strong_count() == 0;
         is_gone(&self.admin)
@@ -130,7 +130,7 @@ impl<W: World, D: Device> Association<W, D> {
     }
 
     /// Takes in a connection that asks to be an I/O queue. It is one at once, or when its host has
-    /// authenticated (Q1).
+    /// authenticated (ASSOCIATION-1).
     pub(crate) fn join(
         &self,
         connection: &Rc<Connection<W, D>>,
@@ -138,7 +138,7 @@ impl<W: World, D: Device> Association<W, D> {
         at_once: bool,
     ) -> Result<Negotiated, ConnectRefusal> {
         let qid = request.qid;
-        // X1 of `cross_reset.rs`: it may be over, and not known to all yet.
+        // CROSS-RESET-1: it may be over, and not known to all yet.
         if !self.admin.upgrade().is_some_and(|admin| admin.is_open()) {
             return Err(ConnectRefusal::BUSY);
         }
@@ -173,7 +173,7 @@ impl<W: World, D: Device> Association<W, D> {
         }
         let qid = own.qid;
         drop(queues);
-        // Q2.
+        // ASSOCIATION-2.
         for other in self.io_where(|other| other.qid == qid && !other.is_created) {
             other.note_end(NOT_THE_QUEUE);
             other.cut();
@@ -242,7 +242,7 @@ impl<W: World, D: Device> Association<W, D> {
 
     /// Ends the association if its host let the keep alive timer expire.
     pub(crate) fn on_tick(&self, now: Instant) {
-        // T1 of `authentication.rs`, which has a deadline of its own.
+        // NVME-AUTH-1, which has a deadline of its own.
         if self.admin.upgrade().is_some_and(|admin| admin.unproven().is_some()) {
             return self.controller.borrow_mut().keep_alive(now);
         }
@@ -275,7 +275,7 @@ impl<W: World, D: Device> Association<W, D> {
         self.admin.upgrade().into_iter().chain(self.io_where(|queue| queue.is_created)).collect()
     }
 
-    /// The connections that asked to be queues, and are none so far: they may be anybody's (Q1).
+    /// The connections that asked to be queues, and are none so far: they may be anybody's (ASSOCIATION-1).
     pub(crate) fn candidates(&self) -> Vec<Rc<Connection<W, D>>> {
         self.io_where(|queue| !queue.is_created)
     }

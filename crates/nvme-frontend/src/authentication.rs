@@ -1,21 +1,21 @@
 //! In-band authentication: nothing but the exchange is executed on a queue until its host has proved
 //! that it knows the volume's secret.
 //!
-//! - T1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than
+//! - NVME-AUTH-1: a queue is closed until the exchange has succeeded, and cut if the host takes longer for that than
 //!   [`HOST_TIME_MAX`]. What the server computes for the exchange, and for other sources before, is not
 //!   the host's time; what its own source has asked for before is. Meanwhile there is no keep alive timer:
 //!   hosts begin to keep alive what they have opened.
-//! - T2: a host that fails is told so by the protocol, then the connection ends. After a few failures, which
+//! - NVME-AUTH-2: a host that fails is told so by the protocol, then the connection ends. After a few failures, which
 //!   count as soon as the Reply was wrong, its source is rate-limited for a while, whichever queue of the
 //!   subsystem it asks for (`strangers::Throttle`). All queues of a controller that fail together count as
 //!   one. The limit is checked again when a Reply is to be judged: nothing opens a volume to a rate-limited
 //!   source, so that exchanges begun earlier are no further guesses. It gets the answer of any wrong Reply,
 //!   at the same time.
-//! - T3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
+//! - NVME-AUTH-3: arithmetic is done off the core, one piece at a time for each queue, and in a fair order of
 //!   queues (`computing.rs`): the others wait, as connections that count.
-//! - T6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
+//! - NVME-AUTH-6: a host may ask for an answer right behind its message: one Authentication Receive waits until the message has
 //!   taken effect.
-//! - T7: what opens a volume is looked at together with the host's Reply: neither a token that was replaced since its
+//! - NVME-AUTH-7: what opens a volume is looked at together with the host's Reply: neither a token that was replaced since its
 //!   Connect opens it, nor one whose host may no longer, nor one of a volume that is gone. Until then the connection of a
 //!   stranger goes on as one to a volume that does not exist.
 
@@ -51,22 +51,22 @@ pub(crate) struct QueueAuthentication<W: World, D: Device> {
     subject: Subject<W, D>,
     parties: Parties,
     exchange: RefCell<Controller>,
-    /// Since when the host has had the chance; later by what was computed for it (T1).
+    /// Since when the host has had the chance; later by what was computed for it (NVME-AUTH-1).
     since: Cell<Instant>,
     passed: Cell<bool>,
-    /// T3: something is being computed, or waits to be, or to be answered (E1).
+    /// NVME-AUTH-3: something is being computed, or waits to be, or to be answered (EVEN-1).
     is_busy: Cell<bool>,
-    /// The Receive that waits for that, and its room (T6).
+    /// The Receive that waits for that, and its room (NVME-AUTH-6).
     waiting: Cell<Option<(SlotId, usize)>>,
     /// Since when nothing else of its source came first.
     served_since: Cell<Option<Instant>>,
     /// Jobs so far.
     jobs: Cell<u8>,
-    /// The Connect, for T8 of `admission.rs`.
+    /// The Connect, for NVME-AUTH-8.
     begun: Since,
-    /// The host was told to come again (T8 of `admission.rs`).
+    /// The host was told to come again (NVME-AUTH-8).
     put_off: Cell<bool>,
-    /// Its source was put off when its Reply was judged (T2).
+    /// Its source was put off when its Reply was judged (NVME-AUTH-2).
     was_late: Cell<bool>,
 }
 
@@ -102,7 +102,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         self.passed.get()
     }
 
-    /// Returns true if the host has used up its time (T1).
+    /// Returns true if the host has used up its time (NVME-AUTH-1).
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let until = self.served_since.get().filter(|_| self.is_first_exchange()).unwrap_or(now);
         until.since(self.since.get()) > HOST_TIME_MAX
@@ -123,7 +123,7 @@ impl<W: World, D: Device> QueueAuthentication<W, D> {
         }
     }
 
-    /// Returns true if a failure says nothing of the host: its volume may have been absent (T8 of `admission.rs`). One that
+    /// Returns true if a failure says nothing of the host: its volume may have been absent (NVME-AUTH-8). One that
     /// appears during the exchange was not found at its beginning.
     fn may_lack_its_volume(&self, core: &NvmeCore<W, D>) -> bool {
         match self.has_passed() {
@@ -146,7 +146,7 @@ pub(crate) fn is_authentication(sqe: &Sqe) -> bool {
 
 impl<W: World, D: Device> NvmeCore<W, D> {
     /// Returns the keys of the hosts that `access` lets in: the same number if there are two tokens, one, or
-    /// none (T4). Random secrets take the places of missing ones. E1 of `even.rs` covers the remaining
+    /// none (NVME-AUTH-4). Random secrets take the places of missing ones. EVEN-1 covers the remaining
     /// difference in time.
     fn keys(&self, access: Option<&Access>) -> Vec<Key> {
         let key = |token: &Token| Key {
@@ -165,14 +165,14 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         keys
     }
 
-    /// T2: returns whether a connection from `address` to `subsystem` is refused for now, and counts a refusal.
+    /// NVME-AUTH-2: returns whether a connection from `address` to `subsystem` is refused for now, and counts a refusal.
     pub(crate) fn is_rate_limited(&self, address: IpAddr, subsystem: Nqn) -> bool {
         self.throttle().borrow_mut().is_rate_limited(address, subsystem, self.world().now())
     }
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// T1: says that the command has to wait for its host to authenticate.
+    /// NVME-AUTH-1: says that the command has to wait for its host to authenticate.
     pub(crate) fn must_authenticate(&self, slot: SlotId) -> Result<(), Status> {
         match self.authentication.get() {
             Some(queue) if !queue.has_passed() && !is_authentication(&self.command(slot)) => {
@@ -182,7 +182,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// T7 and T2: what opens `queue` now.
+    /// NVME-AUTH-7 and NVME-AUTH-2: what opens `queue` now.
     fn keys_of(&self, queue: &QueueAuthentication<W, D>) -> Vec<Key> {
         let opens = |export: &&Rc<Export<W, D>>| self.may_open(export, &queue.parties.host);
         let access = queue.subject.export().filter(opens).and_then(|export| export.access());
@@ -219,7 +219,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return self.complete_command(slot, Status::INVALID_FIELD.with_dnr(), 0);
         }
         if queue.is_busy.get() {
-            // T6.
+            // NVME-AUTH-6.
             if is_send || queue.waiting.get().is_some() {
                 return self.complete_command(slot, Status::COMMAND_SEQUENCE_ERROR.with_dnr(), 0);
             }
@@ -248,7 +248,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let (connection, queue) = (self.clone(), queue.clone());
         self.core.world().spawn(async move {
             let core = connection.core.clone();
-            // T3: nothing is computed for a host that has gone meanwhile.
+            // NVME-AUTH-3: nothing is computed for a host that has gone meanwhile.
             let mut closed = pin!(connection.link.closed().notified());
             let computing = core.computing();
             let turn = async {
@@ -267,7 +267,7 @@ impl<W: World, D: Device> Connection<W, D> {
     }
 
     /// The message in `slot` took effect; the check of the host's proof began at `since`. A host with a wrong
-    /// proof is answered at a fixed delay (E1), and cannot ask before.
+    /// proof is answered at a fixed delay (EVEN-1), and cannot ask before.
     fn taken(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>, since: Instant) {
         if !queue.exchange.borrow().is_failing() {
             return self.confirm(slot, queue);
@@ -281,7 +281,7 @@ impl<W: World, D: Device> Connection<W, D> {
         });
     }
 
-    /// T2. A host that leaves since it does not believe us has not guessed.
+    /// NVME-AUTH-2. A host that leaves since it does not believe us has not guessed.
     fn note_failure(&self, queue: &QueueAuthentication<W, D>) {
         // Nor has one whose volume may be away.
         let is_under_way = queue.exchange.borrow().outcome() == Outcome::UnderWay;
@@ -298,7 +298,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Completes the message in `slot`, and answers the Receive that waits for that (T6).
+    /// Completes the message in `slot`, and answers the Receive that waits for that (NVME-AUTH-6).
     fn confirm(self: &Rc<Self>, slot: SlotId, queue: &Rc<QueueAuthentication<W, D>>) {
         self.complete_command(slot, Status::SUCCESS, 0);
         self.look_at_outcome(queue);
@@ -311,7 +311,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Answers an Authentication Receive; evenly (E1) if what it fetches is that the host is wrong. All else that has to
+    /// Answers an Authentication Receive; evenly (EVEN-1) if what it fetches is that the host is wrong. All else that has to
     /// be done for that is done before, or behind the answer: it takes a time of its own.
     fn give_message(
         self: &Rc<Self>,
@@ -322,7 +322,7 @@ impl<W: World, D: Device> Connection<W, D> {
         let came = self.core.world().now();
         let is_failing = queue.exchange.borrow().is_failing();
         if is_failing && queue.may_lack_its_volume(&self.core) && !queue.has_passed() {
-            // T8 of `admission.rs`. It may ask again until its time is up (T1): hosts do, and would wait long for an answer that
+            // NVME-AUTH-8. It may ask again until its time is up (NVME-AUTH-1): hosts do, and would wait long for an answer that
             // does not come because the connection has ended.
             let queue = queue.clone();
             return self.answer_evenly(came, move |connection| {
@@ -375,7 +375,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// T2.
+    /// NVME-AUTH-2.
     fn look_at_outcome(&self, queue: &QueueAuthentication<W, D>) {
         let outcome = queue.exchange.borrow().outcome();
         match outcome {

@@ -89,7 +89,7 @@ fn request_of(
 }
 
 impl<W: World, D: Device> Connection<W, D> {
-    /// Takes in a command that is complete; it is executed in its turn (C1 of `dataplane/src/commands.rs`).
+    /// Takes in a command that is complete; it is executed in its turn (COMMAND-1).
     pub(crate) fn execute(self: &Rc<Self>, slot: SlotId) {
         // What came before the end of service is executed, what comes behind it is not.
         let is_prepared = self.incoming.is_expected(slot);
@@ -109,7 +109,7 @@ impl<W: World, D: Device> Connection<W, D> {
         drop(role);
         let limits = &self.core.options().limits;
         let len_bytes = self.command(slot).dptr.length.get().min(limits.transfer_bytes_max);
-        // Of a stranger it is not looked at whether there is a volume: that takes its time (E1 of `even.rs`).
+        // Of a stranger it is not looked at whether there is a volume: that takes its time (EVEN-1).
         let export = if self.unproven().is_some() { None } else { self.export() };
         let connection = self.clone();
         self.run_in_turn(export.as_deref(), len_bytes, move || connection.run_other(slot));

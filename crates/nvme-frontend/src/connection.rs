@@ -4,13 +4,13 @@
 //! on its steps; each command then runs when its turn comes (`commands.rs`), and its reply goes into the outbox.
 //! Both tasks end together; the last one takes the connection off the core's list.
 //!
-//! - R1: a connection is not read from while it has too much to be sent, too much debt, or neither
+//! - NVME-RECEIVE-1: a connection is not read from while it has too much to be sent, too much debt, or neither
 //!   room for more nor data on its way that was asked for: what comes in is bounded by what goes out.
-//! - R2: the clock by which the host owes something stands still meanwhile, and while the core does not run.
-//! - R3: what the host owes and what it has to read are judged apart: none makes up for the other.
-//! - R4: what a host had sent before it ended the connection, and was not read for this long, is not carried
+//! - NVME-RECEIVE-2: the clock by which the host owes something stands still meanwhile, and while the core does not run.
+//! - NVME-RECEIVE-3: what the host owes and what it has to read are judged apart: none makes up for the other.
+//! - NVME-RECEIVE-4: what a host had sent before it ended the connection, and was not read for this long, is not carried
 //!   out: it may have sent it again elsewhere.
-//! - R5: a closed connection holds no memory but that of requests under way.
+//! - NVME-RECEIVE-5: a closed connection holds no memory but that of requests under way.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::pin::pin;
@@ -87,7 +87,7 @@ impl Out<'_, '_> {
     }
 }
 
-/// R2: a clock that stands still while nothing is read.
+/// NVME-RECEIVE-2: a clock that stands still while nothing is read.
 #[derive(Default)]
 struct ReadingClock {
     stopped_at: Cell<Option<Instant>>,
@@ -196,7 +196,7 @@ impl<W: World, D: Device> Connection<W, D> {
             return;
         }
         self.note_what_is_cut_short();
-        // R5.
+        // NVME-RECEIVE-5.
         self.link.close();
         self.incoming.clear();
         self.outbox.close();
@@ -235,7 +235,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// Time as far as the host had the chance to be heard (R2).
+    /// Time as far as the host had the chance to be heard (NVME-RECEIVE-2).
     pub(crate) fn reading_time(&self) -> Instant {
         self.reading.time(self.core.running_time())
     }
@@ -306,7 +306,7 @@ impl<W: World, D: Device> Connection<W, D> {
         while self.is_open() {
             if self.must_pause() {
                 self.pause().await;
-                // R4.
+                // NVME-RECEIVE-4.
                 match self.stream.end_by_peer() {
                     Some(end) => return self.ended_by_host(end),
                     None => continue,
@@ -371,7 +371,7 @@ impl<W: World, D: Device> Connection<W, D> {
         is_closed
     }
 
-    /// R1. Data that is on its way must be able to arrive, or its memory is never free again.
+    /// NVME-RECEIVE-1. Data that is on its way must be able to arrive, or its memory is never free again.
     fn must_pause(&self) -> bool {
         let is_awaited = || {
             let transport = self.transport.borrow();

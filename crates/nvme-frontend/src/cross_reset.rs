@@ -4,15 +4,15 @@
 //! left behind must not come after that: a write that had waited there would undo whatever was written to its
 //! blocks since. The target drops it when it hears of the end, and the network may keep that from it.
 //!
-//! - X1: when the command is completed, nothing that was sent to the impacted controller is under way, and
+//! - CROSS-RESET-1: when the command is completed, nothing that was sent to the impacted controller is under way, and
 //!   nothing of it will be carried out.
-//! - X2: that holds for a controller, too, whose connections have ended already.
-//! - X3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
-//! - X4: a controller level reset of the controller that was asked aborts the command; its waiter is
+//! - CROSS-RESET-2: that holds for a controller, too, whose connections have ended already.
+//! - CROSS-RESET-3: a host ends its own controllers of the same subsystem; those of others do not exist for it.
+//! - CROSS-RESET-4: a controller level reset of the controller that was asked aborts the command; its waiter is
 //!   released.
-//! - X5: what does without the command, as stock hosts do, has the same as far as the target heard of the end: a controller
-//!   gets ready only when nothing is under way any more that its host sent to one that has ended, or to its own queues
-//!   before a reset (K6 of `nvme_target::controller`).
+//! - CROSS-RESET-5: what does without the command, as stock hosts do, has the same as far as the target heard of the end: a
+//!   controller gets ready only when nothing is under way any more that its host sent to one that has ended, or to its own queues
+//!   before a reset (CONTROLLER-6).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -70,7 +70,7 @@ impl<W: World, D: Device> Leaving<W, D> {
 
 impl<W: World, D: Device> NvmeCore<W, D> {
     /// Returns true if nothing is under way any more that the host of `association` sent before that is
-    /// enabled (X5).
+    /// enabled (CROSS-RESET-5).
     pub(crate) fn has_settled(&self, association: &Association<W, D>) -> bool {
         let own = association.controller.borrow();
         let leaving = self.leaving().0.borrow();

@@ -1,19 +1,19 @@
 //! The discovery log: each host is shown the volumes that it may open, and nothing else.
 //!
-//! - V1: a host reads one state of the log. Its generation changes when what this host sees does, and
+//! - NVME-DISCOVERY-1: a host reads one state of the log. Its generation changes when what this host sees does, and
 //!   then it is told, if it waits for that. It counts nothing else: what a host cannot see it cannot
 //!   notice.
 //!   Of the addresses of a portal it is told the nearest (`nearest.rs`).
-//! - V2: logs of all hosts together have a bound, however many hosts there are and whatever each may see
-//!   (`logs.rs`). One that was dropped is rebuilt when its host reads on: it is the same, or V1 has told the
+//! - NVME-DISCOVERY-2: logs of all hosts together have a bound, however many hosts there are and whatever each may see
+//!   (`logs.rs`). One that was dropped is rebuilt when its host reads on: it is the same, or NVME-DISCOVERY-1 has told the
 //!   host.
-//! - V3: two logs of one generation are the same, also over connections, cores and restarts: a host may
+//! - NVME-DISCOVERY-3: two logs of one generation are the same, also over connections, cores and restarts: a host may
 //!   compare its log with the one that it read before it was cut off. So the generation is a digest of what
 //!   the host sees, and of the number of changes while it was connected: a log that changes and changes back
 //!   while it is read in pieces was not read at once. A mere count would restart with each connection, and be
 //!   equal where logs are not; a count for all volumes, or the time of the last change of any, would tell of
 //!   volumes that the host must not know of; a count from a random number would differ where logs are equal,
-//!   and keep hosts that see the same from having one (V2). A digest tells a host nothing but what it sees.
+//!   and keep hosts that see the same from having one (NVME-DISCOVERY-2). A digest tells a host nothing but what it sees.
 //!   The counter does not go up by one with each change, which is given up for that: hosts only compare two
 //!   for equality.
 
@@ -113,7 +113,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
     }
 
     /// Tells the hosts that wait at the discovery service, and of which `concerns` says so, that there
-    /// is something new (V1).
+    /// is something new (NVME-DISCOVERY-1).
     fn tell_hosts(&self, concerns: impl Fn(&Association<W, D>) -> bool) {
         for association in self.all_associations() {
             if matches!(association.subject, Subject::Discovery) && concerns(&association) {
@@ -159,8 +159,8 @@ impl<W: World, D: Device> NvmeCore<W, D> {
     }
 }
 
-/// Tells logs apart by how often they have changed in one association, and by what they say (V3). Two that differ have one digest by
-/// a chance of 1 in 2^64.
+/// Tells logs apart by how often they have changed in one association, and by what they say (NVME-DISCOVERY-3). Two that differ
+/// have one digest by a chance of 1 in 2^64.
 fn digest(changes: u64, entries: &[Rc<DiscoveryLogEntry>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     changes.hash(&mut hasher);

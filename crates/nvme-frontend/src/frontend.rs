@@ -213,7 +213,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         self.state.leaving.add(association);
     }
 
-    /// Q3 of `association.rs`.
+    /// ASSOCIATION-3.
     pub(crate) fn former_queues_of(&self, export: &Rc<Export<W, D>>) -> usize {
         let present = self.associations_of(export);
         let sum =
@@ -238,7 +238,7 @@ impl<W: World, D: Device> NvmeCore<W, D> {
         self.state.associations.borrow().iter().map(|(_, a)| a.clone()).collect()
     }
 
-    /// The associations whose hosts hear what becomes of a volume: those of strangers do not (T4 of `admission.rs`).
+    /// The associations whose hosts hear what becomes of a volume: those of strangers do not (NVME-AUTH-4).
     fn associations_of(&self, export: &Rc<Export<W, D>>) -> Vec<Rc<Association<W, D>>> {
         let is_of = |association: &Rc<Association<W, D>>| {
             let subject = association.subject.export();

@@ -1,13 +1,13 @@
 //! Log lines about a connection, from its beginning to its end.
 //!
-//! - G1: each line about a connection has its id in the field `connection`. An id is given once while the
+//! - LIFE-1: each line about a connection has its id in the field `connection`. An id is given once while the
 //!   server runs: the core, and the connection's number there.
-//! - G2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
+//! - LIFE-2: a connection that came as far as Connect, or ended otherwise than by its host's will, has one line
 //!   that says how it ended. Those of I/O queues are for `debug` if all went well: a host has many.
 //!   Where one host has many that end for one reason, the first line stands for all (`strangers::Repeats`).
-//! - G3: not every line is written about hosts that have not authenticated (`strangers::Quiet`).
-//! - G4: a core only says what happened. To put it into words takes 13 µs of a core whose caches hold other things, so a server has a
-//!   thread for that.
+//! - LIFE-3: not every line is written about hosts that have not authenticated (`strangers::Quiet`).
+//! - LIFE-4: a core only says what happened. To put it into words takes 13 µs of a core whose caches hold other things, so a
+//!   server has a thread for that.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -55,7 +55,7 @@ pub(crate) struct Cause {
     reason: Cow<'static, str>,
 }
 
-/// Something that happened to a connection (G4).
+/// Something that happened to a connection (LIFE-4).
 pub struct Line {
     connection: ConnectionId,
     peer: SocketAddr,
@@ -150,12 +150,13 @@ fn is_written(level: Level) -> bool {
 }
 
 impl<W: World, D: Device> NvmeCore<W, D> {
-    /// From now on `tell` is given each line about a connection, and has it written (G4). Without this they are written at once.
+    /// From now on `tell` is given each line about a connection, and has it written (LIFE-4). Without this they are written at
+    /// once.
     pub fn on_line(&self, tell: impl Fn(Line) + 'static) {
         *self.state.on_line.borrow_mut() = Box::new(tell);
     }
 
-    /// Logs how many lines were left out (G3).
+    /// Logs how many lines were left out (LIFE-3).
     pub(crate) fn log_suppressed(&self) {
         for LeftOut { source, lines } in self.quiet().borrow_mut().over(self.world().now()) {
             tracing::warn!(%source, lines, "lines about strangers left out");
@@ -175,7 +176,7 @@ impl<W: World, D: Device> Connection<W, D> {
         self.end_reason.0.borrow_mut().get_or_insert_with(|| reason.to_string());
     }
 
-    /// G3: returns true if a line about a host that has not authenticated may be written.
+    /// LIFE-3: returns true if a line about a host that has not authenticated may be written.
     pub(crate) fn may_be_said(&self) -> bool {
         self.core.quiet().borrow_mut().allows(self.peer().ip(), self.core.world().now())
     }
@@ -251,7 +252,8 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// An authentication of one of `parties` has failed for `reason`, which may be said (G3); `volume` says what is with that.
+    /// An authentication of one of `parties` has failed for `reason`, which may be said (LIFE-3); `volume` says what is with
+    /// that.
     pub(crate) fn log_unproven(
         &self,
         parties: &Parties,
@@ -270,7 +272,7 @@ impl<W: World, D: Device> Connection<W, D> {
         }
     }
 
-    /// G2.
+    /// LIFE-2.
     pub(crate) fn log_ended(&self) {
         let reason = self.end_reason.0.take();
         let by_host = reason.as_deref().is_none_or(|reason| reason == HOST_RESET);

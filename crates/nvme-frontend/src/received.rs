@@ -1,8 +1,9 @@
 //! Chunks of received bytes, and data that is written from where it was received.
 //!
-//! - L1: data that came whole in one chunk, and is written at once when its turn comes, is not copied out of the chunk before.
-//! - L2: a core keeps at most [`KEPT_MAX`] chunks for that, whatever its hosts send. Beyond them data is copied, so that what
-//!   waits for its turn leaves chunks to be received into.
+//! - RECEIVED-1: data that came whole in one chunk, and is written at once when its turn comes, is not copied out of the chunk
+//!   before.
+//! - RECEIVED-2: a core keeps at most [`KEPT_MAX`] chunks for that, whatever its hosts send. Beyond them data is copied, so
+//!   that what waits for its turn leaves chunks to be received into.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -30,7 +31,8 @@ impl<C> Received<C> {
 }
 
 impl<C: Deref<Target = [u8]> + 'static> Received<C> {
-    /// Returns `bytes`, which are a part of the chunk, where they are; `None` if as many chunks are kept as may be (L2).
+    /// Returns `bytes`, which are a part of the chunk, where they are; `None` if as many chunks are kept as may be
+    /// (RECEIVED-2).
     pub(crate) fn keep(self: &Rc<Self>, bytes: &[u8]) -> Option<BufferSlice> {
         if self.kept.get() > KEPT_MAX {
             return None;

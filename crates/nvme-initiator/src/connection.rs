@@ -13,7 +13,8 @@ use crate::sabotage::{Sabotage, broken};
 use crate::slots::{Command, Slots};
 use crate::{ConnectionError, H2cPdus, HeaderBytes, R2tRequest};
 
-/// Most commands outstanding on a connection: leaves 64 generations in a Command Identifier (I2).
+/// Most commands outstanding on a connection: leaves 64 generations in a Command Identifier
+/// (INITIATOR-2).
 pub const DEPTH_MAX: u16 = 1024;
 /// R2Ts that the controller may have outstanding per command (MAXR2T). They are answered in order;
 /// what they ask for waits as PDUs until it can be sent.
@@ -51,7 +52,7 @@ pub(crate) enum Phase {
     Connecting,
     /// Commands flow.
     Ready,
-    /// An error was returned (I4).
+    /// An error was returned (INITIATOR-4).
     Ended,
 }
 

@@ -10,14 +10,14 @@
 //! on_bytes ──► Data ───► the driver copies `len` bytes, then on_payload
 //!         └──► DataDigest, Completed
 //! ```
-//! - I1: a command occupies one slot from [`Connection::submit`] until its `Completed` event. No
-//!   command allocates.
-//! - I2: a Command Identifier holds the slot and a generation, so that a stray or repeated reply
-//!   is noticed.
-//! - I3: data comes, and is asked for, in order and without gaps: a C2HData or R2T starts where
-//!   the one before it ended, and ends within the command's data.
-//! - I4: whatever the peer sends is an event or an error, never a panic. After an error the
-//!   connection is over; [`Connection::term_req`] says why to the peer.
+//! - INITIATOR-1: a command occupies one slot from [`Connection::submit`] until its `Completed`
+//!   event. No command allocates.
+//! - INITIATOR-2: a Command Identifier holds the slot and a generation, so that a stray or repeated
+//!   reply is noticed.
+//! - INITIATOR-3: data comes, and is asked for, in order and without gaps: a C2HData or R2T starts
+//!   where the one before it ended, and ends within the command's data.
+//! - INITIATOR-4: whatever the peer sends is an event or an error, never a panic. After an error
+//!   the connection is over; [`Connection::term_req`] says why to the peer.
 //!
 //! Absent from this crate: sockets, clocks, tasks. Which command to send again after a reset is
 //! the client's matter.

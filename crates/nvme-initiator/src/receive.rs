@@ -342,7 +342,8 @@ impl Connection {
     }
 }
 
-/// I3: the run `offset`, `len`, which lies within the command's data, continues what is done of it.
+/// INITIATOR-3: the run `offset`, `len`, which lies within the command's data, continues what is
+/// done of it.
 fn advance(command: &mut Command, pdu: PduType, (offset, len): (u32, u32)) -> Result<(), PduError> {
     if offset != command.done {
         return Err(PduError::Sequence { pdu });

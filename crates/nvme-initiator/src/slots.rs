@@ -1,4 +1,4 @@
-//! Commands that are outstanding (I1, I2).
+//! Commands that are outstanding (INITIATOR-1, INITIATOR-2).
 
 use alloc::vec::Vec;
 
@@ -87,7 +87,7 @@ impl Slots {
         self.slots[usize::from(index)].cid
     }
 
-    /// Frees a slot; its next command gets another identifier (I2).
+    /// Frees a slot; its next command gets another identifier (INITIATOR-2).
     pub(crate) fn free(&mut self, index: u16) {
         let slot = &mut self.slots[usize::from(index)];
         assert!(slot.command.take().is_some(), "slot {index} is freed once");

@@ -224,7 +224,8 @@ fn the_oldest_command_times_out_first() {
 /// Its name, the outstanding command, the bytes for a Command Identifier, the status expected.
 type Violation = (&'static str, Transfer, Box<dyn Fn(u16) -> Vec<u8>>, u16);
 
-/// I3 and I4. Method: one violation each against a fresh connection with one outstanding command.
+/// INITIATOR-3 and INITIATOR-4. Method: one violation each against a fresh connection with one
+/// outstanding command.
 #[test]
 fn every_violation_is_an_error_that_names_itself() {
     let read = Transfer::ToHost(4096);
@@ -445,7 +446,7 @@ fn outstanding_commands_are_counted() {
 }
 
 proptest! {
-    /// I4: any bytes, in any pieces, are events or one error.
+    /// INITIATOR-4: any bytes, in any pieces, are events or one error.
     #[test]
     fn no_bytes_make_the_connection_panic(
         noise in proptest::collection::vec(any::<u8>(), 0..600),

@@ -124,7 +124,7 @@ pub fn reservation_report(state: &Reservations, len_bytes: usize) -> Vec<u8> {
     let status = ReservationStatus {
         generation: state.generation().into(),
         rtype: state.kind().map_or(0, Kind::nvme_code),
-        registrants: u16::try_from(registrants.len()).expect("R4 of `reservation`").into(),
+        registrants: u16::try_from(registrants.len()).expect("RESERVATION-4").into(),
         ptpls: state.is_persistent().into(),
         ..FromZeros::new_zeroed()
     };

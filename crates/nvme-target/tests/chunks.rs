@@ -1,4 +1,5 @@
-//! C5: how the stream is cut makes no difference. And no stream, however wrong, breaks the target.
+//! NVME-CONNECTION-5: how the stream is cut makes no difference. And no stream, however wrong,
+//! breaks the target.
 
 mod driver;
 

@@ -409,7 +409,7 @@ fn faults_in_pdus_get_the_term_req_that_names_them() {
     assert_eq!(term_req(&mut driver).0, FatalErrorStatus::PDU_SEQUENCE_ERROR);
 }
 
-/// C7: a common host sends its requests for events again, with the CIDs of those that wait, when it detaches.
+/// NVME-CONNECTION-7: a common host sends its requests for events again, with the CIDs of those that wait, when it detaches.
 #[test]
 fn event_requests_that_come_again_while_they_wait_are_the_same() {
     let mut driver = admin(ControllerKind::Io, NONE);
@@ -553,7 +553,7 @@ fn a_host_that_stops_half_way_is_cut_off() {
     assert_eq!(driver.connection.on_timeout(stalled), Some(CloseReason::Stalled));
 }
 
-/// C6: a write that takes a slow network ten times the deadline goes on, as long as something of it comes.
+/// NVME-CONNECTION-6: a write that takes a slow network ten times the deadline goes on, as long as something of it comes.
 #[test]
 fn the_deadline_counts_from_the_last_byte() {
     let stall = Limits::default().stall_timeout;
@@ -586,7 +586,7 @@ fn the_deadline_counts_from_the_last_byte() {
     }
 }
 
-/// C6: data for several R2Ts comes one behind the other: those that wait for their turn are not late.
+/// NVME-CONNECTION-6: data for several R2Ts comes one behind the other: those that wait for their turn are not late.
 #[test]
 fn data_for_an_older_request_is_progress_with_the_later_ones() {
     let mut driver = io(0, NONE);
@@ -634,8 +634,8 @@ fn connect_size_limits_are_kept() {
     assert_eq!(term_req(&mut driver).1, 4);
 }
 
-/// C6: what the host had queued before it saw an R2T comes first; what it goes on with behind that does not hide that the R2T
-/// is neglected.
+/// NVME-CONNECTION-6: what the host had queued before it saw an R2T comes first; what it goes on with behind that does not
+/// hide that the R2T is neglected.
 #[test]
 fn one_neglected_request_for_data_is_not_hidden_by_other_traffic() {
     let mut driver = io(0, NONE);

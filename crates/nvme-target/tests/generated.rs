@@ -57,7 +57,7 @@ fn damaged_data_changes_nothing() {
     assert!(reached["a damaged data PDU"] > 200, "{reached:?}");
 }
 
-/// C4. Method: each fault once in a drawn exchange, at a PDU that is drawn, too.
+/// NVME-CONNECTION-4. Method: each fault once in a drawn exchange, at a PDU that is drawn, too.
 #[test]
 fn a_broken_rule_ends_the_connection_and_changes_nothing() {
     for fault in Fault::ALL {

@@ -2,10 +2,10 @@
 //! "Base" below; what came with 2.3 says so), NVM Command Set Specification 1.1 ("NVM") and NVMe/TCP Transport Specification
 //! 1.1 ("TCP").
 //!
-//! - W1: decoding never panics, whatever the bytes. What a field may hold is checked where it is
+//! - NVME-WIRE-1: decoding never panics, whatever the bytes. What a field may hold is checked where it is
 //!   decoded, and the error says which byte is wrong.
-//! - W2: integers are little-endian; structures have no padding and may lie at any address.
-//! - W3: a 0's based field is converted where it is decoded or encoded, nowhere else. A field that
+//! - NVME-WIRE-2: integers are little-endian; structures have no padding and may lie at any address.
+//! - NVME-WIRE-3: a 0's based field is converted where it is decoded or encoded, nowhere else. A field that
 //!   is still 0's based says so.
 //!
 //! Absent from this crate: I/O, clocks, checksums (callers compute digests), `std`.

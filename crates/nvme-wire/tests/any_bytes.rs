@@ -1,4 +1,4 @@
-//! W1: no bytes make a decoder panic, and what is decoded encodes to the same command.
+//! NVME-WIRE-1: no bytes make a decoder panic, and what is decoded encodes to the same command.
 
 use nvme_wire::discovery::DiscoveryLogEntry;
 use nvme_wire::fabrics::{Connect, ConnectData, ConnectInvalid, Property};

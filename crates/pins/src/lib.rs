@@ -1,12 +1,12 @@
 //! Counts of readers that access blocks of memory in place, on any core, and writers that keep off what they read.
 //!
-//! - P1: a reader that pins a block counts itself, and then checks if the memory is being written;
+//! - PIN-1: a reader that pins a block counts itself, and then checks if the memory is being written;
 //!   a writer marks the memory as being written, and then checks the counts. So at least one of the
 //!   two sees the other: a reader gives way and reads a copy, a writer fails. No pinned byte is
 //!   changed.
-//! - P2: a reader that unpins a block has made its last access before: a writer that finds the
+//! - PIN-2: a reader that unpins a block has made its last access before: a writer that finds the
 //!   block free sees that.
-//! - P3: copies from the memory and writes to it are made under its lock.
+//! - PIN-3: copies from the memory and writes to it are made under its lock.
 //!
 //! Absent from this crate: the memory itself. It is apart from `device` so that a model checker can look at all of it.
 
@@ -33,11 +33,11 @@ pub struct Pins {
     counts: OnceLock<Box<[AtomicU16]>>,
 }
 
-/// Nothing changes the memory while this lives (P3).
+/// Nothing changes the memory while this lives (PIN-3).
 #[derive(Debug)]
 pub struct Reading<'a>(#[allow(dead_code, reason = "held")] RwLockReadGuard<'a, ()>);
 
-/// Nothing else changes the memory while this lives, and no copy is made of it (P3).
+/// Nothing else changes the memory while this lives, and no copy is made of it (PIN-3).
 #[derive(Debug)]
 pub struct Writing<'a> {
     pins: &'a Pins,
@@ -62,7 +62,7 @@ impl Pins {
     pub fn write(&self) -> Writing<'_> {
         let lock = self.lock.write().unwrap_or_else(PoisonError::into_inner);
         self.is_written.store(true, Ordering::Relaxed);
-        // P1: before the counts are looked at.
+        // PIN-1: before the counts are looked at.
         fence(Ordering::SeqCst);
         Writing { pins: self, _lock: lock }
     }
@@ -75,13 +75,13 @@ impl Pins {
             are_few &= count.fetch_add(1, Ordering::SeqCst) < PINS_MAX;
         }
         // The model takes sequentially consistent accesses for acquire and release: without this it would report what the
-        // accesses above and below rule out. So it does not show that they are needed; P1 needs both.
+        // accesses above and below rule out. So it does not show that they are needed; PIN-1 needs both.
         #[cfg(feature = "loom")]
         fence(Ordering::SeqCst);
         are_few && !self.is_written.load(Ordering::SeqCst)
     }
 
-    /// A reader of `blocks` has made its last access (P2).
+    /// A reader of `blocks` has made its last access (PIN-2).
     pub fn unpin(&self, blocks: Range<usize>) {
         for count in &self.counts()[blocks] {
             count.fetch_sub(1, Ordering::Release);
@@ -98,14 +98,14 @@ impl Pins {
         if let Some(counts) = self.counts.get() {
             return counts;
         }
-        // Under the lock, so that a writer either is not there yet or sees them: P1 is about their contents only.
+        // Under the lock, so that a writer either is not there yet or sees them: PIN-1 is about their contents only.
         let _reading = self.read();
         self.counts.get_or_init(|| (0..self.blocks).map(|_| AtomicU16::new(0)).collect())
     }
 }
 
 impl Writing<'_> {
-    /// Returns whether `blocks` have no reader. They get none while this lives (P1).
+    /// Returns whether `blocks` have no reader. They get none while this lives (PIN-1).
     #[must_use]
     pub fn is_free(&self, blocks: Range<usize>) -> bool {
         let Some(counts) = self.pins.counts.get() else { return true };

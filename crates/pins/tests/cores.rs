@@ -31,7 +31,7 @@ impl Memory {
                 let first = unsafe { *at };
                 thread::yield_now();
                 // SAFETY: the block is pinned.
-                assert_eq!(first, unsafe { *at }, "P1: no pinned byte is changed");
+                assert_eq!(first, unsafe { *at }, "PIN-1: no pinned byte is changed");
                 first
             })
         });
@@ -92,7 +92,7 @@ fn writes(memory: &Memory) {
     }
 }
 
-/// P1 and P2, also where the counts are made at that time.
+/// PIN-1 and PIN-2, also where the counts are made at that time.
 #[test]
 fn what_is_pinned_does_not_change() {
     in_all_orders(4, &[reads, writes]);
@@ -106,7 +106,7 @@ fn two_readers_and_a_writer() {
     in_all_orders(2, &[reads, reads, writes]);
 }
 
-/// P3: copies are made beside a reader and a writer.
+/// PIN-3: copies are made beside a reader and a writer.
 #[test]
 fn copies_are_of_one_moment() {
     in_all_orders(

@@ -1,9 +1,10 @@
 //! A disk with a volatile cache, as bytes: what is durable, what is read, and the writes in between.
 //!
-//! - P1: a flush makes durable what had completed when it began; what is still under way it may leave out.
-//! - P2: durable bytes change by flushes and cuts only. A flush never brings back what a later write
-//!   replaced.
-//! - P3: a cut keeps or loses whole sectors of what no flush covered, by a rule ([`Survival`]).
+//! - CUT-CACHE-1: a flush makes durable what had completed when it began; what is still under way it may
+//!   leave out.
+//! - CUT-CACHE-2: durable bytes change by flushes and cuts only. A flush never brings back what a later
+//!   write replaced.
+//! - CUT-CACHE-3: a cut keeps or loses whole sectors of what no flush covered, by a rule ([`Survival`]).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -151,7 +152,7 @@ impl Write {
 pub(crate) struct Cache {
     durable: Vec<u8>,
     visible: Vec<u8>,
-    /// For each sector the write that it has on the medium (P2).
+    /// For each sector the write that it has on the medium (CUT-CACHE-2).
     newest: Vec<Order>,
     writes: Vec<Write>,
     next: u32,
@@ -234,7 +235,7 @@ impl Cache {
         }
     }
 
-    /// A flush begins (P1): what it covers at least, and what it covers by chance besides.
+    /// A flush begins (CUT-CACHE-1): what it covers at least, and what it covers by chance besides.
     pub(crate) fn begin_flush(&self, random: &mut Random) -> Covered {
         let covers = |write: &&Write| write.is_answered || random.chance(50);
         Covered(self.writes.iter().filter(covers).map(|write| write.order).collect())
@@ -291,7 +292,7 @@ impl Cache {
     }
 }
 
-/// Makes a sector of a write durable, unless a later write is (P2).
+/// Makes a sector of a write durable, unless a later write is (CUT-CACHE-2).
 fn keep(write: &Write, index: usize, durable: &mut [u8], newest: &mut [Order]) {
     let sector = write.first_sector() + index;
     if newest[sector] < write.order {
@@ -326,7 +327,7 @@ mod tests {
             .collect()
     }
 
-    /// P1, P3.
+    /// CUT-CACHE-1, CUT-CACHE-3.
     #[test]
     fn a_cut_takes_what_no_flush_covered_and_nothing_else() {
         for seed in 0..200 {
@@ -356,7 +357,7 @@ mod tests {
         }
     }
 
-    /// P1.
+    /// CUT-CACHE-1.
     #[test]
     fn a_flush_owes_nothing_to_what_completes_behind_its_beginning() {
         let mut cache = Cache::new(LEN);
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(sectors(&cache), [0; 8]);
     }
 
-    /// P2.
+    /// CUT-CACHE-2.
     #[test]
     fn a_late_flush_brings_nothing_old_back() {
         for seed in 0..50 {

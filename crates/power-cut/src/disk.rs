@@ -1,8 +1,9 @@
 //! The disk as a process sees it: a file system with one file, whose power goes at a given request.
 //!
-//! - D1: from the cut on, nothing that arrives reaches the disk, and nothing is answered as done.
-//! - D2: a write is under way for as long as it takes to be answered, some for a while, so that a flush
-//!   that does not wait for it may leave it out.
+//! - CUT-DISK-1: from the cut on, nothing that arrives reaches the disk, and nothing is answered as
+//!   done.
+//! - CUT-DISK-2: a write is under way for as long as it takes to be answered, some for a while, so that
+//!   a flush that does not wait for it may leave it out.
 
 use std::ffi::OsStr;
 use std::io;
@@ -186,7 +187,7 @@ impl Files {
             let power = self.supply.arrives(false).0;
             return platter.refuse(power, Held::Empty(reply));
         }
-        // Answered under the lock: the power is on until then (D1).
+        // Answered under the lock: the power is on until then (CUT-DISK-1).
         reply.ok();
     }
 }

@@ -1,8 +1,8 @@
 //! Acknowledged requests, and requests under way: the states that each volume may have after a cut.
 //!
-//! - A1: what was acknowledged is there.
-//! - A2: of what was under way each change is there as a whole, or not at all.
-//! - A3: what was seen after a start stays: from then on it counts as acknowledged.
+//! - CUT-MODEL-1: what was acknowledged is there.
+//! - CUT-MODEL-2: of what was under way each change is there as a whole, or not at all.
+//! - CUT-MODEL-3: what was seen after a start stays: from then on it counts as acknowledged.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,7 +132,7 @@ impl Volume {
         self.change = None;
     }
 
-    /// Compares the record of the volume, and takes what it says (A1 to A3).
+    /// Compares the record of the volume, and takes what it says (CUT-MODEL-1 to CUT-MODEL-3).
     pub(crate) fn settle_record(&mut self, record: &VolumeRecord) -> Result<(), Finding> {
         let found = Attributes::of(record);
         let under_way = match &self.change {
@@ -154,7 +154,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Compares all blocks, and takes what they hold (A1 to A3).
+    /// Compares all blocks, and takes what they hold (CUT-MODEL-1 to CUT-MODEL-3).
     pub(crate) fn settle_blocks(&mut self, found: &[Stamp]) -> Result<(), Finding> {
         let writes = std::mem::take(&mut self.writes);
         let mut wrong = Vec::new();

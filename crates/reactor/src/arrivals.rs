@@ -1,7 +1,9 @@
 //! Input of a socket that is to be fetched: bytes, or connections.
 //!
-//! - A1: input that the ring has reported is fetched until nothing is left; only then the ring is asked again.
-//! - A2: a task that has fetched its part waits for the core's next turn, so that other tasks get theirs.
+//! - ARRIVAL-1: input that the ring has reported is fetched until nothing is left; only then the ring is asked
+//!   again.
+//! - ARRIVAL-2: a task that has fetched its part waits for the core's next turn, so that other tasks get
+//!   theirs.
 
 use std::cell::Cell;
 use std::task::{Context, Poll, ready};
@@ -10,7 +12,7 @@ use uring::{Arrival, Errno, Fd, Ring, Watch};
 
 use crate::handle::CoreState;
 
-/// Tells whether something is to be fetched from a socket (A1).
+/// Tells whether something is to be fetched from a socket (ARRIVAL-1).
 pub(crate) struct Arrivals {
     watch: Watch,
     /// The ring has reported input, and not all of it may have been fetched.
@@ -44,7 +46,7 @@ impl Arrivals {
     }
 }
 
-/// Tells whether a task has had its part of the core's turn (A2).
+/// Tells whether a task has had its part of the core's turn (ARRIVAL-2).
 #[derive(Default)]
 pub(crate) struct Part {
     is_had: Cell<bool>,

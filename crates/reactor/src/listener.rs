@@ -1,8 +1,8 @@
 //! Connections that come in.
 //!
-//! - L1: one is accepted in a turn of the core: however fast they come, others have theirs (A2 of `arrivals.rs`).
-//! - L2: a listener is polled before a connection is accepted. An accept without a connection costs as much as one with:
-//!   the kernel makes a socket and a file before it looks.
+//! - LISTENER-1: one is accepted in a turn of the core: however fast they come, others have theirs (ARRIVAL-2).
+//! - LISTENER-2: a listener is polled before a connection is accepted. An accept without a connection costs as much as
+//!   one with: the kernel makes a socket and a file before it looks.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -37,7 +37,7 @@ pub struct TcpListener {
     local: SocketAddr,
     /// Connections that wait.
     incoming: RefCell<Arrivals>,
-    /// L1.
+    /// LISTENER-1.
     part: Part,
 }
 
@@ -95,7 +95,7 @@ impl TcpListener {
     }
 }
 
-/// Returns true if a connection can be accepted (L2), or if that cannot be determined.
+/// Returns true if a connection can be accepted (LISTENER-2), or if that cannot be determined.
 fn is_another_waiting(fd: &Fd) -> bool {
     poll_at_once(fd, PollFlags::IN) != Ok(PollFlags::empty())
 }

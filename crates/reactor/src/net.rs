@@ -1,12 +1,13 @@
 //! TCP over the ring.
 //!
-//! - N1: what was received, or sent in part, belongs to the stream, not to the future that waits for it. A dropped
+//! - STREAM-1: what was received, or sent in part, belongs to the stream, not to the future that waits for it. A dropped
 //!   future loses no bytes, and sends never interleave.
-//! - N2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
+//! - STREAM-2: a socket is asked for bytes when the ring has told that some have come, or, while it is busy, again and again
 //!   (`hot.rs`).
-//! - N3: a socket that has more than it was asked for, and gave as much as fits into a chunk, has had its part of the core's turn (A2 of `arrivals.rs`).
-//! - N4: a buffer that is lent for what comes next belongs to the stream until its receive is over. If the future that
-//!   waits for it is dropped, N1 does not go for what came into it.
+//! - STREAM-3: a socket that has more than it was asked for, and gave as much as fits into a chunk, has had its part of the
+//!   core's turn (ARRIVAL-2).
+//! - STREAM-4: a buffer that is lent for what comes next belongs to the stream until its receive is over. If the future that
+//!   waits for it is dropped, STREAM-1 does not go for what came into it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -35,13 +36,13 @@ const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_PROBES: u32 = 3;
 
-/// The way in which a socket learns that bytes have come (N2).
+/// The way in which a socket learns that bytes have come (STREAM-2).
 enum Receive {
     /// No task has asked for any.
     None,
     /// The socket is polled; `misses` are the polls so far that found nothing, by weight.
     Hot { misses: u32, waker: Option<Waker> },
-    /// A receive has completed; its result is to be fetched (N1).
+    /// A receive has completed; its result is to be fetched (STREAM-1).
     Done(Result<Received, Errno>),
     /// The ring reports arrivals.
     Watched(Arrivals),
@@ -60,12 +61,12 @@ pub(crate) struct Socket {
     fd: Fd,
     peer: SocketAddr,
     receive: RefCell<Receive>,
-    /// N4.
+    /// STREAM-4.
     lent: RefCell<Option<Lent>>,
     sending: RefCell<Option<uring::Send>>,
     /// Receives that brought bytes, since polling last gave up.
     receives: Cell<u32>,
-    /// N3.
+    /// STREAM-3.
     part: Part,
     /// The peer will say no more, and neither shall we.
     peer_finished: Cell<bool>,
@@ -339,7 +340,7 @@ impl Stream for TcpStream {
 
     fn recv(&self) -> impl Future<Output = Result<Chunk, StreamError>> + 'static {
         let socket = self.socket.clone();
-        // N4.
+        // STREAM-4.
         drop(socket.lent.take());
         socket.start_receive();
         poll_fn(move |context| socket.poll_recv(context).map_ok(|(_, chunk)| chunk))
@@ -375,7 +376,7 @@ impl Stream for TcpStream {
             if batch.is_empty() {
                 return Ok(batch);
             }
-            // What a dropped future left behind goes first (N1).
+            // What a dropped future left behind goes first (STREAM-1).
             if socket.sending.borrow().is_some() {
                 batch.unpin();
                 poll_fn(|context| socket.poll_sent(context)).await.map_err(stream_error)?;

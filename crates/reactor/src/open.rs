@@ -252,7 +252,7 @@ impl OwnedDevice {
         }
     }
 
-    /// Holds space back for what gives space back when there is none (S2 of `space_below.rs`). Returns whether there was
+    /// Holds space back for what gives space back when there is none (SPACE-BELOW-2). Returns whether there was
     /// enough; if not, the device counts as full.
     #[must_use]
     pub fn hold_space(&self) -> bool {

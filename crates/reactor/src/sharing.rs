@@ -1,14 +1,14 @@
 //! Sharing of a core's CPU with other threads: when the core yields it.
 //!
-//! - Y1: Flushes, requests that a file system cannot complete at once, and the ends of writes to files are work of
+//! - CPU-SHARING-1: Flushes, requests that a file system cannot complete at once, and the ends of writes to files are work of
 //!   kernel threads. Each runs on the CPU of the thread that asked, or on the one that the device interrupts,
 //!   whichever core that belongs to. A kernel thread that is woken on the CPU of a polling thread may wait for a
 //!   part of a millisecond, several times as long as a drive takes for a write: above all where this process has a
 //!   raised priority. So a core that polls yields the CPU between its polls, and a core that waits for such threads
 //!   yields once a turn: that returns at once if no thread wants the CPU, and soon if a kernel thread does.
-//! - Y2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core yields ever
-//!   more seldom. It goes on to poll, as it would not have its CPU back at once, but sleeps where it waits for threads of the
-//!   kernel, which have the CPU then.
+//! - CPU-SHARING-2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core
+//!   yields ever more seldom. It goes on to poll, as it would not have its CPU back at once, but sleeps where it waits for
+//!   threads of the kernel, which have the CPU then.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const KEEP_MAX: Duration = Duration::from_secs(4);
 /// The state of yielding to other threads on the core's CPU.
 #[derive(Debug)]
 pub(crate) struct Sharing {
-    /// Until when it keeps its CPU (Y2).
+    /// Until when it keeps its CPU (CPU-SHARING-2).
     keeps_until: Instant,
     /// For how long it has done so last.
     keep: Duration,
@@ -40,7 +40,7 @@ impl Sharing {
         now >= self.keeps_until
     }
 
-    /// Returns true if the core should sleep rather than poll (Y2).
+    /// Returns true if the core should sleep rather than poll (CPU-SHARING-2).
     pub(crate) fn should_sleep(&self, now: Instant, waits_for_kernel_threads: bool) -> bool {
         waits_for_kernel_threads && !self.may_yield(now)
     }
@@ -68,7 +68,7 @@ mod tests {
         Instant(1_000_000_000) + Duration::from_millis(ms)
     }
 
-    /// Y1.
+    /// CPU-SHARING-1.
     #[test]
     fn a_core_beside_kernel_threads_goes_on_yielding() {
         let mut sharing = Sharing::new(after_ms(0));
@@ -78,7 +78,7 @@ mod tests {
         }
     }
 
-    /// Y2.
+    /// CPU-SHARING-2.
     #[test]
     fn a_core_beside_another_program_yields_ever_more_seldom() {
         let mut sharing = Sharing::new(after_ms(0));

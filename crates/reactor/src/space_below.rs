@@ -1,10 +1,10 @@
 //! The space of a thin device: of the file system that a sparse file lies in, or of a thin pool.
 //!
-//! - S1: a write that finds no space marks the device as full, for all cores. New data is refused from then
+//! - SPACE-BELOW-1: a write that finds no space marks the device as full, for all cores. New data is refused from then
 //!   on, so that what is freed is left to the writes that give space back (checkpoints).
-//! - S2: a file holds space back behind its end, which no reader sees, for exactly these writes. It is given up when
-//!   one of them fails for want of space, and taken again before data is taken again.
-//! - S3: the device is full until the space to be held back can be taken again, with a margin. Otherwise it
+//! - SPACE-BELOW-2: a file holds space back behind its end, which no reader sees, for exactly these writes. It is given up
+//!   when one of them fails for want of space, and taken again before data is taken again.
+//! - SPACE-BELOW-3: the device is full until the space to be held back can be taken again, with a margin. Otherwise it
 //!   would go back and forth between the two states. It is tried at once, and once more whenever the file system has some
 //!   more free than when it refused: what it says to be free may be of no use.
 
@@ -20,7 +20,7 @@ use units::BLOCK_SIZE;
 const HELD_PART: u64 = 128;
 /// The least and the most that is held back.
 const HELD_BYTES: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 20;
-/// Such a part of what is held back, and so many bytes at least, are taken besides before data is taken again (S3).
+/// Such a part of what is held back, and so many bytes at least, are taken besides before data is taken again (SPACE-BELOW-3).
 const MARGIN_PART: u64 = 16;
 const MARGIN_BYTES_MIN: u64 = 1 << 20;
 
@@ -64,8 +64,8 @@ impl SpaceBelow {
         self.needed.store(true, Ordering::Relaxed);
     }
 
-    /// Gives up what is held back if that is needed (S2), and else takes it again; returns whether the device is full.
-    /// May wait for the file system.
+    /// Gives up what is held back if that is needed (SPACE-BELOW-2), and else takes it again; returns whether the device is
+    /// full. May wait for the file system.
     pub(crate) fn look(&self, fd: BorrowedFd<'_>) -> bool {
         if self.needed.swap(false, Ordering::Relaxed) {
             self.give_up(fd);
@@ -82,7 +82,7 @@ impl SpaceBelow {
         (usual, (usual / MARGIN_PART).max(MARGIN_BYTES_MIN))
     }
 
-    /// Returns whether more is free than when the file system refused (S3).
+    /// Returns whether more is free than when the file system refused (SPACE-BELOW-3).
     fn may_have_room(&self, fd: BorrowedFd<'_>) -> bool {
         if self.free_when_refused.load(Ordering::Relaxed) == u64::MAX {
             return true;
@@ -92,7 +92,8 @@ impl SpaceBelow {
         free - lowest >= self.wanted().1
     }
 
-    /// Takes the space to be held back, of a full device with a margin behind it (S3). A thin pool is tried by the next write.
+    /// Takes the space to be held back, of a full device with a margin behind it (SPACE-BELOW-3). A thin pool is tried by the
+    /// next write.
     pub(crate) fn hold(&self, fd: BorrowedFd<'_>) -> bool {
         if !self.is_file {
             return true;

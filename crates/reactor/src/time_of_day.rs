@@ -1,7 +1,8 @@
 //! The time of day, which never goes back: what was granted until a time is not granted again by a clock that is set back.
 //!
-//! - D1: it goes on at least as fast as the machine's boot clock, which cannot be set and counts while the machine sleeps.
-//! - D2: a clock that is set forward is followed, and also by [`not_before`] what an earlier process has seen.
+//! - TIME-OF-DAY-1: it goes on at least as fast as the machine's boot clock, which cannot be set and counts while the machine
+//!   sleeps.
+//! - TIME-OF-DAY-2: a clock that is set forward is followed, and also by [`not_before`] what an earlier process has seen.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -87,7 +87,7 @@ pub enum Command {
     },
     /// Change only whether the state outlives a restart.
     Persist(bool),
-    /// Exclude all other hosts (R6 of the crate).
+    /// Exclude all other hosts (RESERVATION-6).
     Lock,
     /// End that, if it was this host.
     Unlock,
@@ -158,7 +158,7 @@ impl Reservations {
     /// Carries out a command of `host`.
     ///
     /// # Errors
-    /// The command is refused; nothing has changed (R2).
+    /// The command is refused; nothing has changed (RESERVATION-2).
     pub fn apply(&mut self, host: &Host, command: &Command) -> Result<Change, Refused> {
         let mut next = self.clone();
         let change = next.try_apply(host, command)?;
@@ -240,7 +240,7 @@ impl Reservations {
         }
     }
 
-    /// R3.
+    /// RESERVATION-3.
     fn count(&mut self) {
         self.generation = self.generation.wrapping_add(1);
     }
@@ -296,7 +296,7 @@ impl Reservations {
         }
     }
 
-    /// R1: ends the reservation if its holder is no longer registered; returns its type then.
+    /// RESERVATION-1: ends the reservation if its holder is no longer registered; returns its type then.
     fn end_if_without_holder(&mut self) -> Option<Kind> {
         let held = self.held.as_ref()?;
         let has_holder = match &held.holder {

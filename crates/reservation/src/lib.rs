@@ -3,14 +3,15 @@
 //! The rules are those of NVM Express (Base 2.1, clause 8.1.22) and of SCSI (SPC-4, clause 5.13), which are the same but for
 //! names: a volume has one [`Reservations`], whatever protocols its hosts speak.
 //!
-//! - R1: the holder of a reservation is registered. A reservation of all registrants ends with the last of them.
-//! - R2: a refused command changes nothing.
-//! - R3: the generation grows, modulo 2^32, with every command that may have changed registrations, and with no other.
-//! - R4: the state is bounded: it always fits into [`RECORD_BYTES_MAX`] bytes.
-//! - R5: reservations that are not persistent have no record, and so end when the server restarts.
+//! - RESERVATION-1: the holder of a reservation is registered. A reservation of all registrants ends with the last of them.
+//! - RESERVATION-2: a refused command changes nothing.
+//! - RESERVATION-3: the generation grows, modulo 2^32, with every command that may have changed registrations, and with no
+//!   other.
+//! - RESERVATION-4: the state is bounded: it always fits into [`RECORD_BYTES_MAX`] bytes.
+//! - RESERVATION-5: reservations that are not persistent have no record, and so end when the server restarts.
 //!
-//! - R6: a lock (RESERVE of SPC-2) excludes all other hosts from everything, and goes with the connection of its host. No host
-//!   locks a volume that has registrants, and none registers while it is locked.
+//! - RESERVATION-6: a lock (RESERVE of SPC-2) excludes all other hosts from everything, and goes with the connection of its
+//!   host. No host locks a volume that has registrants, and none registers while it is locked.
 //!
 //! Absent from this crate: I/O, protocols' formats, connections. A host is what its protocol calls the same host over several
 //! connections.
@@ -48,7 +49,7 @@ pub struct Reservations {
     held: Option<Held>,
     generation: u32,
     is_persistent: bool,
-    /// The host that has locked the volume (R6).
+    /// The host that has locked the volume (RESERVATION-6).
     locked_by: Option<Host>,
 }
 
@@ -87,7 +88,7 @@ impl Reservations {
         holder.and_then(|holder| self.key_of(holder)).unwrap_or(0)
     }
 
-    /// Returns how often registrations may have changed, modulo 2^32 (R3).
+    /// Returns how often registrations may have changed, modulo 2^32 (RESERVATION-3).
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.generation
@@ -120,7 +121,7 @@ impl Reservations {
         self.held.is_some() || self.locked_by.is_some()
     }
 
-    /// Ends the lock, if `host` has it (R6). Returns whether it had.
+    /// Ends the lock, if `host` has it (RESERVATION-6). Returns whether it had.
     pub fn unlock(&mut self, host: &Host) -> bool {
         let is_its = self.locked_by.as_ref() == Some(host);
         self.locked_by.take_if(|_| is_its).is_some()

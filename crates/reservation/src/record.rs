@@ -53,7 +53,7 @@ impl Host {
 }
 
 impl Reservations {
-    /// R4.
+    /// RESERVATION-4.
     pub(crate) fn fits(&self) -> bool {
         let each = self.registrants.keys().map(Host::record_bytes);
         let are_named = self.registrants.keys().all(|host| match host {
@@ -63,7 +63,7 @@ impl Reservations {
         are_named && HEADER_BYTES + each.sum::<usize>() <= RECORD_BYTES_MAX
     }
 
-    /// Returns the bytes that bring the state back after a restart; `None` if nothing is to come back (R5).
+    /// Returns the bytes that bring the state back after a restart; `None` if nothing is to come back (RESERVATION-5).
     #[must_use]
     pub fn to_record(&self) -> Option<Vec<u8>> {
         if !self.is_persistent {
@@ -71,7 +71,7 @@ impl Reservations {
         }
         let holder = self.held.as_ref().and_then(|held| held.holder.as_ref());
         let holder = holder.and_then(|it| self.registrants.keys().position(|host| host == it));
-        let holder = holder.map_or(NO_HOLDER, |at| u16::try_from(at).expect("R4"));
+        let holder = holder.map_or(NO_HOLDER, |at| u16::try_from(at).expect("RESERVATION-4"));
         let mut bytes = Vec::new();
         bytes.push(VERSION);
         bytes.push(self.kind().map_or(0, Kind::nvme_code));
@@ -85,7 +85,7 @@ impl Reservations {
                     bytes.extend_from_slice(id);
                 }
                 Host::Iscsi { name, isid } => {
-                    bytes.extend([FORM_ISCSI, u8::try_from(name.len()).expect("R4")]);
+                    bytes.extend([FORM_ISCSI, u8::try_from(name.len()).expect("RESERVATION-4")]);
                     bytes.extend_from_slice(isid);
                     bytes.extend_from_slice(name.as_bytes());
                 }

@@ -427,7 +427,7 @@ fn command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// R1, and that a preemptor that takes over is registered.
+/// RESERVATION-1, and that a preemptor that takes over is registered.
 fn check_holder(state: &Reservations) {
     let holders = state.registrants().filter(|registrant| registrant.is_holder).count();
     match state.kind() {
@@ -449,13 +449,13 @@ proptest! {
         for (n, command) in commands {
             let (before, by) = (state.clone(), host(n));
             match state.apply(&by, &command) {
-                // R2.
+                // RESERVATION-2.
                 Err(_) => prop_assert_eq!(&state, &before),
                 Ok(change) => {
                     let grown = state.generation().wrapping_sub(before.generation());
                     prop_assert!(grown <= 1);
                     let keys = |state: &Reservations| state.registrants.clone();
-                    // R3.
+                    // RESERVATION-3.
                     prop_assert!(grown == 1 || keys(&state) == keys(&before));
                     prop_assert!(change.notices.iter().all(|notice| notice.host != by));
                     let knows = |notice: &Notice| before.key_of(&notice.host).is_some();
@@ -468,7 +468,7 @@ proptest! {
                 }
             }
             check_holder(&state);
-            // R5.
+            // RESERVATION-5.
             let record = state.to_record();
             prop_assert_eq!(record.is_some(), state.is_persistent());
             if let Some(record) = record {

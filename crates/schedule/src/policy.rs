@@ -36,10 +36,10 @@ pub enum Next {
 /// - `now` never goes back.
 ///
 /// The policy promises:
-/// - P1: [`Policy::next`] names a flow once for each request that it offered, and no other flow;
-/// - P2: while requests are offered it names a flow, or an instant in the future at which it will name
+/// - POLICY-1: [`Policy::next`] names a flow once for each request that it offered, and no other flow;
+/// - POLICY-2: while requests are offered it names a flow, or an instant in the future at which it will name
 ///   one: nothing waits for ever, and no flow is asked in vain again and again;
-/// - P3: a call costs the same however many flows there are, but for a logarithm.
+/// - POLICY-3: a call costs the same however many flows there are, but for a logarithm.
 pub trait Policy {
     /// Makes a flow known, or changes its quota. What it has offered stays offered.
     fn set_flow(&mut self, flow: FlowId, quota: f64, now: Instant);

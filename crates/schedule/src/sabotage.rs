@@ -13,7 +13,7 @@ mutation_points::mutations! {
         FreeAtOnce,
         /// The overdraft of a flow is forgotten when its queue is empty.
         ForgetDebt,
-        /// D4: what a flow takes beyond its quota comes off the quota.
+        /// DRR-4: what a flow takes beyond its quota comes off the quota.
         BeyondIsHeldAgainst,
         /// A flow that waits beyond its quota stays there when the quota has come in.
         NoReturn,
@@ -21,7 +21,7 @@ mutation_points::mutations! {
         RefillByCeiling,
         /// The same of a change of a quota.
         RefillByQuota,
-        /// T1: unused quota is kept without end.
+        /// STS-1: unused quota is kept without end.
         KeepUnused,
         /// A core's parts of reads and of writes are both its part of all.
         PartsByPart,

@@ -73,14 +73,14 @@ struct Class {
 
 /// Queues requests by flow, and says which leaves next. `T` is the caller's mark on a request.
 ///
-/// - Q1: each request that comes is issued once, or returned when its flow is removed or it is
+/// - SCHEDULER-1: each request that comes is issued once, or returned when its flow is removed or it is
 ///   taken back; those of one flow and class in the order of their coming.
-/// - Q2: a request leaves if less than its class's window is in flight, or less than all windows
-///   together: what one class leaves of its window another may use.
-/// - Q3: after [`Scheduler::dispatch`] said [`Dispatch::WaitUntil`], [`Dispatch::Full`] or
+/// - SCHEDULER-2: a request leaves if less than its class's window is in flight, or less than all
+///   windows together: what one class leaves of its window another may use.
+/// - SCHEDULER-3: after [`Scheduler::dispatch`] said [`Dispatch::WaitUntil`], [`Dispatch::Full`] or
 ///   [`Dispatch::Idle`], nothing changes until that instant, a completion, or a new request.
-/// - Q4: classes do not wait for each other. Were a few large writes to fill all windows, reads still
-///   have theirs, also those of the same flow.
+/// - SCHEDULER-4: classes do not wait for each other. Were a few large writes to fill all windows, reads
+///   still have theirs, also those of the same flow.
 pub struct Scheduler<T> {
     config: SchedulerConfig,
     classes: [Class; CLASSES],
@@ -212,7 +212,7 @@ impl<T> Scheduler<T> {
         &mut self.flows[flow.0 as usize]
     }
 
-    /// Q2.
+    /// SCHEDULER-2.
     fn has_room(&self, class: usize) -> bool {
         let (windows, blocks) = (self.config.window_blocks, self.in_flight_blocks());
         let whole: u64 = windows.into_iter().map(u64::from).sum();

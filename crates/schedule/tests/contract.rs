@@ -132,14 +132,18 @@ impl Checked {
                 Dispatch::Issue { flow, request, token } => {
                     let index = self.flows.iter().position(|f| *f == flow).expect("a live flow");
                     let class = self.class(request.direction);
-                    let first = self.oldest(index, class).expect("Q1: it waits");
+                    let first = self.oldest(index, class).expect("SCHEDULER-1: it waits");
                     let first = self.expected[index].remove(first);
-                    assert_eq!(first, Some((token, request.direction)), "Q1: once, and in order");
-                    assert!(self.has_room(class), "Q2: the window was full");
+                    assert_eq!(
+                        first,
+                        Some((token, request.direction)),
+                        "SCHEDULER-1: once, and in order"
+                    );
+                    assert!(self.has_room(class), "SCHEDULER-2: the window was full");
                     self.in_flight.push_back((flow, request));
                 }
                 Dispatch::WaitUntil(at) => {
-                    assert!(at > self.now, "P2: in the future");
+                    assert!(at > self.now, "POLICY-2: in the future");
                     let could = self.waiting().into_iter().any(|class| self.has_room(class));
                     assert!(could, "only a completion lets more in");
                     return Some(at);
@@ -150,7 +154,10 @@ impl Checked {
                     return None;
                 }
                 Dispatch::Idle => {
-                    assert!(self.expected.iter().all(VecDeque::is_empty), "P2: something waits");
+                    assert!(
+                        self.expected.iter().all(VecDeque::is_empty),
+                        "POLICY-2: something waits"
+                    );
                     return None;
                 }
             }
@@ -161,8 +168,8 @@ impl Checked {
         let is_issued = self.scheduler.issue_at_once(self.flows[flow], request, self.now);
         if is_issued {
             let class = self.class(request.direction);
-            assert!(!self.waiting().contains(&class), "Q1: past others that wait");
-            assert!(self.has_room(class), "Q2: the window was full");
+            assert!(!self.waiting().contains(&class), "SCHEDULER-1: past others that wait");
+            assert!(self.has_room(class), "SCHEDULER-2: the window was full");
             self.in_flight.push_back((self.flows[flow], request));
         }
         is_issued
@@ -188,8 +195,8 @@ impl Checked {
     /// Asks again before the time has come, and when it has.
     fn sleep(&mut self, at: Instant) {
         let asked = self.scheduler.dispatch(self.now);
-        assert_eq!(asked, Dispatch::WaitUntil(at), "Q3: nothing has changed");
-        // P2. A task that waits for several things may be woken once for each of them.
+        assert_eq!(asked, Dispatch::WaitUntil(at), "SCHEDULER-3: nothing has changed");
+        // POLICY-2. A task that waits for several things may be woken once for each of them.
         let mut at = at;
         for _ in 0..2 * FLOWS + 2 {
             self.now = at;
@@ -199,7 +206,7 @@ impl Checked {
                 _ => return,
             }
         }
-        panic!("P2: asked in vain again and again");
+        panic!("POLICY-2: asked in vain again and again");
     }
 
     fn remove(&mut self, flow: usize) {

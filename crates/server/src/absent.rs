@@ -1,15 +1,15 @@
 //! Devices that are absent when the server starts: not there, or they do not work. The others are served, and
 //! these as soon as they are there, without a restart.
 //!
-//! - A1: a device that comes late is checked as at the start: it is ours, of no other cluster, no copy, locked, claimed,
+//! - ABSENT-1: a device that comes late is checked as at the start: it is ours, of no other cluster, no copy, locked, claimed,
 //!   and read back by all cores before it is written. What is wrong with it is its trouble, and it is looked again. Nothing blank is
 //!   formatted.
-//! - A2: where no directory knows the names of its volumes, no name is free while it is absent: no volume is made,
+//! - ABSENT-2: where no directory knows the names of its volumes, no name is free while it is absent: no volume is made,
 //!   and one that is not found here is not said not to be.
-//! - A3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
-//!   the log says so, and D2 of `directory.rs` which of them the name leads to.
-//! - A4: while a device is absent, or the host is fenced, cores tell hosts that they refuse to retry (T8 of
-//!   `dataplane`): their volume may be on it.
+//! - ABSENT-3: should a name be another's all the same when the device comes, both volumes are served, each by its id;
+//!   the log says so, and DIRECTORY-2 which of them the name leads to.
+//! - ABSENT-4: while a device is absent, or the host is fenced, cores tell hosts that they refuse to retry (ADMISSION-8): their
+//!   volume may be on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl State {
         self.devices[device].set_trouble(Some(failure));
     }
 
-    /// Tells the cores whether volumes may come with a device that is absent (A4).
+    /// Tells the cores whether volumes may come with a device that is absent (ABSENT-4).
     pub(super) fn tell_of_absence(&self) {
         let mut devices = self.devices.keys();
         let is_to_come = |device: DeviceIndex| {
@@ -112,7 +112,7 @@ impl State {
         ServiceError::DeviceAway { detail: format!("the device {name} is away: {trouble}") }
     }
 
-    /// The absent devices whose volumes are not known (A2).
+    /// The absent devices whose volumes are not known (ABSENT-2).
     fn unknown(&self) -> Option<String> {
         if self.membership.address.is_some() {
             return None;
@@ -122,7 +122,7 @@ impl State {
         (!names.is_empty()).then(|| names.join(", "))
     }
 
-    /// Refuses a new volume while it is not known whether its name is free (A2).
+    /// Refuses a new volume while it is not known whether its name is free (ABSENT-2).
     pub(super) fn names_are_known(&self) -> Result<(), ServiceError> {
         let refused = |devices| ServiceError::DeviceAway {
             detail: format!(
@@ -132,7 +132,7 @@ impl State {
         self.unknown().map_or(Ok(()), |devices| Err(refused(devices)))
     }
 
-    /// The error for a volume that is not found here (A2).
+    /// The error for a volume that is not found here (ABSENT-2).
     pub(super) fn not_here(&self, key: &VolumeKey) -> ServiceError {
         match self.unknown() {
             None => not_found(key),
@@ -144,7 +144,7 @@ impl State {
         }
     }
 
-    /// Takes up a device that was absent and is open now (A1).
+    /// Takes up a device that was absent and is open now (ABSENT-1).
     async fn take_up_late(
         &self,
         config: &ServeConfig,

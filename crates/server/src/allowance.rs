@@ -1,17 +1,17 @@
 //! Limits on the space that the volumes of each tenant hold together.
 //!
-//! - H1: what cores may let a tenant hold is never more, all together, than this host's bound: limits are lowered,
-//!   and found to be, before others are raised. So writes do not exceed the bound: no
-//!   host is let in before the first division. What is being deleted counts no more. The bound is the tenant's
-//!   quota, or of a host among others its part of that (`granting.rs`). A tenant that is bounded while the server runs
-//!   exceeds it by what its writes under way add just then.
-//! - H2: the rest is divided equally, and again every [`ROUND`]; every [`ROUND_IN_NEED`] while a tenant that
-//!   has little left holds more each time. A core that has used up its part before refuses writes that others
-//!   could still take.
-//! - H3: a round is one question to each core, and two orders where something has changed (`division.rs`). Cores share
-//!   nothing, and a server without such quotas asks nothing.
-//! - H4: a tenant has one number for as long as the server runs, here and in all cores, and none goes: cores know it
-//!   before it is divided.
+//! - TENANT-ALLOWANCE-1: what cores may let a tenant hold is never more, all together, than this host's bound: limits are
+//!   lowered, and found to be, before others are raised. So writes do not exceed the bound: no host is let in before the
+//!   first division. What is being deleted counts no more. The bound is the tenant's quota, or of a host among others its
+//!   part of that (`granting.rs`). A tenant that is bounded while the server runs exceeds it by what its writes under way
+//!   add just then.
+//! - TENANT-ALLOWANCE-2: the rest is divided equally, and again every [`ROUND`]; every [`ROUND_IN_NEED`] while a tenant
+//!   that has little left holds more each time. A core that has used up its part before refuses writes that others could
+//!   still take.
+//! - TENANT-ALLOWANCE-3: a round is one question to each core, and two orders where something has changed (`division.rs`).
+//!   Cores share nothing, and a server without such quotas asks nothing.
+//! - TENANT-ALLOWANCE-4: a tenant has one number for as long as the server runs, here and in all cores, and none goes:
+//!   cores know it before it is divided.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,7 +76,7 @@ impl Holding {
     }
 }
 
-/// The tenants whose volumes are bounded, by number (H4).
+/// The tenants whose volumes are bounded, by number (TENANT-ALLOWANCE-4).
 #[derive(Debug, Default)]
 pub(super) struct Holdings(Mutex<Vec<Arc<Holding>>>);
 
@@ -175,7 +175,7 @@ impl State {
         self.first_grants().await
     }
 
-    /// Tells the cores of tenants whose volumes are bounded, too (H4).
+    /// Tells the cores of tenants whose volumes are bounded, too (TENANT-ALLOWANCE-4).
     async fn bound_more(&self, new: Vec<Arc<Holding>>) -> Result<(), ServiceError> {
         let _no_grants = self.unaccounted().await;
         let _alone = self.quotas.dividing.lock().await;
@@ -188,7 +188,7 @@ impl State {
         Ok(())
     }
 
-    /// Divides among the cores what each tenant may still add here (H1, H2).
+    /// Divides among the cores what each tenant may still add here (TENANT-ALLOWANCE-1, TENANT-ALLOWANCE-2).
     pub(super) async fn divide(&self) -> Result<Vec<Divided>, ServiceError> {
         // One at a time: what another finds lowered must not be raised meanwhile.
         let _alone = self.quotas.dividing.lock().await;

@@ -26,7 +26,7 @@ use super::sharing::{slo_document, slo_of};
 use super::state::State;
 
 impl State {
-    /// Waits until no other change to what lies on `device` is under way (V1).
+    /// Waits until no other change to what lies on `device` is under way (SERVICE-1).
     pub(super) async fn alone_on(
         &self,
         device: DeviceIndex,

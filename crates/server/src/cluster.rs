@@ -96,7 +96,7 @@ impl State {
     }
 
     /// Notes that the directory was told something of a device and did not say that it knows it: it may or
-    /// may not. Records are compared soon (W3 of `follow.rs`).
+    /// may not. Records are compared soon (FOLLOW-3).
     pub(super) fn told(&self, device: DeviceIndex, error: DirectoryError) -> ServiceError {
         if matches!(error, DirectoryError::Unreachable { .. }) {
             self.devices[device].set_doubtful(true);
@@ -115,7 +115,7 @@ impl State {
             return Ok(());
         }
         if !self.is_accounted() {
-            // G4 of `grants.rs`. It is tried again (W3 of `follow.rs`).
+            // GRANT-4. It is tried again (FOLLOW-3).
             self.devices[device].set_doubtful(true);
             let reason = "it does not know yet what this host holds of quotas".to_owned();
             return Err(ServiceError::DirectoryUnavailable { reason });

@@ -1,8 +1,8 @@
 //! Conditions of a device that is served, looked at every second: space below it, the path and the size of its file.
 //!
-//! - N1: a condition is told in the log when it begins and when it ends, in the status of the device while it holds,
+//! - CONDITION-1: a condition is told in the log when it begins and when it ends, in the status of the device while it holds,
 //!   and by a metric.
-//! - N2: a file that its path does not reach is served on: if no other one does, that is the only way to its data.
+//! - CONDITION-2: a file that its path does not reach is served on: if no other one does, that is the only way to its data.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ pub(super) fn look(
     notices
 }
 
-/// Says that no mark keeps other servers off (U7 of `owner.rs`).
+/// Says that no mark keeps other servers off (DEVICE-OWNER-7).
 pub(super) fn unmarked(path: &Path) -> DeviceNotice {
     let text = format!(
         "the mark that keeps other servers off {} cannot be written: do not open the device by another path, or from another \
@@ -173,7 +173,7 @@ fn no_space(path: &Path) -> String {
 }
 
 impl State {
-    /// The files whose data is gone when this process ends, and how to save it (N2).
+    /// The files whose data is gone when this process ends, and how to save it (CONDITION-2).
     pub(super) fn lost_at_the_end(&self) -> Option<String> {
         let lost = |notice: &DeviceNotice| {
             matches!(notice.kind, NoticeKind::FileGone | NoticeKind::FileReplaced)

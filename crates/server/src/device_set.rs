@@ -1,17 +1,17 @@
 //! The devices of a server, opened together.
 //!
-//! - O1: what is refused is refused before anything is changed, on any of them: all that is there is
+//! - DEVICE-SET-1: what is refused is refused before anything is changed, on any of them: all that is there is
 //!   opened and looked at, then files are made that are not, and then what is blank is formatted.
-//! - O2: files made in vain are removed.
-//! - O3: a device is given once, by whatever name, and so is what is on it: a copy of a device is
+//! - DEVICE-SET-2: files made in vain are removed.
+//! - DEVICE-SET-3: a device is given once, by whatever name, and so is what is on it: a copy of a device is
 //!   refused beside it.
-//! - O4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
+//! - DEVICE-SET-4: a device that is absent (not there, or it does not work) keeps the others from nothing, unless no other
 //!   is there, or one is to be formatted: with what is set up for the first time nothing is missing.
-//! - O5: a device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
-//! - O6: the contents of a device of a cluster are examined when it is this host's, whatever was seen before:
+//! - DEVICE-SET-5: a device that belongs to a cluster is served by hosts of that cluster only (CLAIM-6).
+//! - DEVICE-SET-6: the contents of a device of a cluster are examined when it is this host's, whatever was seen before:
 //!   until then another host may have served it, and used shards of it that were not used then. The contents
 //!   of a shard that is not read back would be lost.
-//! - O7: a device of a cluster carries this host's claim before anything of it is served (F9 of `directory`).
+//! - DEVICE-SET-7: a device of a cluster carries this host's claim before anything of it is served (CLAIM-9).
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -54,15 +54,15 @@ pub(super) struct OpenDevice {
     pub(super) owner: Option<Owner>,
 }
 
-/// The contents of a device when it is this host's (O6).
+/// The contents of a device when it is this host's (DEVICE-SET-6).
 pub(super) struct Settled {
     superblock: Superblock,
     active: Vec<u16>,
 }
 
 impl OpenDevice {
-    /// Records on the device, which is this host's, its cluster and the claim (O7), and examines it again
-    /// (O6): for a thread that may have to wait. `None` if no other host can ever have it. The result is for
+    /// Records on the device, which is this host's, its cluster and the claim (DEVICE-SET-7), and examines it again
+    /// (DEVICE-SET-6): for a thread that may have to wait. `None` if no other host can ever have it. The result is for
     /// [`OpenDevice::settle`].
     pub(super) fn settling(
         &self,
@@ -99,7 +99,7 @@ impl OpenDevice {
         })
     }
 
-    /// Refuses a device on which no volumes were found, in the place of another one that had some (K3 of `remembered.rs`); for a
+    /// Refuses a device on which no volumes were found, in the place of another one that had some (REMEMBERED-3); for a
     /// thread that may have to wait.
     pub(super) fn refusing_emptied(
         &self,
@@ -144,7 +144,7 @@ enum Looked {
     Blank(OwnedDevice),
     /// A file that is to be made.
     ToMake(Made),
-    /// It cannot be had for now (O4).
+    /// It cannot be had for now (DEVICE-SET-4).
     Absent(Failure),
 }
 
@@ -156,7 +156,7 @@ enum Identity {
     NotThere(PathBuf),
 }
 
-/// Refuses devices that are given more than once (O3). Nothing is opened.
+/// Refuses devices that are given more than once (DEVICE-SET-3). Nothing is opened.
 pub(super) fn check_distinct(config: &ServeConfig) -> Result<(), Failure> {
     let mut seen: BTreeMap<Identity, &FileSpec> = BTreeMap::new();
     for shared in &config.devices {
@@ -192,7 +192,7 @@ fn identity(path: &Path) -> Option<Identity> {
 }
 
 /// Opens all devices, checks that they are ours and that a host of `cluster` may serve them, and makes those so for which that was asked. In the place of one
-/// that is absent is what there is to say of it (O4).
+/// that is absent is what there is to say of it (DEVICE-SET-4).
 pub(super) fn open(
     config: &ServeConfig,
     cluster: Option<Uuid>,
@@ -246,7 +246,7 @@ pub(super) fn open(
 /// Time between two looks for a device for which the start waits.
 const WAIT_STEP: Duration = Duration::from_millis(200);
 
-/// Calls [`open`], and waits as long as the configuration says for a device without which the server cannot start (O4).
+/// Calls [`open`], and waits as long as the configuration says for a device without which the server cannot start (DEVICE-SET-4).
 pub(super) fn open_patiently(
     config: &ServeConfig,
     cluster: Option<Uuid>,
@@ -300,7 +300,7 @@ fn source_of(device: &DeviceSpec, backing: Opened) -> Result<DeviceSource, Failu
     device.open(backing).map_err(storage::not_as_described)
 }
 
-/// Refuses to start without a device if no other is there, or one is to be formatted (O4).
+/// Refuses to start without a device if no other is there, or one is to be formatted (DEVICE-SET-4).
 fn check_absent(all: &mut [Looked]) -> Result<(), Failure> {
     let is_there = |looked: &Looked| matches!(looked, Looked::Ours(..));
     let is_new = |looked: &Looked| matches!(looked, Looked::Blank(_) | Looked::ToMake(_));
@@ -315,7 +315,7 @@ fn check_absent(all: &mut [Looked]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Files that were made, and go again when this is dropped (O2).
+/// Files that were made, and go again when this is dropped (DEVICE-SET-2).
 #[derive(Default)]
 struct MadeFiles<'a>(Vec<(Made, &'a Path)>);
 
@@ -453,7 +453,7 @@ fn check_cores(device: &DeviceSpec, superblock: &Superblock, cores: usize) -> Re
     Ok(())
 }
 
-/// Refuses a device and its copy side by side (O3): their volumes would be the same to hosts.
+/// Refuses a device and its copy side by side (DEVICE-SET-3): their volumes would be the same to hosts.
 fn check_copies(config: &ServeConfig, all: &[Looked]) -> Result<(), Failure> {
     let mut seen = BTreeMap::new();
     for (looked, shared) in all.iter().zip(&config.devices) {
@@ -469,7 +469,7 @@ fn check_copies(config: &ServeConfig, all: &[Looked]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses a device that belongs to a cluster of which this host is not (O5).
+/// Refuses a device that belongs to a cluster of which this host is not (DEVICE-SET-5).
 fn check_clusters(
     config: &ServeConfig,
     all: &[Looked],

@@ -1,12 +1,12 @@
 //! The volumes of this host: the place of each, and its part in quotas.
 //!
-//! - D1: a volume is known by its id. A name only leads to an id, so that no request which names an
-//!   id can reach another volume.
-//! - D2: should there be two volumes of one name, the name leads to the one with the lower id. The
-//!   other is reached by its id, and by the name when the first is gone.
-//! - D3: a volume that is being made has its name and counts, but is not found.
-//! - D4: a change counts from before it is made, so that changes at the same time together keep the
-//!   quota.
+//! - DIRECTORY-1: a volume is known by its id. A name only leads to an id, so that no request which
+//!   names an id can reach another volume.
+//! - DIRECTORY-2: should there be two volumes of one name, the name leads to the one with the lower id.
+//!   The other is reached by its id, and by the name when the first is gone.
+//! - DIRECTORY-3: a volume that is being made has its name and counts, but is not found.
+//! - DIRECTORY-4: a change counts from before it is made, so that changes at the same time together keep
+//!   the quota.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -66,7 +66,7 @@ impl Known {
 #[derive(Debug)]
 struct Entry {
     volume: Known,
-    /// True if it is more than a plan (D3).
+    /// True if it is more than a plan (DIRECTORY-3).
     is_made: bool,
 }
 
@@ -94,7 +94,7 @@ impl SharedDirectory {
 
 impl Directory {
     /// Adds a volume that is there, or updates it. Returns another one of the same name, if there is one
-    /// (D2).
+    /// (DIRECTORY-2).
     pub(super) fn insert(&mut self, volume: Known) -> Option<Uuid> {
         self.add(Entry { volume, is_made: true })
     }
@@ -108,7 +108,7 @@ impl Directory {
         other
     }
 
-    /// Sets a place aside for a volume that `caller` is about to make (D3, D4).
+    /// Sets a place aside for a volume that `caller` is about to make (DIRECTORY-3, DIRECTORY-4).
     pub(super) fn reserve(
         &mut self,
         caller: &Caller,
@@ -146,7 +146,8 @@ impl Directory {
         }
     }
 
-    /// Counts a change that `caller` is about to make to a volume (D4); what it counted for before.
+    /// Counts a change that `caller` is about to make to a volume (DIRECTORY-4); what it counted for
+    /// before.
     pub(super) fn change(
         &mut self,
         caller: &Caller,
@@ -304,7 +305,7 @@ mod tests {
         assert_eq!(directory.emptiest_core(2), CoreIndex(1));
     }
 
-    /// D3 and D4.
+    /// DIRECTORY-3 and DIRECTORY-4.
     #[test]
     fn what_is_being_made_counts_and_is_not_found() {
         let quota = control::Quota { provisioned_bytes: Some(8192), ..control::Quota::default() };

@@ -1,11 +1,11 @@
 //! One division of tenants' space among cores, as values: the core that is asked or told next, and the
 //! consequences of its answer. The task that divides carries the messages (`allowance.rs`).
 //!
-//! - D1: first each core is asked what it holds and may, then those are told that may less, then those that may
+//! - DIVISION-1: first each core is asked what it holds and may, then those are told that may less, then those that may
 //!   more. An answer is due before the next question. Cores go on writing all the time: only what a core has said
 //!   after it was lowered says what it may hold.
-//! - D2: cores are raised by no more than what the bound leaves beside the limits of all, as they were found to be. So
-//!   no division makes all limits together more than the bound, whenever it ends (H1 of `allowance.rs`).
+//! - DIVISION-2: cores are raised by no more than what the bound leaves beside the limits of all, as they were found to
+//!   be. So no division makes all limits together more than the bound, whenever it ends (TENANT-ALLOWANCE-1).
 
 use std::collections::VecDeque;
 
@@ -67,7 +67,8 @@ impl Division {
         }
     }
 
-    /// The next question or order. Its answer is for [`Division::answered`], before the next (D1). `None`: it is done.
+    /// The next question or order. Its answer is for [`Division::answered`], before the next (DIVISION-1). `None`: it is
+    /// done.
     pub(super) fn next(&mut self) -> Option<Order> {
         loop {
             if let Some(order) = self.orders.pop_front() {
@@ -126,7 +127,7 @@ impl Division {
         orders.filter(|order| !order.limits.is_empty()).collect()
     }
 
-    /// D2.
+    /// DIVISION-2.
     fn raise(&mut self) -> VecDeque<Order> {
         let mut spare = Vec::new();
         for (tenant, (bound, divided)) in self.bounds.iter().zip(&mut self.divided).enumerate() {
@@ -184,15 +185,16 @@ mutation_points::mutations! {
     /// Ways to break a division, which the tests must notice.
     #[cfg_attr(not(test), allow(dead_code, reason = "chosen by tests only"))]
     enum Sabotage {
-        /// D2: limits are raised by what was planned, not by what the lowered ones left.
+        /// DIVISION-2: limits are raised by what was planned, not by what the lowered ones left.
         RaiseAsPlanned,
-        /// D1: limits are raised along with those that are lowered.
+        /// DIVISION-1: limits are raised along with those that are lowered.
         RaiseBeforeLowered,
-        /// D1: a core that was lowered is taken to hold no more than it was told.
+        /// DIVISION-1: a core that was lowered is taken to hold no more than it was told.
         TrustOrders,
-        /// D2: what is spare is given to each core that wants more.
+        /// DIVISION-2: what is spare is given to each core that wants more.
         SpareForEach,
-        /// D2: a core that holds more than its limit is told what it holds, and may keep that if something is given back.
+        /// DIVISION-2: a core that holds more than its limit is told what it holds, and may keep that if something is
+        /// given back.
         RaiseByNothing,
     }
 

@@ -1,12 +1,12 @@
 //! Reacts to changes of the service around this host.
 //!
-//! - W1: a device that is another's is served no more from the moment that this is known: no request to
+//! - FOLLOW-1: a device that is another's is served no more from the moment that this is known: no request to
 //!   it begins, and its volumes' connections are cut.
-//! - W2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
+//! - FOLLOW-2: discovery here offers the volumes of other hosts that live, and changes when those do. While the
 //!   directory is away it stays as it was. A volume that is restricted to interfaces is offered by its own host only: an
 //!   interface of the same name is another network here. Clients of NBD that may open such a volume are told where it is, and so
 //!   are iSCSI initiators where none has to authenticate: the tokens of other hosts' volumes are not known here.
-//! - W3: records of which it is not known whether the directory has them are compared with the device until
+//! - FOLLOW-3: records of which it is not known whether the directory has them are compared with the device until
 //!   it is, so that what a change left behind when its answer was lost (a name, a part of a quota) comes back.
 
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ async fn events(state: Arc<State>) {
     }
 }
 
-/// Keeps discovery as the directory says (W2), for as long as the server runs.
+/// Keeps discovery as the directory says (FOLLOW-2), for as long as the server runs.
 async fn discovery(state: Arc<State>) {
     let mut changes = state.membership.directory.changes();
     let mut announced: BTreeMap<Uuid, Elsewhere> = BTreeMap::new();
@@ -135,7 +135,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// The offer of another host's volume, if it may be offered (W2).
+    /// The offer of another host's volume, if it may be offered (FOLLOW-2).
     fn of(volume: &VolumeRecord, host: &HostRecord) -> Option<Self> {
         let restrictions = volume.restrictions.clone()?;
         let is_offered = restrictions.interfaces.is_empty();
@@ -176,7 +176,7 @@ impl Elsewhere {
     }
 }
 
-/// Compares doubtful records of a device (W3), for as long as the server runs.
+/// Compares doubtful records of a device (FOLLOW-3), for as long as the server runs.
 async fn doubtful(state: Arc<State>, number: DeviceIndex) {
     let device = &state.devices[number];
     loop {
@@ -248,7 +248,7 @@ impl State {
         }
     }
 
-    /// W1.
+    /// FOLLOW-1.
     fn abandon(&self, id: Uuid, holder: Option<&str>) {
         let Some(device) = self.membership.number_of(id) else {
             return;
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// W2. Method: a volume that is open to clients of NBD of one network, and by certificates and the unix socket.
+    /// FOLLOW-2. Method: a volume that is open to clients of NBD of one network, and by certificates and the unix socket.
     #[test]
     fn clients_of_nbd_that_may_open_a_volume_of_another_host_are_told_where() {
         let uris = vec!["nbd://192.0.2.1:10809/v".to_owned()];
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// W2. Method: a volume that is served by iSCSI, and one that is not.
+    /// FOLLOW-2. Method: a volume that is served by iSCSI, and one that is not.
     #[test]
     fn initiators_are_told_of_volumes_of_other_hosts_that_are_served_to_them() {
         let hosts = vec!["IQN.2026-01.com.example:A".to_owned()];
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(offer_of(None), None);
     }
 
-    /// W2. An interface here that is called like one of the volume's host may be anybody's network.
+    /// FOLLOW-2. An interface here that is called like one of the volume's host may be anybody's network.
     #[test]
     fn a_volume_restricted_to_interfaces_of_its_host_is_not_offered_by_another() {
         let hosts = vec!["nqn.2014-08.org.example:one".to_owned()];

@@ -33,7 +33,7 @@ const FIRST_ROUNDS: u32 = 10;
 #[derive(Default)]
 pub(super) struct Granting {
     tenants: tokio::sync::Mutex<Vec<Growth>>,
-    /// True if the directory knows what this host's devices held when it started (G4).
+    /// True if the directory knows what this host's devices held when it started (GRANT-4).
     is_accounted: AtomicBool,
 }
 
@@ -68,7 +68,7 @@ impl State {
         self.membership.address.is_none()
     }
 
-    /// Returns true if records of volumes may become this host's: others know what it holds (G4).
+    /// Returns true if records of volumes may become this host's: others know what it holds (GRANT-4).
     pub(super) fn is_accounted(&self) -> bool {
         self.quotas.holdings().is_empty()
             || self.quotas.granting().is_accounted.load(Ordering::Relaxed)
@@ -95,8 +95,8 @@ impl State {
         Ok(())
     }
 
-    /// A device has come, and with it what its volumes hold: a fact, which counts at once (G1), and which others
-    /// are to know before records of its volumes become this host's (G4).
+    /// A device has come, and with it what its volumes hold: a fact, which counts at once (GRANT-1), and which
+    /// others are to know before records of its volumes become this host's (GRANT-4).
     pub(super) async fn account_for_more(&self) -> Result<(), ServiceError> {
         if self.quotas.holdings().is_empty() || self.is_alone() {
             return Ok(());
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Begins a change of the space that this host holds, or of its bounds: other hosts have to know it
-    /// before records become this host's (G4). While the guard is held no grant changes.
+    /// before records become this host's (GRANT-4). While the guard is held no grant changes.
     pub(super) async fn unaccounted(&self) -> MutexGuard<'_, Vec<Growth>> {
         let tenants = self.quotas.granting().tenants.lock().await;
         self.quotas.granting().is_accounted.store(false, Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl State {
         let own = Own { host, session, quota, bound, used, is_idle, other_is_short };
         let mut grant = own.wish(&grants::without(&before, &gone));
         if grant.blocks < bound {
-            // G2. What was written meanwhile stays granted.
+            // GRANT-2. What was written meanwhile stays granted.
             holding.set_bound(grant.blocks);
             let given = self.divide().await?[number].given;
             grant.blocks = grant.blocks.max(given);
@@ -226,7 +226,7 @@ impl State {
     }
 }
 
-/// Returns true if a host holds nothing of `owner` for sure (G4).
+/// Returns true if a host holds nothing of `owner` for sure (GRANT-4).
 fn is_gone(view: &View, host: Uuid, owner: &str) -> bool {
     let mut claims = view.claims.values();
     let mut volumes = view.volumes.values();

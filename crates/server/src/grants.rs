@@ -2,18 +2,18 @@
 //!
 //! The directory has a record of it. A change has to name the record that it is based on
 //! (`directory::Regrant`).
-//! - G1: a grant becomes more only if all grants together are then within the quota. Two cases are facts that
+//! - GRANT-1: a grant becomes more only if all grants together are then within the quota. Two cases are facts that
 //!   cannot be refused: volumes that came with a device count for the host that serves it now, and a quota
 //!   may be lowered. Then no host adds anything until what is granted is within the quota again.
-//! - G2: what a host lets its cores hold (its bound) is never more than its grant: the bound is lowered, and found
-//!   to be, before the grant is; it is raised behind a successful change of the record by this process. What
+//! - GRANT-2: what a host lets its cores hold (its bound) is never more than its grant: the bound is lowered, and
+//!   found to be, before the grant is; it is raised behind a successful change of the record by this process. What
 //!   came of a change whose answer was lost need therefore not be known.
-//! - G3: a process makes its host's grant its own by writing its session into it, after it claimed its
+//! - GRANT-3: a process makes its host's grant its own by writing its session into it, after it claimed its
 //!   devices. Until then it adds nothing.
-//! - G4: the grant of a host that is gone stays: its volumes hold an unknown number of blocks. It goes when
+//! - GRANT-4: the grant of a host that is gone stays: its volumes hold an unknown number of blocks. It goes when
 //!   the host has no claim and no volume of the tenant has its record there: the devices are served by
 //!   others, which counted what they hold before they made the records theirs, or the volumes are deleted. By
-//!   G3 a view that shows the grant shows the claims of the process that has it.
+//!   GRANT-3 a view that shows the grant shows the claims of the process that has it.
 //!
 //! A host asks for half of what is free while it has little left, so others find something, too. One that has
 //! next to nothing left and finds nothing says so in the record; others then give half of what they do not
@@ -56,7 +56,7 @@ impl Own {
         });
         let has = match record.hosts.get(&self.host) {
             Some(grant) if grant.session == self.session => self.bound,
-            // G3.
+            // GRANT-3.
             Some(grant) => grant.blocks,
             None => 0,
         };
@@ -65,7 +65,7 @@ impl Own {
         let little = (LITTLE_GRAINS * grain).min(LITTLE_BLOCKS).max(grain);
         let left = has - self.used;
         let blocks = match self.quota.checked_sub(others.saturating_add(has)) {
-            // G1.
+            // GRANT-1.
             None => {
                 let excess = others.saturating_add(has) - self.quota;
                 has.saturating_sub(excess).max(self.used)

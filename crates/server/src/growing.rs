@@ -1,11 +1,11 @@
 //! A device that was made larger takes up what it has now while it is served.
 //!
-//! - G1: hosts see a pause: their requests wait until all shards are back, or until it is clear that the shards cannot be closed
-//!   in time ([`CLOSE_LIMIT`]).
-//! - G2: before the device is changed, all its shards on all cores are closed, and the way by which they wrote is shut. The
-//!   device has the old size or the new one at any moment (G1 of `volume::grow`), and shards that are read back find out which.
-//! - G3: the mark that keeps other servers off is renewed meanwhile (U1 of `owner.rs`).
-//! - G4: no other change to what lies on the device is under way (V1 of `service.rs`).
+//! - GROW-LIVE-1: hosts see a pause: their requests wait until all shards are back, or until it is clear that the shards cannot
+//!   be closed in time ([`CLOSE_LIMIT`]).
+//! - GROW-LIVE-2: before the device is changed, all its shards on all cores are closed, and the way by which they wrote is shut.
+//!   The device has the old size or the new one at any moment (GROW-1), and shards that are read back find out which.
+//! - GROW-LIVE-3: the mark that keeps other servers off is renewed meanwhile (DEVICE-OWNER-1).
+//! - GROW-LIVE-4: no other change to what lies on the device is under way (SERVICE-1).
 
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +25,7 @@ use super::state::State;
 
 /// The time for which hosts wait for what is under way to end, and for the last checkpoints.
 const CLOSE_LIMIT: Duration = Duration::from_secs(4);
-// G3: it passes without a renewal.
+// GROW-LIVE-3: it passes without a renewal.
 const _: () = assert!(CLOSE_LIMIT.as_millis() < WATCH.as_millis());
 /// The time for which other changes to the device are waited for.
 const CHANGES_LIMIT: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub(super) async fn answer_asks(state: &State, device: DeviceIndex, drive: Drive
 
 async fn grow(state: &State, device: DeviceIndex, drive: Drive) -> (Option<Drive>, Outcome) {
     let before = drive.superblock.blocks;
-    // G4.
+    // GROW-LIVE-4.
     let _alone = match timeout(CHANGES_LIMIT, state.alone_on(device)).await {
         Ok(Ok(alone)) => alone,
         Ok(Err(error)) => return (Some(drive), Err(error)),
@@ -150,7 +150,7 @@ fn tell(state: &State, device: DeviceIndex, outcome: &Outcome) {
     }
 }
 
-/// Has the device use what it has now (G2).
+/// Has the device use what it has now (GROW-LIVE-2).
 async fn enlarge(
     state: &State,
     device: DeviceIndex,
@@ -188,7 +188,7 @@ fn ask_all<T>(
     state.cores.iter().map(ask).collect()
 }
 
-/// Has all shards of the device closed (G1).
+/// Has all shards of the device closed (GROW-LIVE-1).
 async fn close_all(state: &State, device: DeviceIndex) -> Result<(), ServiceError> {
     let closing = ask_all(state, |answer| CoreMessage::CloseDevice { device, answer });
     let all = async {
@@ -203,7 +203,7 @@ async fn close_all(state: &State, device: DeviceIndex) -> Result<(), ServiceErro
     in_time.unwrap_or_else(|_| Err(not_grown("what is under way does not end in time")))
 }
 
-/// Has all shards taken into use again, and the mark renewed meanwhile (G3).
+/// Has all shards taken into use again, and the mark renewed meanwhile (GROW-LIVE-3).
 async fn reopen(
     state: &State,
     device: DeviceIndex,

@@ -1,9 +1,9 @@
 //! Limits the changes of one tenant that are under way at a time on this host.
 //!
-//! - F1: a tenant has at most [`CHANGES_MAX`] of them; further ones are refused at once. Changes to what lies
-//!   on a device are made one behind the other, in the order in which they came: so a change waits there for
-//!   no more than that of each other tenant, however many one asks for at once.
-//! - F2: a change counts until it is done, even if its client has gone.
+//! - IN-FLIGHT-1: a tenant has at most [`CHANGES_MAX`] of them; further ones are refused at once. Changes to
+//!   what lies on a device are made one behind the other, in the order in which they came: so a change waits
+//!   there for no more than that of each other tenant, however many one asks for at once.
+//! - IN-FLIGHT-2: a change counts until it is done, even if its client has gone.
 //!
 //! Operators have no such bound.
 

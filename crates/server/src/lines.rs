@@ -1,8 +1,9 @@
-//! Puts into words what cores say of their connections, on a thread of its own (G4 of `nvme-frontend/src/life.rs`).
+//! Puts into words what cores say of their connections, on a thread of its own (LIFE-4).
 //!
-//! - Y1: a core never waits for it. Lines that find too many waiting are left out, and counted.
-//! - Y2: sending a line wakes no thread while lines are gathered.
-//! - Y3: what was said before it is told to end, is in the log when it has. A core may leave its sender behind when its thread ends.
+//! - LOG-LINE-1: a core never waits for it. Lines that find too many waiting are left out, and counted.
+//! - LOG-LINE-2: sending a line wakes no thread while lines are gathered.
+//! - LOG-LINE-3: what was said before it is told to end, is in the log when it has. A core may leave its sender behind when its
+//!   thread ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -17,7 +18,7 @@ use crate::logging::GATHERED_FOR;
 /// Lines that wait, at most: some megabytes.
 const WAITING_MAX: usize = 8192;
 
-/// Lines that were left out (Y1).
+/// Lines that were left out (LOG-LINE-1).
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// The thread.
@@ -31,7 +32,7 @@ pub(super) struct Lines {
 pub(super) struct LineSender(SyncSender<Option<Box<Line>>>);
 
 impl LineSender {
-    /// Leaves a line to be written (Y1).
+    /// Leaves a line to be written (LOG-LINE-1).
     pub(super) fn send(&self, line: Line) {
         if self.0.try_send(Some(Box::new(line))).is_err() {
             LEFT_OUT.fetch_add(1, Ordering::Relaxed);
@@ -59,7 +60,7 @@ impl Lines {
         self.sender.clone()
     }
 
-    /// Ends the thread, and waits for it (Y3).
+    /// Ends the thread, and waits for it (LOG-LINE-3).
     pub(super) fn end(self) {
         // Both fail only if it has panicked: then no thread writes any more, and there is nothing to wait
         // for.

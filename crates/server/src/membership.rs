@@ -227,7 +227,7 @@ impl Membership {
         Some(Claimed { cluster, mark })
     }
 
-    /// Acts upon the mark that a device is seen to carry (F9 of `directory`). `true`: it is of a later claim than this host's.
+    /// Acts upon the mark that a device is seen to carry (CLAIM-9). `true`: it is of a later claim than this host's.
     pub(super) fn has_lost(&self, number: DeviceIndex, found: &Mark) -> bool {
         let (Some(id), Some(claimed)) = (self.devices[number].id(), self.claimed(number)) else {
             return false;

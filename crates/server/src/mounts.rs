@@ -1,9 +1,10 @@
 //! Mount points: the directory at which the file system of a file is mounted.
 //!
-//! - M1: of the mounts of the file's file system it is that whose mount point is the longest beginning of the path, and of
+//! - MOUNT-1: of the mounts of the file's file system it is that whose mount point is the longest beginning of the path, and of
 //!   several at one point the last. A bind mount has the same file system as where it comes from, so that its device alone does
 //!   not tell both apart.
-//! - M2: where no mount has the device of the file (btrfs gives each subvolume one of its own), the mount point alone counts.
+//! - MOUNT-2: where no mount has the device of the file (btrfs gives each subvolume one of its own), the mount point alone
+//!   counts.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -21,7 +22,7 @@ pub(super) fn mount_of(path: &Path) -> Option<PathBuf> {
     choose(&table, &whole, (major(device), minor(device)))
 }
 
-/// Chooses from a table as `/proc/PID/mountinfo` has it (M1, M2).
+/// Chooses from a table as `/proc/PID/mountinfo` has it (MOUNT-1, MOUNT-2).
 fn choose(table: &[u8], path: &Path, device: (u32, u32)) -> Option<PathBuf> {
     let lines = table.split(|byte| *byte == b'\n').filter_map(Mount::parse);
     let above: Vec<Mount> = lines.filter(|mount| path.starts_with(&mount.point)).collect();

@@ -1,9 +1,9 @@
 //! Volumes that discovery at this host offers: those served here, and those of other hosts.
 //!
-//! - O1: a volume that moves is offered by two, in whatever order they hear of it: by what this host serves, and by what the
+//! - OFFER-1: a volume that moves is offered by two, in whatever order they hear of it: by what this host serves, and by what the
 //!   directory says of other hosts. Neither takes back what the other offers. Where both offer one, the directory is right: of two
 //!   volumes of one id hosts find the one that has the record.
-//! - O2: all cores are told the same in the same order.
+//! - OFFER-2: all cores are told the same in the same order.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -119,7 +119,7 @@ impl Sources {
 
 impl Offers {
     /// Offers a volume by one source, or no more by that. If hosts are to find something else by that, `tell` is called before
-    /// another offer is made (O2).
+    /// another offer is made (OFFER-2).
     fn set(
         &self,
         id: Uuid,
@@ -294,7 +294,7 @@ mod tests {
         told
     }
 
-    /// O1. Method: a volume comes from another host, or goes there, and each time either source hears of it first.
+    /// OFFER-1. Method: a volume comes from another host, or goes there, and each time either source hears of it first.
     #[test]
     fn a_volume_that_moves_is_offered_where_it_is_at_last() {
         use Source::{Elsewhere, Here};

@@ -1,7 +1,7 @@
 //! Conditions of the server itself, looked at every second: descriptors, connections, mapped memory, CPU time, certificates.
 //!
-//! - N3: a condition is told in the log when it begins and when it ends, in the status of the server while it holds, and
-//!   by a metric.
+//! - CONDITION-3: a condition is told in the log when it begins and when it ends, in the status of the server while it holds,
+//!   and by a metric.
 
 use std::fs::{File, read_to_string};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -207,7 +207,7 @@ impl Memory {
 pub(super) struct OwnNotices(Mutex<Vec<ServerNotice>>);
 
 impl OwnNotices {
-    /// Takes over what was seen of the server itself (N3).
+    /// Takes over what was seen of the server itself (CONDITION-3).
     fn set(&self, seen: Vec<ServerNotice>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for notice in seen.iter().filter(|notice| !known.contains(notice)) {

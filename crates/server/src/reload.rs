@@ -1,17 +1,17 @@
 //! Reloading at SIGHUP: the list of API users, the API's certificate and those of NBD. The audit log's file is opened again,
 //! since the one before may have been moved away.
 //!
-//! - G1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
-//! - G2: hosts notice nothing, but for quotas.
-//! - G3: a user that is off the list may ask nothing more from the moment that it was read: no other change
+//! - RELOAD-1: each of these by itself: what cannot be read or makes no sense stays as it was, and the log says why.
+//! - RELOAD-2: hosts notice nothing, but for quotas.
+//! - RELOAD-3: a user that is off the list may ask nothing more from the moment that it was read: no other change
 //!   in the list comes before that, or prevents it.
-//! - G4: what is another then is in the audit log, with what came of it; so is what cannot be read. Where there is no room for a
-//!   line the log says so, and the change is made all the same: a token that was revoked must not live by that.
-//! - G5: these lines are in the file that is opened then, as is what is asked from then on.
-//! - G6: the service manager knows when reading begins and when it is over, but for what happens at the end: that the server
-//!   stops is the last that it is told.
-//! - G7: a signal at which something fails or panics keeps none that come later from being followed. What is read here needs no thread
-//!   that was not made at the start.
+//! - RELOAD-4: what is another then is in the audit log, with what came of it; so is what cannot be read. Where there is no room
+//!   for a line the log says so, and the change is made all the same: a token that was revoked must not live by that.
+//! - RELOAD-5: these lines are in the file that is opened then, as is what is asked from then on.
+//! - RELOAD-6: the service manager knows when reading begins and when it is over, but for what happens at the end: that the
+//!   server stops is the last that it is told.
+//! - RELOAD-7: a signal at which something fails or panics keeps none that come later from being followed. What is read here
+//!   needs no thread that was not made at the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(super) fn start(
         while hangup.recv().await.is_some() {
             tell(&state, notify::State::Reloading);
             let reader = read_again(state.clone(), config.clone(), guard.clone(), reading.clone());
-            // G7.
+            // RELOAD-7.
             let parts = state.tasks.run("what SIGHUP asks for", false, reader).await;
             let parts = parts.unwrap_or_else(|| vec![Err(interrupted())]);
             let kept: Vec<String> =
@@ -56,7 +56,7 @@ pub(super) fn start(
     });
 }
 
-/// G6. The end of the server is on this thread, too, so that nothing comes between the two lines.
+/// RELOAD-6. The end of the server is on this thread, too, so that nothing comes between the two lines.
 fn tell(state: &State, how: notify::State) {
     if state.opening.is_open() {
         notify::notify(how);
@@ -69,9 +69,9 @@ async fn read_again(
     guard: Guard,
     reading: Aside,
 ) -> Vec<Result<(), Failure>> {
-    // G3: before the audit log, whose disk may hang.
+    // RELOAD-3: before the audit log, whose disk may hang.
     let taken = take_users(&config, &guard, &reading).await;
-    // G5.
+    // RELOAD-5.
     let audit = audit(&guard).await;
     let users = bound_users(&state, &guard, taken).await;
     let of_api = certificate(&state, &config, &guard, &reading).await;
@@ -85,7 +85,7 @@ struct TakenUsers {
     quotas: Vec<BlockQuota>,
 }
 
-/// G3: locks out users that are not on the list as its file has it now.
+/// RELOAD-3: locks out users that are not on the list as its file has it now.
 async fn take_users(
     config: &Arc<ServeConfig>,
     guard: &Guard,
@@ -196,7 +196,7 @@ async fn recorded(
     let audit = guard.audit.clone();
     let begun = patiently(move || audit.map(|audit| audit.begin(deed))).await;
     let outcome = act.await;
-    // G4.
+    // RELOAD-4.
     if let Some(Some(Ok(begun))) = begun {
         let failed = outcome.as_ref().err().map(Failure::in_one_line);
         patiently(move || begun.end(failed.as_deref())).await;
@@ -205,7 +205,7 @@ async fn recorded(
 }
 
 /// Returns the answer of the audit log; `None` if that takes too long, or it has panicked. The next signal
-/// must not wait for a disk that hangs (G3).
+/// must not wait for a disk that hangs (RELOAD-3).
 async fn patiently<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let Ok(answer) = tokio::time::timeout(AUDIT_TIMEOUT, spawn_blocking(ask)).await else {
         tracing::error!("the audit log does not answer: see whether its disk hangs");

@@ -3,11 +3,11 @@
 //! The server's handle of a drive stays dead when the drive goes, also if the same one is plugged in again:
 //! to the kernel that is a new one.
 //!
-//! - P1: a handle that still answers is kept. Its shards are read back by that handle.
-//! - P2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
+//! - REPLUG-1: a handle that still answers is kept. Its shards are read back by that handle.
+//! - REPLUG-2: at the path is the device that was served, by its superblock, and it is locked as at the start. Another
 //!   one is left alone; log, status and API say so, and it is looked again.
-//! - P3: the old handle is shut for all cores before the first shard is read back by the new one.
-//! - P4: a drive that another host has claimed meanwhile, as its mark says (F9 of `directory`), is that
+//! - REPLUG-3: the old handle is shut for all cores before the first shard is read back by the new one.
+//! - REPLUG-4: a drive that another host has claimed meanwhile, as its mark says (CLAIM-9), is that
 //!   host's: the mark is read before the drive is used again, and every [`MARK_LOOKS`] looks while it is
 //!   served, since two hosts may reach it.
 
@@ -59,7 +59,7 @@ pub(super) struct Drive {
     note: Note,
 }
 
-/// The note of how many volumes lie on a drive (K2 of `remembered.rs`).
+/// The note of how many volumes lie on a drive (REMEMBERED-2).
 #[derive(Clone, Copy, Default)]
 struct Note {
     /// As it was written; `None`: not yet.
@@ -81,7 +81,7 @@ impl Note {
 
 /// The state of a drive that failed requests.
 enum Found {
-    /// It answers by the handle that is open (P1).
+    /// It answers by the handle that is open (REPLUG-1).
     Well,
     /// It does not, but its path could be opened again.
     Reopened(OwnedDevice),
@@ -226,7 +226,7 @@ async fn look_after(state: Arc<State>, device: DeviceIndex, mut drive: Drive) {
     }
 }
 
-/// The drive, unless it carries another host's claim, which is then acted upon (P4).
+/// The drive, unless it carries another host's claim, which is then acted upon (REPLUG-4).
 async fn still_own(state: &State, device: DeviceIndex, drive: Drive) -> Option<Drive> {
     let (drive, mark) = aside(state, device, move || {
         let mark = drive.mark();
@@ -237,14 +237,14 @@ async fn still_own(state: &State, device: DeviceIndex, drive: Drive) -> Option<D
     (!is_lost).then_some(drive)
 }
 
-/// The drive, unless another process has it, which is then acted upon (U4 of `owner.rs`).
+/// The drive, unless another process has it, which is then acted upon (DEVICE-OWNER-4).
 pub(super) async fn renew_mark(
     state: &State,
     device: DeviceIndex,
     mut drive: Drive,
 ) -> Option<Drive> {
     let (drive, renewal) = aside(state, device, move || {
-        // A mark is a write as any other (F1, F3 of `device::layer`).
+        // A mark is a write as any other (FENCE-1, FENCE-3).
         let owner = drive.owner.as_mut().filter(|_| drive.fence.is_open());
         let renewal = owner.map(|owner| owner.renew(&drive.opened));
         (drive, renewal)

@@ -76,7 +76,7 @@ impl State {
     }
 }
 
-/// Says that two volumes have one name: D2 of `directory.rs` tells which of them it leads to.
+/// Says that two volumes have one name: DIRECTORY-2 tells which of them it leads to.
 pub(super) fn say_of_one_name(name: &str, one: Uuid, other: Uuid) {
     tracing::error!(name, %one, another = %other, "two volumes have one name: name them by their ids");
 }

@@ -1,16 +1,16 @@
 //! Looks for a host that the directory has lost, before a device of its is taken over.
 //!
-//! - S1: it is asked at every address that its claim names, at the same time: its API whether it serves the
-//!   device, its portals whether they speak NVMe/TCP. A peer that does neither is not the holder.
-//! - S2: the API says which host it is and what it serves, and its answer goes before all else. A portal says
-//!   less: a peer that speaks NVMe/TCP there is taken for the holder.
-//! - S3: a peer that accepts connections and sends nothing is taken for the holder, too: a process that is
-//!   stopped, or has as many connections as it may have, looks so, and may serve again.
-//! - S4: addresses that are known to be another's are left out: this host's own, those of hosts that live, and
-//!   loopback of another machine or network namespace.
+//! - SEEK-HOLDER-1: it is asked at every address that its claim names, at the same time: its API whether it
+//!   serves the device, its portals whether they speak NVMe/TCP. A peer that does neither is not the holder.
+//! - SEEK-HOLDER-2: the API says which host it is and what it serves, and its answer goes before all else. A
+//!   portal says less: a peer that speaks NVMe/TCP there is taken for the holder.
+//! - SEEK-HOLDER-3: a peer that accepts connections and sends nothing is taken for the holder, too: a process
+//!   that is stopped, or has as many connections as it may have, looks so, and may serve again.
+//! - SEEK-HOLDER-4: addresses that are known to be another's are left out: this host's own, those of hosts
+//!   that live, and loopback of another machine or network namespace.
 //!
 //! An address that was given to another program or host delays no takeover for ever: it answers otherwise, or
-//! is known (S4), or the operator keeps this host from reaching it.
+//! is known (SEEK-HOLDER-4), or the operator keeps this host from reaching it.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ struct Places {
 }
 
 impl Here {
-    /// The places that a claim names, without those that are known to be another's (S4).
+    /// The places that a claim names, without those that are known to be another's (SEEK-HOLDER-4).
     fn places(&self, claim: &ClaimRecord, view: &View) -> Places {
         let others = view.hosts.values().filter(|host| host.id != claim.host);
         let others =
@@ -95,7 +95,7 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
 }
 
 impl Places {
-    /// Returns the address at which the holder of `device` is seen, if there is one (S1).
+    /// Returns the address at which the holder of `device` is seen, if there is one (SEEK-HOLDER-1).
     async fn ask(self, device: Uuid, patience: Duration) -> Option<Sighting> {
         let mut asked = JoinSet::new();
         if let Some(host) = self.api {
@@ -110,7 +110,7 @@ impl Places {
             let Ok((address, presence)) = asked else { continue };
             match presence {
                 Presence::Absent | Presence::Another => {}
-                // S2.
+                // SEEK-HOLDER-2.
                 Presence::Idle => return None,
                 Presence::Serving => seen = Some(Sighting { address, answers: true }),
                 Presence::Silent => {

@@ -71,7 +71,8 @@ impl ServedDevice {
         *whole(&self.scrubs) = Some(plan);
     }
 
-    /// Waits until no other change to what lies on it is under way (V1), and keeps others waiting.
+    /// Waits until no other change to what lies on it is under way (SERVICE-1), and keeps others
+    /// waiting.
     pub(super) async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.changing.lock().await
     }
@@ -117,7 +118,7 @@ impl ServedDevice {
         whole(&self.notices).clone()
     }
 
-    /// Takes over what was seen of it (N1 of `conditions.rs`).
+    /// Takes over what was seen of it (CONDITION-1).
     pub(super) fn set_notices(&self, seen: Vec<DeviceNotice>) {
         let mut known = whole(&self.notices);
         let has = |all: &[DeviceNotice], kind| all.iter().any(|notice| notice.kind == kind);

@@ -1,9 +1,10 @@
 //! Requests of the API, carried out by the data cores.
 //!
-//! - V1: the directory says which core and device hold which volume. It is filled from the devices at
-//!   the start and changed only behind a core's answer, one change at a time on each device.
-//! - V2: a change that has begun runs to its end, even if its client has gone.
-//! - V3: a change to what lies on one device never waits for another device.
+//! - SERVICE-1: the directory says which core and device hold which volume. It is filled from the
+//!   devices at the start and changed only behind a core's answer, one change at a time on each
+//!   device.
+//! - SERVICE-2: a change that has begun runs to its end, even if its client has gone.
+//! - SERVICE-3: a change to what lies on one device never waits for another device.
 //!
 //! Where a new volume goes is decided in `placement.rs`; changes are in `changes.rs`, what is shown of
 //! volumes in `documents.rs`, of devices in `devices.rs` and `stats.rs`.
@@ -166,7 +167,7 @@ impl Volumes {
         self.state.in_flight.begin(caller)
     }
 
-    /// Runs a change to its end (V2), if it has a turn.
+    /// Runs a change to its end (SERVICE-2), if it has a turn.
     async fn change<T, F>(
         &self,
         turn: Result<Option<Turn>, ServiceError>,

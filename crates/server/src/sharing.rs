@@ -1,8 +1,8 @@
 //! The sharing of a device: its ceiling, the promises of its volumes, and the consequences for each core.
 //!
-//! - S1: what is promised fits below the ceiling. A change that would break this is refused.
-//! - S2: should a server start with a lower ceiling than its volumes were promised, they all get the
-//!   same part of it, and the log says so: a device that is slower than it was must still be served.
+//! - PROMISE-1: what is promised fits below the ceiling. A change that would break this is refused.
+//! - PROMISE-2: should a server start with a lower ceiling than its volumes were promised, they all get
+//!   the same part of it, and the log says so: a device that is slower than it was must still be served.
 
 use std::collections::BTreeMap;
 
@@ -34,12 +34,12 @@ impl SharedDevice {
         &self.name
     }
 
-    /// A volume that was there before, whatever it was promised (S2).
+    /// A volume that was there before, whatever it was promised (PROMISE-2).
     pub(super) fn admit_known(&mut self, id: Uuid, promise: Promise) {
         self.promises.insert(id, promise);
     }
 
-    /// Promises a volume something, if that is possible (S1).
+    /// Promises a volume something, if that is possible (PROMISE-1).
     pub(super) fn admit(&mut self, id: Uuid, promise: Promise) -> Result<(), ServiceError> {
         let Some(ceiling) = self.spec.ceiling else {
             return match promise.slo {
@@ -67,7 +67,7 @@ impl SharedDevice {
         self.promises.get(&id).copied()
     }
 
-    /// Shares the device in another way, if its promises allow it (S1).
+    /// Shares the device in another way, if its promises allow it (PROMISE-1).
     pub(super) fn change(&mut self, change: &ChangeDevice) -> Result<(), ServiceError> {
         let setting = |detail: &str| ServiceError::Setting { detail: detail.to_owned() };
         let mut spec = self.spec;
@@ -120,7 +120,7 @@ impl SharedDevice {
         }
         if let Some(ceiling) = spec.ceiling {
             let all: Vec<Promise> = self.promises.values().copied().collect();
-            // Volumes may have been promised more than a device can do that is slower now (S2).
+            // Volumes may have been promised more than a device can do that is slower now (PROMISE-2).
             let asks_for_less = change.reads_per_second.is_some()
                 || change.writes_per_second.is_some()
                 || change.write_cost_per_mille.is_some();
@@ -156,7 +156,7 @@ impl SharedDevice {
         shares
     }
 
-    /// The promises, cut down to the ceiling if they are beyond it (S2).
+    /// The promises, cut down to the ceiling if they are beyond it (PROMISE-2).
     fn fitting(&self, ceiling: Ceiling) -> Vec<Promise> {
         let all: Vec<Promise> = self.promises.values().copied().collect();
         let [reads, writes] = self.promised();
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(shared.document().unpromised_writes_per_second, Some(300));
     }
 
-    /// S2.
+    /// PROMISE-2.
     #[test]
     fn a_slower_device_gives_all_the_same_part() {
         let mut shared = device(Some(CEILING));

@@ -1,9 +1,10 @@
 //! A device on its way to the cores: read back by all of them, then made durable as it was read, then written, then served.
 //!
-//! - T1: nothing of a device is written before every core has read its shards of it back, and the task that
+//! - TAKING-1: nothing of a device is written before every core has read its shards of it back, and the task that
 //!   attaches it has examined its contents.
-//! - T2: no core takes an extent before every core has made durable what it read: else it may be one of a root that comes back.
-//! - T3: none of it is served before every core could write it. If one cannot, or the task that attaches it
+//! - TAKING-2: no core takes an extent before every core has made durable what it read: else it may be one of a root that comes
+//!   back.
+//! - TAKING-3: none of it is served before every core could write it. If one cannot, or the task that attaches it
 //!   ends, all let go of it, and it can be attached again. But a file system below that is full prevents no
 //!   reads: the shards are then served as ones that have failed, which come back by themselves when there is
 //!   room.
@@ -22,7 +23,7 @@ use super::core_ended;
 use super::cores::CoreLink;
 use super::device_set::OpenDevice;
 
-/// A device that is being taken up. The cores let go of it when this is dropped (T3).
+/// A device that is being taken up. The cores let go of it when this is dropped (TAKING-3).
 pub(super) struct Taking {
     recovered: Vec<oneshot::Receiver<Result<Vec<Uuid>, OpenError>>>,
     confirm: Vec<oneshot::Sender<()>>,

@@ -1,7 +1,8 @@
 //! Tasks that have to live as long as the server.
 //!
-//! - T1: one that panics is told in the log, in the status of the server and by a metric, and begun again if it can be.
-//! - T2: the condition holds for [`TOLD_FOR`] after a task was begun again, and for good if it was not.
+//! - TASK-1: one that panics is told in the log, in the status of the server and by a metric, and begun again if it can
+//!   be.
+//! - TASK-2: the condition holds for [`TOLD_FOR`] after a task was begun again, and for good if it was not.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -52,7 +53,7 @@ impl Tasks {
         tokio::spawn(async move { tasks.run(&name, true, task).await });
     }
 
-    /// The output of a task; `None` if it has panicked, which is told (T1).
+    /// The output of a task; `None` if it has panicked, which is told (TASK-1).
     pub(super) async fn run<T: Send + 'static>(
         &self,
         name: &str,
@@ -86,7 +87,7 @@ impl Tasks {
         all.values().map(|panics| panics.count).sum()
     }
 
-    /// Returns the conditions that hold now (T2).
+    /// Returns the conditions that hold now (TASK-2).
     pub(super) fn notices(&self) -> Vec<ServerNotice> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let told = all.iter().filter(|(_, it)| it.is_over || it.last.elapsed() < TOLD_FOR);

@@ -1,12 +1,12 @@
-//! Ends service when this host's tenure ends (F7 of `directory`): it stops serving until the directory
+//! Ends service when this host's tenure ends (CLAIM-7): it stops serving until the directory
 //! confirms which devices are its own.
 //!
-//! - K1: at the end hosts are cut off, by the cores themselves when a command comes (U3 of `dataplane`), or
+//! - SERVER-TENURE-1: at the end hosts are cut off, by the cores themselves when a command comes (SUSPENDED-3), or
 //!   from here, whichever notices first. A moment later requests to devices end, by their fences
 //!   (`device::layer`).
-//! - K2: hosts are let in again when the directory has said what is held, behind all that was lost.
-//! - K3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their order, before
-//!   a server ends that was told to.
+//! - SERVER-TENURE-2: hosts are let in again when the directory has said what is held, behind all that was lost.
+//! - SERVER-TENURE-3: what the audit log says of it is said afterwards: neither waits for that. Each change is there, in their
+//!   order, before a server ends that was told to.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -45,7 +45,7 @@ pub(super) fn start(state: &Arc<State>, audit: Option<Audit>) -> Option<JoinHand
     }))
 }
 
-/// Waits until what changed is recorded (K3), when nothing is served any more.
+/// Waits until what changed is recorded (SERVER-TENURE-3), when nothing is served any more.
 pub(super) async fn end(state: &State, recording: Option<JoinHandle<()>>) {
     state.fencing.changes.end();
     if let Some(recording) = recording {
@@ -61,7 +61,7 @@ pub(super) struct Fencing {
     changes: Changes,
 }
 
-/// K3: the changes, for the task that records them, if there is one.
+/// SERVER-TENURE-3: the changes, for the task that records them, if there is one.
 #[derive(Default)]
 struct Changes(Mutex<Option<mpsc::Sender<bool>>>);
 
@@ -103,7 +103,7 @@ impl State {
         self.fencing.is_fenced.load(Ordering::Relaxed)
     }
 
-    /// K1. Says why: it `has_lost` something, or time is over.
+    /// SERVER-TENURE-1. Says why: it `has_lost` something, or time is over.
     fn stop_serving(&self, term: Term, has_lost: bool) {
         if self.fencing.is_fenced.swap(true, Ordering::Relaxed) {
             return;
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// K2: what was not lost is this host's, as the directory was asked at `asked`.
+    /// SERVER-TENURE-2: what was not lost is this host's, as the directory was asked at `asked`.
     pub(super) async fn serve_again(&self, asked: BootTime) {
         if !self.membership.tenure.renew(asked, BootTime::now()) {
             return;
@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    /// K3.
+    /// SERVER-TENURE-3.
     fn deed(&self, term: Term, is_fenced: bool) -> Deed {
         let devices: Vec<&str> = self.devices.iter().map(|device| device.name()).collect();
         Deed {

@@ -3,29 +3,29 @@
 //! Nothing here knows a scheduler: what may be taken, and what is kept, is computed a second time from what
 //! `docs/policies.md` promises.
 //!
-//! - L1: in no window does a device take more than its ceiling, and what may come together.
-//! - L2: where a policy gives no more than quotas, no volume takes more than its own in any window, and what may
+//! - WINDOW-1: in no window does a device take more than its ceiling, and what may come together.
+//! - WINDOW-2: where a policy gives no more than quotas, no volume takes more than its own in any window, and what may
 //!   come together.
-//! - L3: a request leaves when a device of its own, which has the rate of its volume's quota, would have done it, but
+//! - WINDOW-3: a request leaves when a device of its own, which has the rate of its volume's quota, would have done it, but
 //!   for [`LATE_S`] and [`LATE_REQUESTS`]. So a volume that always waits gets its quota in every window, and one that asks
 //!   for less waits for a bounded time.
-//! - L4: while requests wait and may go, the device takes its ceiling in every window, but for what may come
+//! - WINDOW-4: while requests wait and may go, the device takes its ceiling in every window, but for what may come
 //!   together; the quotas of the volumes that wait, where a policy gives no more.
-//! - L5: of two volumes that wait all the time, in any window each gets as much of its quota as the other, but for what may
-//!   come together, also where the device does less than its ceiling. Not where a policy gives no more than quotas: there
-//!   they take turns at a device that is slower than quotas say.
+//! - WINDOW-5: of two volumes that wait all the time, in any window each gets as much of its quota as the other, but for
+//!   what may come together, also where the device does less than its ceiling. Not where a policy gives no more than
+//!   quotas: there they take turns at a device that is slower than quotas say.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use units::Instant;
 
-/// L3: the time that turns take.
+/// WINDOW-3: the time that turns take.
 const LATE_S: f64 = 0.002;
-/// L3: the part of the largest request that others have in their turns.
+/// WINDOW-3: the part of the largest request that others have in their turns.
 const LATE_REQUESTS: f64 = 0.1;
 /// Costs are rounded.
 const ROUNDED: f64 = 1.0;
-/// L4: without quotas and ceilings nothing may wait for time. As a rate, in blocks a second.
+/// WINDOW-4: without quotas and ceilings nothing may wait for time. As a rate, in blocks a second.
 const AT_ONCE: f64 = 1e12;
 
 /// Blocks for which slow rates are kept longer than fast ones.
@@ -168,12 +168,12 @@ pub struct Judge {
     flows: BTreeMap<u32, Flow>,
     taken: Excess,
     lack: Excess,
-    /// Excess of the first volume over the second, in seconds of its quota, while both wait (L5).
+    /// Excess of the first volume over the second, in seconds of its quota, while both wait (WINDOW-5).
     apart: BTreeMap<(u32, u32), Excess>,
     /// Until when those that wait may not go, in the policy's words; until something happens, if `None`.
     idle_until: Option<Instant>,
     is_idle: bool,
-    /// True if only the time in which the device was idle counts against a request (L3); the rest may go to other
+    /// True if only the time in which the device was idle counts against a request (WINDOW-3); the rest may go to other
     /// work.
     is_shared: bool,
     largest: f64,
@@ -183,7 +183,7 @@ pub struct Judge {
     brought: f64,
     /// Work that quotas allowed beyond the ceiling; it waits until the ceiling has allowed it, too.
     beyond: f64,
-    /// The part of the tolerance of L1 to L5 that was needed.
+    /// The part of the tolerance of WINDOW-1 to WINDOW-5 that was needed.
     pub needed: [f64; 5],
 }
 
@@ -212,7 +212,7 @@ impl Judge {
         judge
     }
 
-    /// The same before a device that is busy with other things, or slower than its ceiling says (L3).
+    /// The same before a device that is busy with other things, or slower than its ceiling says (WINDOW-3).
     #[must_use]
     pub fn of_shared(policy: &str, ceiling: f64, now: Instant) -> Self {
         Self { is_shared: true, ..Self::new(policy, ceiling, now) }
@@ -231,7 +231,7 @@ impl Judge {
         self.kept + self.brought
     }
 
-    /// Returns true if the policy bounds what is taken (L1).
+    /// Returns true if the policy bounds what is taken (WINDOW-1).
     #[must_use]
     pub fn is_bounded(&self) -> bool {
         self.promised.quota.is_some()
@@ -342,7 +342,7 @@ impl Judge {
         self.flows.get_mut(&flow).expect("a volume that was added")
     }
 
-    /// From now on requests wait though there is room (L4), because the policy said so: until then at most.
+    /// From now on requests wait though there is room (WINDOW-4), because the policy said so: until then at most.
     pub fn idle(&mut self, until: Option<Instant>) {
         (self.is_idle, self.idle_until) = (true, until);
     }
@@ -365,13 +365,15 @@ impl Judge {
             let taken = self.taken.now();
             self.note(0, taken / burst);
             if taken > burst {
-                return Err(format!("L1: {taken:.1} blocks beyond the ceiling, of {burst:.1}"));
+                return Err(format!(
+                    "WINDOW-1: {taken:.1} blocks beyond the ceiling, of {burst:.1}"
+                ));
             }
         }
         let (lack, burst) = (self.lack.now(), burst + self.beyond);
         self.note(3, lack / burst);
         if lack > burst {
-            return Err(format!("L4: {lack:.1} blocks of the ceiling unused, of {burst:.1}"));
+            return Err(format!("WINDOW-4: {lack:.1} blocks of the ceiling unused, of {burst:.1}"));
         }
         if !self.is_bounded() {
             return Ok(());
@@ -384,7 +386,7 @@ impl Judge {
         self.check_apart()
     }
 
-    /// L5.
+    /// WINDOW-5.
     fn check_apart(&mut self) -> Result<(), String> {
         let seconds = |flow: u32| {
             let quota = self.flows[&flow].quota;
@@ -399,14 +401,14 @@ impl Judge {
         self.note(4, part);
         if apart > most {
             return Err(format!(
-                "L5: volume {a} got what its quota gives in {apart:.3} s more than volume {b}, \
+                "WINDOW-5: volume {a} got what its quota gives in {apart:.3} s more than volume {b}, \
                  of {most:.3} s"
             ));
         }
         Ok(())
     }
 
-    /// L2, L3.
+    /// WINDOW-2, WINDOW-3.
     fn check_flow(&mut self, number: u32) -> Result<(), String> {
         let flow = &self.flows[&number];
         let (quota, taken) = (flow.quota_max, flow.taken.now());
@@ -418,14 +420,14 @@ impl Judge {
             self.note(1, taken / burst);
             if taken > burst {
                 return Err(format!(
-                    "L2: volume {number} has {taken:.1} blocks beyond its quota, of {burst:.1}"
+                    "WINDOW-2: volume {number} has {taken:.1} blocks beyond its quota, of {burst:.1}"
                 ));
             }
         }
         self.note(2, late / late_max);
         if late > late_max {
             return Err(format!(
-                "L3: volume {number} waits for what {late:.1} blocks of its quota would do, \
+                "WINDOW-3: volume {number} waits for what {late:.1} blocks of its quota would do, \
                  of {late_max:.1}"
             ));
         }

@@ -5,8 +5,9 @@
 //! (`operator.rs`). After each step it is checked that at most one host serves a device, and that etcd holds what it may
 //! (`check.rs`).
 //!
-//! - C1: in the first part of a run faults happen; in the second all is mended, and the cluster has to become healthy.
-//! - C2: operators say of a host that it is down only if no process of it runs, and start none while a take-over relies on that.
+//! - SIM-CLUSTER-1: in the first part of a run faults happen; in the second all is mended, and the cluster has to become healthy.
+//! - SIM-CLUSTER-2: operators say of a host that it is down only if no process of it runs, and start none while a take-over
+//!   relies on that.
 
 mod check;
 mod network;
@@ -62,7 +63,7 @@ pub(crate) struct Cluster {
     restores_left: u64,
     /// One in so many turns is a fault.
     fault_every: u64,
-    /// Attempts to have a device served in the second part (C1).
+    /// Attempts to have a device served in the second part (SIM-CLUSTER-1).
     mends: BTreeMap<Uuid, u64>,
     /// Until then hosts that an operator stopped stay so.
     stopped_until: Duration,

@@ -2,10 +2,10 @@
 //!
 //! An image is what a read of many blocks showed, or all of a volume after a crash. It is possible if
 //! there is an order of the changes such that
-//! - I1: changes that did not overlap in time are in the order of time;
-//! - I2: each change is there as a whole: one that shows in one block comes, in every block that it
-//!   covers, before what that block shows;
-//! - I3: every change that was acknowledged before the reader began comes before what is shown.
+//! - IMAGE-1: changes that did not overlap in time are in the order of time;
+//! - IMAGE-2: each change is there as a whole: one that shows in one block comes, in every block that
+//!   it covers, before what that block shows;
+//! - IMAGE-3: every change that was acknowledged before the reader began comes before what is shown.
 //!
 //! The order exists if "comes before" has no circle. Zeroes do not tell which change left them; for
 //! those, any one that would do is enough.
@@ -73,7 +73,7 @@ impl Image<'_> {
         Ok(visible)
     }
 
-    /// The changes of a block that must come before what it shows (I2, I3).
+    /// The changes of a block that must come before what it shows (IMAGE-2, IMAGE-3).
     fn before(&self, lba: u64, visible: &BTreeSet<Tag>) -> impl Iterator<Item = &Change> {
         let must = |c: &&Change| c.is_certain_before(self.invoked) || visible.contains(&c.tag);
         self.history.of_block(lba).filter(move |change| must(change))
@@ -131,7 +131,7 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Returns true if no block of the change shows data from before it (I2).
+    /// Returns true if no block of the change shows data from before it (IMAGE-2).
     fn is_whole(&self, zero: &Change) -> bool {
         let from = zero.range.start.0.max(self.start);
         let to = (zero.range.start.0 + zero.range.blocks).min(self.start + self.shown.len() as u64);

@@ -2,9 +2,9 @@
 //!
 //! Three volumes are filled, some checkpoints taken, the journal goes on from there, and the power goes. Then
 //! one or two structures are damaged. The repair may be cut off by the power anywhere, and is made once more.
-//! - H1: what a repair says it mends, it mends, and that is still so behind a power cut.
-//! - H2: a repair that was cut off is finished by another, and costs nothing more.
-//! - H3: what the damage does not touch is as it was, and stays so when more is written.
+//! - MENDING-1: what a repair says it mends, it mends, and that is still so behind a power cut.
+//! - MENDING-2: a repair that was cut off is finished by another, and costs nothing more.
+//! - MENDING-3: what the damage does not touch is as it was, and stays so when more is written.
 
 mod damage;
 
@@ -127,7 +127,8 @@ impl Mending {
         }
     }
 
-    /// Repairs the disk, cut off now and then (H2), and looks whether it did what it should (H1).
+    /// Repairs the disk, cut off now and then (MENDING-2), and looks whether it did what it should
+    /// (MENDING-1).
     fn repair(&mut self, consent: bool) -> Result<(), String> {
         let mut cuts_left = if self.rng.one_in(3) { 0 } else { self.rng.between(1, CUTS_MAX) };
         let outcome = loop {
@@ -263,7 +264,7 @@ async fn change(
     Ok(())
 }
 
-/// Opens the disk, and looks at all of it, once more when there is more on it (H3).
+/// Opens the disk, and looks at all of it, once more when there is more on it (MENDING-3).
 async fn look(
     run: Run,
     world: SimWorld,

@@ -1,11 +1,12 @@
 //! Policies that are watched while they serve: what [`schedule::Policy`] promises is asserted at each call.
 //!
-//! - W1: the flow that is named has offered a request, and is named once for each; requests of a flow go in the
-//!   order of their coming.
-//! - W2: a caller that is told to wait is told until when, in the future, and is not told so again and again then.
-//! - W3: no flow starves. A policy that isolates lets a request go before its flow's quota has paid for the largest
-//!   twice; one that does not lets requests go in the order of their coming.
-//! - W4: in no window is more taken than ceiling and quotas allow, nor less while the device is idle, as
+//! - WATCHED-1: the flow that is named has offered a request, and is named once for each; requests of a flow go in
+//!   the order of their coming.
+//! - WATCHED-2: a caller that is told to wait is told until when, in the future, and is not told so again and again
+//!   then.
+//! - WATCHED-3: no flow starves. A policy that isolates lets a request go before its flow's quota has paid for the
+//!   largest twice; one that does not lets requests go in the order of their coming.
+//! - WATCHED-4: in no window is more taken than ceiling and quotas allow, nor less while the device is idle, as
 //!   `docs/policies.md` promises (`sim::Judge`).
 //!
 //! The caller is watched, too: it offers one request of a flow at a time, and its clock does not go back.
@@ -64,7 +65,7 @@ struct Flow {
 
 struct Watched {
     policy: Box<dyn Policy>,
-    /// W4.
+    /// WATCHED-4.
     judge: Judge,
     isolates: bool,
     ceiling: f64,
@@ -103,9 +104,9 @@ impl Watched {
         self.check_rates();
     }
 
-    /// W4.
+    /// WATCHED-4.
     fn check_rates(&mut self) {
-        self.judge.check().unwrap_or_else(|finding| panic!("W4: {finding}"));
+        self.judge.check().unwrap_or_else(|finding| panic!("WATCHED-4: {finding}"));
     }
 
     fn note_taken(&mut self, id: FlowId, units: u64) {
@@ -128,13 +129,17 @@ impl Watched {
     }
 
     fn named(&mut self, id: FlowId) {
-        let flow = self.flows.get_mut(&id).expect("W1: a flow is named that is none");
-        let offered = flow.offered.take().expect("W1: a flow is named that offered nothing");
+        let flow = self.flows.get_mut(&id).expect("WATCHED-1: a flow is named that is none");
+        let offered = flow.offered.take().expect("WATCHED-1: a flow is named that offered nothing");
         let waiting =
             || self.flows.iter().filter_map(|(id, flow)| Some((id, flow.offered.as_ref()?)));
         if !self.isolates {
             let passed = waiting().find(|(_, other)| other.arrival < offered.arrival);
-            assert!(passed.is_none(), "W3: {id:?} is named before {:?}", passed.map(|(id, _)| id));
+            assert!(
+                passed.is_none(),
+                "WATCHED-3: {id:?} is named before {:?}",
+                passed.map(|(id, _)| id)
+            );
         }
         self.taken += offered.units;
         self.note_taken(id, offered.units);
@@ -144,7 +149,7 @@ impl Watched {
         }
     }
 
-    /// W3, for those that isolate.
+    /// WATCHED-3, for those that isolate.
     fn check_patience(&self) {
         let per_block = UNITS_PER_BLOCK as f64;
         let largest = self.units_max as f64 / per_block + 1.0;
@@ -157,18 +162,24 @@ impl Watched {
             let bound = self.ceiling * bound_s + slack;
             assert!(
                 others <= bound,
-                "W3: {id:?} waits while others took {others} of {bound} blocks"
+                "WATCHED-3: {id:?} waits while others took {others} of {bound} blocks"
             );
         }
     }
 
     fn waits(&mut self, at: Instant) {
-        assert!(at > self.now, "W2: to wait until {at:?}, and it is {:?}", self.now);
-        assert!(self.flows.values().any(|flow| flow.offered.is_some()), "W2: for which flow?");
+        assert!(at > self.now, "WATCHED-2: to wait until {at:?}, and it is {:?}", self.now);
+        assert!(
+            self.flows.values().any(|flow| flow.offered.is_some()),
+            "WATCHED-2: for which flow?"
+        );
         if self.wait_until.is_some_and(|before| self.now >= before) {
             self.in_vain += 1;
             // A caller that waits for several things may be woken once for each of them.
-            assert!(self.in_vain <= 2 * self.flows.len() + 2, "W2: asked in vain again and again");
+            assert!(
+                self.in_vain <= 2 * self.flows.len() + 2,
+                "WATCHED-2: asked in vain again and again"
+            );
         }
         self.wait_until = Some(at);
         self.judge.idle(Some(at));
@@ -210,7 +221,7 @@ impl Policy for Watched {
         self.units_max = self.units_max.max(units);
         let flow = self.flows.get_mut(&id).expect("a flow offers that is none");
         assert!(flow.offered.is_none(), "a flow offers two requests at a time");
-        assert!(arrival >= flow.arrivals_from, "W1: a flow's younger request came first");
+        assert!(arrival >= flow.arrivals_from, "WATCHED-1: a flow's younger request came first");
         flow.arrivals_from = arrival + 1;
         flow.offered = Some(Offered { arrival, units, taken_before: self.taken });
         self.judge.arrive(id.0, blocks(units));
@@ -226,7 +237,7 @@ impl Policy for Watched {
             Next::WaitUntil(at) => self.waits(at),
             Next::Nothing => {
                 let waits = self.flows.iter().find(|(_, flow)| flow.offered.is_some());
-                assert!(waits.is_none(), "W1: {:?} is forgotten", waits.map(|(id, _)| id));
+                assert!(waits.is_none(), "WATCHED-1: {:?} is forgotten", waits.map(|(id, _)| id));
             }
         }
         next
@@ -280,13 +291,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "W1: a flow is named that offered nothing")]
+    #[should_panic(expected = "WATCHED-1: a flow is named that offered nothing")]
     fn one_who_offered_nothing() {
         told(Next::Flow(FLOWS[1]), true).next(Instant(0));
     }
 
     #[test]
-    #[should_panic(expected = "W1: a flow is named that offered nothing")]
+    #[should_panic(expected = "WATCHED-1: a flow is named that offered nothing")]
     fn one_request_twice() {
         let mut watched = told(Next::Flow(FLOWS[0]), true);
         for _ in 0..2 {
@@ -301,13 +312,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "W2: to wait until")]
+    #[should_panic(expected = "WATCHED-2: to wait until")]
     fn a_wait_for_the_past() {
         told(Next::WaitUntil(Instant(5)), true).next(Instant(5));
     }
 
     #[test]
-    #[should_panic(expected = "W2: asked in vain")]
+    #[should_panic(expected = "WATCHED-2: asked in vain")]
     fn waits_without_end() {
         let mut watched = told(Next::Nothing, true);
         for now in 0..100 {
@@ -326,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "W3: FlowId(1) waits while others took")]
+    #[should_panic(expected = "WATCHED-3: FlowId(1) waits while others took")]
     fn one_who_starves() {
         let mut watched = told(Next::Flow(FLOWS[0]), true);
         // Of a policy without quotas, whose rates are not judged.
@@ -337,13 +348,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "W4: L1")]
+    #[should_panic(expected = "WATCHED-4: WINDOW-1")]
     fn one_who_takes_more_than_there_is() {
         take_all(&mut told(Next::Flow(FLOWS[0]), true));
     }
 
     #[test]
-    #[should_panic(expected = "W3: FlowId(1) is named before")]
+    #[should_panic(expected = "WATCHED-3: FlowId(1) is named before")]
     fn one_who_came_later() {
         let mut watched = told(Next::Flow(FLOWS[1]), false);
         watched.offer(FLOWS[1], BLOCK, 1, Instant(0));

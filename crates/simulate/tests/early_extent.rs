@@ -1,5 +1,5 @@
-//! An extent that goes to another shard before the root without it is durable (K4), where the power goes in between: the shard
-//! that gave it back still has it, and writes over what the other one acknowledged.
+//! An extent that goes to another shard before the root without it is durable (CHECKPOINT-4), where the power goes in between:
+//! the shard that gave it back still has it, and writes over what the other one acknowledged.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! The set of blocks that have an owner.
 //!
-//! - N1: one bit for each block of the extents in which a block has an owner: 32 MiB per TiB. The
-//!   owners themselves are not kept; a second walk finds those of doubtful blocks.
-//! - N2: of blocks with two owners, or outside all extents, [`DOUBTS_MAX`] each are remembered and
-//!   the others are counted.
+//! - CENSUS-1: one bit for each block of the extents in which a block has an owner: 32 MiB per TiB.
+//!   The owners themselves are not kept; a second walk finds those of doubtful blocks.
+//! - CENSUS-2: of blocks with two owners, or outside all extents, [`DOUBTS_MAX`] each are
+//!   remembered and the others are counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use units::Pba;
 
 use crate::bits::Bits;
 
-/// Blocks remembered of each kind (N2), and findings told of each.
+/// Blocks remembered of each kind (CENSUS-2), and findings told of each.
 pub const DOUBTS_MAX: usize = 10_000;
 
 /// Blocks of one kind of doubt.

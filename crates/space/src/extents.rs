@@ -40,7 +40,7 @@ struct Owners {
     spare: BTreeMap<u16, u32>,
     /// Extents of shards that are being read back. Still theirs: the device may say so.
     disputed: BTreeSet<u32>,
-    /// Extents that their shard gives up to any shard that claims them (Y2 of `rollback.rs`).
+    /// Extents that their shard gives up to any shard that claims them (ROLLBACK-2).
     yielded: BTreeSet<u32>,
     /// Unowned extents that were given back before all of their content was discarded.
     stale: BTreeSet<u32>,
@@ -154,7 +154,7 @@ impl ExtentAllocator {
         self.locked().calls
     }
 
-    /// Flushes of the device: each concerns all shards (C5).
+    /// Flushes of the device: each concerns all shards (COMMIT-5).
     pub fn flushes(&self) -> &Flushes {
         &self.flushes
     }
@@ -165,7 +165,7 @@ impl ExtentAllocator {
     }
 
     /// As [`ExtentAllocator::claim`], for a shard that gives the extent up to any other shard that
-    /// claims it, or has claimed it already (Y2 of `rollback.rs`).
+    /// claims it, or has claimed it already (ROLLBACK-2).
     pub fn claim_unless_owned(&self, extent: u32, shard: u16) -> Result<(), ClaimError> {
         let mut owners = self.lock();
         let owner = owners.by_extent.get(extent as usize).copied().flatten();
@@ -176,7 +176,7 @@ impl ExtentAllocator {
         Ok(())
     }
 
-    /// Claims the extent for `shard` for good, after [`ExtentAllocator::claim_unless_owned`] (Y3).
+    /// Claims the extent for `shard` for good, after [`ExtentAllocator::claim_unless_owned`] (ROLLBACK-3).
     ///
     /// # Errors
     /// Another shard owns it.
@@ -221,7 +221,7 @@ impl ExtentAllocator {
         owners.wanted_by = None;
     }
 
-    /// Notes whether what `shard` was read back from is known to be durable (W5 of `repersist.rs`).
+    /// Notes whether what `shard` was read back from is known to be durable (REPERSIST-5).
     pub fn set_flushed(&self, shard: u16, is_flushed: bool) {
         let mut owners = self.lock();
         match is_flushed {
@@ -314,7 +314,7 @@ mod tests {
         Err(ClaimError::DoubleOwner { extent: 3, first, second })
     }
 
-    /// Y2: whichever shard is read back first, and however often the one that goes back is.
+    /// ROLLBACK-2: whichever shard is read back first, and however often the one that goes back is.
     #[test]
     fn what_is_left_to_others_is_whose_who_claims_it() {
         let extents = allocator();
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(extents.claim(large.extent_count() - 1, 2), Ok(()));
     }
 
-    /// Y3.
+    /// ROLLBACK-3.
     #[test]
     fn an_extent_a_shard_insists_on_has_one_owner() {
         let extents = allocator();

@@ -4,11 +4,11 @@
 //! concerns all of them. A core may learn of a failure late. So no flush begins before the outcome
 //! of the previous one is known:
 //!
-//! - V1: one flush is under way at a time. Tasks that ask meanwhile share the next one, and one of
+//! - FLUSH-1: one flush is under way at a time. Tasks that ask meanwhile share the next one, and one of
 //!   them makes it.
-//! - V2: all tasks learn the outcome at once. So a flush that succeeded began when all failures
+//! - FLUSH-2: all tasks learn the outcome at once. So a flush that succeeded began when all failures
 //!   before it were known.
-//! - V3: a flush that is dropped without an outcome has failed.
+//! - FLUSH-3: a flush that is dropped without an outcome has failed.
 //!
 //! This module does no I/O: the holder of the [`Turn`] does.
 
@@ -50,7 +50,7 @@ impl Flushes {
         self.lock().failures
     }
 
-    /// Waits for the end of the flush with this number, or for the turn to make it: then the caller does (V1).
+    /// Waits for the end of the flush with this number, or for the turn to make it: then the caller does (FLUSH-1).
     pub fn poll_turn(&self, number: u64, context: &mut Context<'_>) -> Poll<Option<Turn>> {
         let mut state = self.lock();
         if state.ended >= number {
@@ -127,7 +127,7 @@ mod tests {
         flushes.poll_turn(number, &mut Context::from_waker(waker))
     }
 
-    /// V1: tasks that ask while a flush is under way share the next one, and each is woken once,
+    /// FLUSH-1: tasks that ask while a flush is under way share the next one, and each is woken once,
     /// however often it polled.
     #[test]
     fn who_asks_meanwhile_shares_the_next_one() {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!((flushes.next(), flushes.failures()), (next + 1, 0));
     }
 
-    /// V2, V3: a failure is known before the next flush begins, also if the turn was dropped
+    /// FLUSH-2, FLUSH-3: a failure is known before the next flush begins, also if the turn was dropped
     /// without an outcome.
     #[test]
     fn a_failure_is_known_before_the_next_one_begins() {

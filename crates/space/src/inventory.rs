@@ -1,13 +1,14 @@
 //! The census of a shard that is in use: its owned blocks, listed one by one while they change.
 //!
-//! - I1: it begins with all that is in use, which is *expected*. What is seen is expected no
-//!   longer.
-//! - I2: a block that is freed leaves the inventory, whatever was known of it: its next owner does
-//!   not matter.
-//! - I3: a block that is seen again, or is still expected when all was seen, is a *doubt*: where
-//!   trees change their shape meanwhile, a node may be met twice, or not at all. The owners of a
-//!   doubt are looked up in a second walk.
-//! - I4: [`DOUBTS_MAX`] doubts are remembered. Further ones are left to the next inventory.
+//! - INVENTORY-1: it begins with all that is in use, which is *expected*. What is seen is expected
+//!   no longer.
+//! - INVENTORY-2: a block that is freed leaves the inventory, whatever was known of it: its next
+//!   owner does not matter.
+//! - INVENTORY-3: a block that is seen again, or is still expected when all was seen, is a *doubt*:
+//!   where trees change their shape meanwhile, a node may be met twice, or not at all. The owners
+//!   of a doubt are looked up in a second walk.
+//! - INVENTORY-4: [`DOUBTS_MAX`] doubts are remembered. Further ones are left to the next
+//!   inventory.
 //!
 //! Memory: 4 KiB for each extent in which something is seen, and as much for one that changes
 //! meanwhile.
@@ -48,7 +49,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Begins with the blocks that are in use now, by extent (I1).
+    /// Begins with the blocks that are in use now, by extent (INVENTORY-1).
     pub fn new(superblock: Superblock, in_use: BTreeMap<u32, Rc<Bits>>) -> Self {
         let (seen, doubts) = (BTreeMap::new(), BTreeMap::new());
         Self { superblock, expected: in_use, seen, doubts }
@@ -73,7 +74,7 @@ impl Inventory {
         }
     }
 
-    /// The block is no longer in use (I2).
+    /// The block is no longer in use (INVENTORY-2).
     #[cold]
     pub fn free(&mut self, pba: Pba) {
         self.excuse(pba);

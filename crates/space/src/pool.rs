@@ -5,8 +5,8 @@
 //! - `busy`: these, and blocks handed out for requests under way, and freed ones that may not be
 //!   reused yet. A block is handed out only if it is not busy.
 //!
-//! - S1: a committed block is busy.
-//! - S2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the
+//! - POOL-1: a committed block is busy.
+//! - POOL-2: replay of the journal on a checkpoint's bitmaps gives `committed` at the end of the
 //!   journal, so that blocks of requests cut short by a crash are free again without a search for
 //!   them.
 
@@ -338,7 +338,7 @@ impl Pool {
         let Some(extent) = self.extents[index as usize].as_deref_mut() else { return 0 };
         // Only a forged map names blocks of two extents behind each other.
         let bits = first..extent.blocks.min(first + u32::try_from(run.blocks).expect("few"));
-        assert!(!extent.committed.any(bits.clone()), "S1: a block in use is not released");
+        assert!(!extent.committed.any(bits.clone()), "POOL-1: a block in use is not released");
         let Extent { busy, stale, .. } = extent;
         let mut freed = 0;
         busy.clear_range(bits, |word, were_busy| {
@@ -383,7 +383,7 @@ mod tests {
     use super::fixtures::owned_durably as pool;
     use super::*;
 
-    /// A3: the nodes of the checkpoint that gives extents back need blocks themselves.
+    /// SPACE-1: the nodes of the checkpoint that gives extents back need blocks themselves.
     #[test]
     fn a_snapshot_gives_back_no_extent_that_its_own_blocks_need() {
         let mut pool = pool(100);

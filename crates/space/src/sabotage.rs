@@ -7,7 +7,7 @@ mutation_points::mutations! {
     /// One broken promise.
     #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
     pub enum Sabotage {
-        /// V1: a flush begins though it is not known what came of the one before.
+        /// FLUSH-1: a flush begins though it is not known what came of the one before.
         FlushBeforeKnown,
         /// A freed block is handed out while it is being read.
         ReuseWhileRead,

@@ -49,13 +49,13 @@ fn write_and_flush(at: usize, flushes: &Flushes, disk: &Mutex<Disk>, failing: Op
     if let Some(turn) = turn {
         let known = flushes.failures();
         let begun = change(&|disk| {
-            assert!(!disk.is_flushing, "V1: one flush is under way at a time");
+            assert!(!disk.is_flushing, "FLUSH-1: one flush is under way at a time");
             disk.is_flushing = true;
         });
         assert_eq!(
             flushes.failures(),
             known,
-            "V2: it began when all failures before it were known"
+            "FLUSH-2: it began when all failures before it were known"
         );
         let succeeds = failing != Some(at);
         change(&|disk| {
@@ -73,7 +73,7 @@ fn write_and_flush(at: usize, flushes: &Flushes, disk: &Mutex<Disk>, failing: Op
     let is_durable = change(&|_| ()).durable[at];
     assert!(
         is_durable || flushes.failures() > 0,
-        "V2, V3: a failure is known to all that it concerns"
+        "FLUSH-2, FLUSH-3: a failure is known to all that it concerns"
     );
 }
 

@@ -7,12 +7,13 @@
 //!                                      └─ full program ─► unit, behind its reads
 //!                                                          + garbage collection, erases
 //! ```
-//! - S1: equal parameters, seed and calls give equal answers.
-//! - S2: the answer is final when the request is made. Time is handed in and must not go back.
-//! - S3: a unit does one thing at a time and interrupts nothing. Its reads keep their order. They go
-//!   ahead of programs, collection and erases that have not begun, but only a bounded number of
+//! - SSD-1: equal parameters, seed and calls give equal answers.
+//! - SSD-2: the answer is final when the request is made. Time is handed in and must not go back.
+//! - SSD-3: a unit does one thing at a time and interrupts nothing. Its reads keep their order. They
+//!   go ahead of programs, collection and erases that have not begun, but only a bounded number of
 //!   them, so that neither kind starves.
-//! - S4: no call allocates, and the work of a call does not depend on how long it is since the last.
+//! - SSD-4: no call allocates, and the work of a call does not depend on how long it is since the
+//!   last.
 //!
 //! [`Model`] is the drive, [`Params`] its description with [`Preset`]s for known drives, and
 //! [`closed_loop`] measures a model in its own time. What each parameter means, and how the presets

@@ -35,7 +35,7 @@ pub struct Model {
     /// The unit whose program is being filled, and the blocks in it.
     filling: usize,
     filling_blocks: u64,
-    /// Programs for which there is erased space (W3), and how many there can be.
+    /// Programs for which there is erased space (WEAR-3), and how many there can be.
     reserve: f64,
     reserve_max: f64,
 }
@@ -180,7 +180,7 @@ impl Model {
         least.expect("the next one at least")
     }
 
-    /// W3: what idle units erase in `idle_ns`.
+    /// WEAR-3: what idle units erase in `idle_ns`.
     fn erase_ahead(&mut self, idle_ns: u64) {
         let ns_per_program = self.timing.collection_ns(self.wear.extra()).max(1) as f64;
         let erased = idle_ns as f64 * self.units.len() as f64 / ns_per_program;

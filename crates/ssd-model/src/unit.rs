@@ -1,9 +1,9 @@
 //! A flash unit: one operation at a time.
 //!
-//! - U1: work in the background (programs, collection, erases) begins when the unit has been free
-//!   until now, or when it has let enough reads go first. What has not begun by the time of a call
-//!   begins in a later one, with the same times as if it had begun on time.
-//! - U2: programs are begun in the order in which they came.
+//! - SSD-UNIT-1: work in the background (programs, collection, erases) begins when the unit has
+//!   been free until now, or when it has let enough reads go first. What has not begun by the time
+//!   of a call begins in a later one, with the same times as if it had begun on time.
+//! - SSD-UNIT-2: programs are begun in the order in which they came.
 
 use crate::timing::Timing;
 use random::Rng;
@@ -112,7 +112,7 @@ impl Unit {
         self.busy_until + next_ns + behind_next * timing.cycle_ns
     }
 
-    /// Begins what would have begun before `now` (U1).
+    /// Begins what would have begun before `now` (SSD-UNIT-1).
     fn advance(&mut self, now: u64, timing: &Timing, rng: &mut Rng) {
         while self.busy_until < now && self.has_work() {
             self.begin(timing, rng);

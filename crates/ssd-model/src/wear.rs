@@ -1,12 +1,12 @@
 //! Cost of garbage collection: write amplification from how full and how random the drive is.
 //!
-//! - W1: a drive that was written at random settles where each erased block held the share `v` of
-//!   data still valid, with `utilisation = (1 - v) / -ln v`; freeing a block's worth of space then
-//!   costs writing `1 / (1 - v)` blocks' worth (the known result for collection in the order of
+//! - WEAR-1: a drive that was written at random settles where each erased block held the share `v`
+//!   of data still valid, with `utilisation = (1 - v) / -ln v`; freeing a block's worth of space
+//!   then costs writing `1 / (1 - v)` blocks' worth (the known result for collection in the order of
 //!   writing, and a close bound for the best choice of victims).
-//! - W2: a drive written sequentially frees whole blocks by itself. In between, the extra writes are
-//!   in proportion to the share of random writes in the recent past.
-//! - W3: space that was erased while the drive was idle serves writes without collection.
+//! - WEAR-2: a drive written sequentially frees whole blocks by itself. In between, the extra writes
+//!   are in proportion to the share of random writes in the recent past.
+//! - WEAR-3: space that was erased while the drive was idle serves writes without collection.
 
 use units::PbaRange;
 
@@ -24,7 +24,7 @@ pub(crate) struct Wear {
     physical_blocks: f64,
     /// Mapped blocks when `random_extra` was computed.
     known_mapped: u64,
-    /// Blocks written by collection for one block of the host, if all writes are random (W1).
+    /// Blocks written by collection for one block of the host, if all writes are random (WEAR-1).
     random_extra: f64,
     /// The share of random writes in the recent past.
     random: f64,
@@ -98,7 +98,7 @@ impl Wear {
     }
 }
 
-/// W1: blocks that collection writes for each block of the host, on a drive written at random.
+/// WEAR-1: blocks that collection writes for each block of the host, on a drive written at random.
 fn random_extra(utilisation: f64) -> f64 {
     if utilisation <= 0.0 {
         return 0.0;
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn amplification_is_that_of_the_known_result() {
-        // Pairs of valid share and utilisation that satisfy W1.
+        // Pairs of valid share and utilisation that satisfy WEAR-1.
         for valid in [0.1f64, 0.5, 0.8, 0.95] {
             let utilisation = (1.0 - valid) / -valid.ln();
             let extra = random_extra(utilisation);

@@ -40,7 +40,7 @@ fn trace(seed: u64, params: &Params) -> Vec<Instant> {
     done
 }
 
-/// S1.
+/// SSD-1.
 #[test]
 fn equal_seeds_give_equal_answers() {
     for preset in Preset::ALL {
@@ -85,7 +85,7 @@ fn a_flush_stores_a_volatile_buffer_and_costs_nothing_otherwise() {
     assert!(flush_ns(true) > Duration::from_micros(500), "{:?}", flush_ns(true));
 }
 
-/// S3: with reads without end on all units, writes still get their turn, and the reverse.
+/// SSD-3: with reads without end on all units, writes still get their turn, and the reverse.
 #[test]
 fn neither_kind_starves() {
     for read_share in [0.98, 0.02] {

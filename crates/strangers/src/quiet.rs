@@ -1,9 +1,9 @@
 //! Limit of the log lines about unauthenticated peers.
 //!
-//! - Q1: of each source at most [`LINES_MAX`] lines are written in a [`PERIOD`]; of the others it is said
+//! - QUIET-1: of each source at most [`LINES_MAX`] lines are written in a [`PERIOD`]; of the others it is said
 //!   how many they were when the period is over.
-//! - Q2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded however
-//!   many addresses a peer has.
+//! - QUIET-2: [`SOURCES_MAX`] sources are told apart in a period. All others are one, so that the log is bounded
+//!   however many addresses a peer has.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ struct Lines {
 pub enum PeerSource {
     /// One source.
     One(IpAddr),
-    /// Sources that were too many to be told apart (Q2).
+    /// Sources that were too many to be told apart (QUIET-2).
     Many,
 }
 

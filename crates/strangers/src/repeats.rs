@@ -1,8 +1,8 @@
 //! Lines that say the same again.
 //!
-//! - R1: of lines with one key, which is the peer that they are about and the reason, one is written in a [`PERIOD`]; of the others it is said how
-//!   many they were when the period is over.
-//! - R2: [`KEYS_MAX`] keys are told apart in a period. Lines with other keys are not written, so that the log is bounded.
+//! - REPEAT-1: of lines with one key, which is the peer that they are about and the reason, one is written in a [`PERIOD`]; of
+//!   the others it is said how many they were when the period is over.
+//! - REPEAT-2: [`KEYS_MAX`] keys are told apart in a period. Lines with other keys are not written, so that the log is bounded.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,10 +1,10 @@
 //! Rate-limits failed authentications per source and target: an NVMe subsystem, or the volume of an iSCSI target.
 //!
-//! - B1: failures are counted per source, not per address ([`source`]).
-//! - B2: failures are counted per pair of source and target. Guessing at one volume thus does not block other hosts of
-//!   the same address or network from other volumes, up to a larger number of failures of the source as a whole.
-//!   The queues of one NVMe controller fail together where their host has a wrong token: that counts once.
-//! - B3: memory is bounded; a new entry evicts the one whose first failure is the oldest.
+//! - THROTTLE-1: failures are counted per source, not per address ([`source`]).
+//! - THROTTLE-2: failures are counted per pair of source and target. Guessing at one volume thus does not block other hosts
+//!   of the same address or network from other volumes, up to a larger number of failures of the source as a whole. The
+//!   queues of one NVMe controller fail together where their host has a wrong token: that counts once.
+//! - THROTTLE-3: memory is bounded; a new entry evicts the one whose first failure is the oldest.
 
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
@@ -20,7 +20,7 @@ const FAILURES_MAX: u32 = 32;
 /// Failures that a source may have at all targets in a [`PERIOD`].
 const FAILURES_OF_SOURCE_MAX: u32 = 256;
 const PERIOD: Duration = Duration::from_secs(10);
-/// Entries in each table: sources, and pairs of source and target (B3).
+/// Entries in each table: sources, and pairs of source and target (THROTTLE-3).
 const REMEMBERED_MAX: usize = 1024;
 
 /// Failures of each key, and the time of the first of them in its [`PERIOD`].
@@ -54,7 +54,7 @@ impl<K: Copy + Ord> Failures<K> {
     }
 }
 
-/// Failed authentications (B2), by the keys of their targets.
+/// Failed authentications (THROTTLE-2), by the keys of their targets.
 pub struct Throttle<K> {
     at_targets: Failures<(IpAddr, K)>,
     of_sources: Failures<IpAddr>,

@@ -1,8 +1,8 @@
 //! TLS by files: the certificate and key that a server shows, the authorities by which a peer is believed, and the faults of a
 //! certificate in words.
 //!
-//! - K1: a key that is made here can be read by its owner only, from its first byte on.
-//! - K2: what lies in the directory is never replaced; one of two files without the other is an error.
+//! - TLS-FILE-1: a key that is made here can be read by its owner only, from its first byte on.
+//! - TLS-FILE-2: what lies in the directory is never replaced; one of two files without the other is an error.
 
 mod config;
 mod doubts;

@@ -1,10 +1,10 @@
 //! Receive memory, shared by all streams of a core.
 //!
-//! - C1: a chunk is taken when there are bytes to be received, and is free again when it is dropped. The one that came back last is
-//!   taken first, so that a core receives into the same hot memory.
-//! - C2: there are at most [`CHUNKS`] of them, made when they are needed first. A receiver that finds none waits until one is
-//!   free.
-//! - C3: what is known to belong elsewhere is received there, and a small part of a chunk takes what comes behind: the next
+//! - CHUNK-1: a chunk is taken when there are bytes to be received, and is free again when it is dropped. The one that came back
+//!   last is taken first, so that a core receives into the same hot memory.
+//! - CHUNK-2: there are at most [`CHUNKS`] of them, made when they are needed first. A receiver that finds none waits until one
+//!   is free.
+//! - CHUNK-3: what is known to belong elsewhere is received there, and a small part of a chunk takes what comes behind: the next
 //!   header, mostly, whose data is then received where it belongs, too.
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ use crate::fd::Fd;
 
 /// Bytes in a chunk: as much as one receive takes.
 pub const CHUNK_LEN: usize = 64 << 10;
-/// Bytes of a chunk that one receive takes behind what belongs elsewhere (C3).
+/// Bytes of a chunk that one receive takes behind what belongs elsewhere (CHUNK-3).
 const BEHIND_LEN: usize = 4 << 10;
 /// Chunks of a ring.
 pub const CHUNKS: usize = 64;
@@ -36,7 +36,7 @@ pub(crate) struct ChunkPool {
 /// The outcome of asking a socket for bytes.
 #[derive(Debug)]
 pub enum Received {
-    /// Bytes: how many belong elsewhere and are there (C3), and those behind them.
+    /// Bytes: how many belong elsewhere and are there (CHUNK-3), and those behind them.
     Bytes {
         /// Bytes that went where they belong.
         landed: usize,
@@ -47,7 +47,7 @@ pub enum Received {
     },
     /// Nothing has come.
     Nothing,
-    /// There may be bytes, but no chunk is free (C2).
+    /// There may be bytes, but no chunk is free (CHUNK-2).
     NoChunk,
     /// The peer will send nothing more, and all that it sent was received.
     End,

@@ -12,7 +12,7 @@ use crate::send::SendState;
 use crate::watch::WATCHED;
 use crate::window::ReadWindow;
 
-/// A request, with all memory that the kernel touches for it (U1).
+/// A request, with all memory that the kernel touches for it (URING-1).
 pub(crate) enum Request {
     /// Completes with the events since the last request, as the flags of `poll`; see `watch.rs`.
     Watch {
@@ -61,7 +61,7 @@ pub(crate) enum Step {
 }
 
 impl Request {
-    /// Returns true if it ends when no task waits for it any more (U4).
+    /// Returns true if it ends when no task waits for it any more (URING-4).
     pub(crate) fn is_cancelled_by_drop(&self) -> bool {
         matches!(self, Self::Watch { .. } | Self::Connect(_) | Self::Wake(_))
     }

@@ -18,7 +18,7 @@ use crate::setup::{self, Options, SetupError, errno_of};
 use crate::table::{Key, Table};
 use crate::wake::RemoteWake;
 
-/// Longest time that a ring that goes away waits for the kernel to let go of its memory (U5), and
+/// Longest time that a ring that goes away waits for the kernel to let go of its memory (URING-5), and
 /// of files.
 pub const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// Longest sleep meanwhile.
@@ -52,7 +52,7 @@ struct State {
 }
 
 pub(crate) struct Shared {
-    /// Dropped by hand: if the kernel does not let go, never (U5).
+    /// Dropped by hand: if the kernel does not let go, never (URING-5).
     state: ManuallyDrop<RefCell<State>>,
     pub(crate) pool: Rc<ChunkPool>,
     wake: Arc<RemoteWake>,
@@ -269,7 +269,7 @@ impl State {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.table.pending.front() {
             // SAFETY: what the entry points to belongs to an operation in the table, which keeps it
-            // until the completion (U1).
+            // until the completion (URING-1).
             if unsafe { queue.push(entry) }.is_err() {
                 break;
             }
@@ -291,7 +291,7 @@ impl State {
     }
 
     fn enter(&mut self, submit: u32, wait_for: u32, flags: u32, args: Option<&SubmitArgs>) {
-        // SAFETY: what is submitted was pushed under U1; the flags fit the argument, which the
+        // SAFETY: what is submitted was pushed under URING-1; the flags fit the argument, which the
         // kernel reads before the call returns.
         let entered = unsafe { self.ring.submitter().enter(submit, wait_for, flags, args) };
         let Err(error) = entered else { return };

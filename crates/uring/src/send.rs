@@ -64,7 +64,7 @@ impl SendState {
     }
 
     /// The call that sends what is left, or as much of it as one call takes. Valid as long as
-    /// `self` is neither dropped nor changed (U1).
+    /// `self` is neither dropped nor changed (URING-1).
     pub(crate) fn entry(&mut self, fd: types::Fd) -> squeue::Entry {
         self.iovecs.clear();
         let mut skip = self.sent;

@@ -17,7 +17,7 @@ pub(crate) const UNOWNED: u64 = u64::MAX;
 /// Send states kept for reuse.
 const SPARE_SENDS_MAX: usize = 64;
 
-/// Names an operation (U2).
+/// Names an operation (URING-2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Key {
     index: u32,
@@ -26,7 +26,7 @@ pub(crate) struct Key {
 
 enum Phase {
     InFlight,
-    /// The kernel has ended a watch that has events to tell. It is armed again when its owner asks for more (W3 of `watch.rs`).
+    /// The kernel has ended a watch that has events to tell. It is armed again when its owner asks for more (WATCH-3).
     Lapsed,
     Done(Result<(), Errno>),
 }

@@ -248,9 +248,9 @@ fn queues_that_are_full_lose_nothing() {
     }
 }
 
-/// W3. Method: a byte comes to 60 sockets at one time, for whose watches there are four places, and is not read. The ring comes to
-/// rest, and a file is read. Then the bytes are received, and come again: round by round, so that watches which were ended are
-/// armed again.
+/// WATCH-3. Method: a byte comes to 60 sockets at one time, for whose watches there are four places, and is not read. The ring
+/// comes to rest, and a file is read. Then the bytes are received, and come again: round by round, so that watches which were
+/// ended are armed again.
 #[test]
 fn watches_that_the_kernel_ends_are_armed_again_when_their_owner_asks() {
     let ring = small();
@@ -358,7 +358,7 @@ fn watches_that_are_dropped_give_their_place_back_and_cost_no_bytes() {
     assert!(in_flight() <= 1, "the wake event's read at most");
 }
 
-/// C3 of `chunk.rs`.
+/// CHUNK-3.
 #[test]
 fn bytes_go_where_they_belong_and_those_behind_them_into_a_chunk() {
     let ring = Ring::new().expect("a ring");
@@ -452,7 +452,7 @@ fn changes_of_files_may_need_threads_of_the_kernel_and_sockets_do_not() {
     next(&ring, &mut watch);
 }
 
-/// U5. Method: a pipe that is full takes a write when it is read from, and not before.
+/// URING-5. Method: a pipe that is full takes a write when it is read from, and not before.
 #[test]
 fn files_are_settled_when_no_write_is_under_way() {
     let ring = Ring::new().expect("a ring");

@@ -1,8 +1,8 @@
 //! Waking a core from another thread.
 //!
-//! - W1: a core that is about to sleep says so, and then looks for work once more; a waker first
-//!   leaves the work, and then looks whether the core said so. Each does its two steps in that
-//!   order in the view of the other, so no work is left with a sleeping core.
+//! - WAKE-1: a core that is about to sleep says so, and then looks for work once more; a waker
+//!   first leaves the work, and then looks whether the core said so. Each does its two steps in
+//!   that order in the view of the other, so no work is left with a sleeping core.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl RemoteWake {
         }
     }
 
-    /// W1, the core's first step; the caller then looks for work.
+    /// WAKE-1, the core's first step; the caller then looks for work.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);

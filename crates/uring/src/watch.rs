@@ -3,11 +3,12 @@
 //! A watch is handed to the kernel once and tells again and again, unless the kernel ends it for want of room for completions. To receive is then a system call of its own: one that
 //! is handed over for each message costs a place in the kernel's tables, a wait-queue entry and two trips.
 //!
-//! - W1: data that was there when the watch began, and data that comes after it, is told. Several arrivals may be told as one.
-//! - W2: so a receiver that was told receives until nothing is left. If it receives less than there was room for, nothing was
-//!   left. The end is told together with bytes before it, and as what it is.
-//! - W3: a watch that the kernel has ended is armed again when its owner asks for more than was told. At once would be too early:
-//!   with the bytes still unread it would complete and be ended again, and keep a full queue full.
+//! - WATCH-1: data that was there when the watch began, and data that comes after it, is told. Several arrivals may be told as
+//!   one.
+//! - WATCH-2: so a receiver that was told receives until nothing is left. If it receives less than there was room for, nothing
+//!   was left. The end is told together with bytes before it, and as what it is.
+//! - WATCH-3: a watch that the kernel has ended is armed again when its owner asks for more than was told. At once would be too
+//!   early: with the bytes still unread it would complete and be ended again, and keep a full queue full.
 
 use std::task::{Context, Poll, ready};
 

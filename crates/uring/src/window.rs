@@ -4,9 +4,10 @@
 //! it then has nothing to do until the askers have what they asked for, and ask again: drive and askers take turns. So a
 //! part is held back from such a drive, and goes out as soon as the others are done, before anything is made of them.
 //!
-//! - W1: in order, and held only while the drive has others: their completion brings the next ones out.
-//! - W2: from a drive that completes its reads as each is done, nothing is held. It may well serve all of them at a time.
-//! - W3: held in the long run only where more reads get done for it.
+//! - URING-WINDOW-1: in order, and held only while the drive has others: their completion brings the next ones out.
+//! - URING-WINDOW-2: from a drive that completes its reads as each is done, nothing is held. It may well serve all of them
+//!   at a time.
+//! - URING-WINDOW-3: held in the long run only where more reads get done for it.
 //!
 //! How a drive completes shows in [`Bursts`], and what holding is good for in a [`Trial`].
 

@@ -1,10 +1,10 @@
 //! Limits the blocks that the volumes of one tenant hold together on one core.
 //!
-//! - A1: a write that adds blocks takes them from what is left before it does anything, and is
+//! - ALLOWANCE-1: a write that adds blocks takes them from what is left before it does anything, and is
 //!   refused if that is too little. Nothing is taken for blocks that it replaces.
-//! - A2: what is left is recomputed by [`Allowance::set`] only, from what the volumes hold and what
+//! - ALLOWANCE-2: what is left is recomputed by [`Allowance::set`] only, from what the volumes hold and what
 //!   writes under way will add. Between two counts nothing is given back.
-//! - A3: a write that is in the map and not answered yet is counted in both, and so for too much:
+//! - ALLOWANCE-3: a write that is in the map and not answered yet is counted in both, and so for too much:
 //!   what is used never makes the limit more.
 
 use std::cell::Cell;
@@ -51,7 +51,7 @@ impl Allowance {
         self.left.set(limit.saturating_sub(self.used(held)));
     }
 
-    /// A1. `None`: there is not enough left.
+    /// ALLOWANCE-1. `None`: there is not enough left.
     pub(crate) fn take(self: &Rc<Self>, blocks: u64) -> Option<Taken> {
         let left = self.left.get().checked_sub(blocks)?;
         self.left.set(left);
@@ -68,8 +68,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Gives them back to what is left, for a write that was never begun. No count comes between (A2): the caller has taken them in
-    /// the same step.
+    /// Gives them back to what is left, for a write that was never begun. No count comes between (ALLOWANCE-2): the caller has
+    /// taken them in the same step.
     pub(crate) fn give_back(self) {
         self.from.left.set(self.from.left.get() + self.blocks);
     }
@@ -94,7 +94,7 @@ impl<D: Device> Volume<D> {
         self.state().allowance.borrow().clone()
     }
 
-    /// A1, for a write of `range`, whose map is loaded.
+    /// ALLOWANCE-1, for a write of `range`, whose map is loaded.
     pub(crate) fn take_allowance(&self, range: LbaRange) -> Result<Option<Taken>, VolumeError> {
         let allowance = self.state().allowance.borrow();
         let Some(allowance) = &*allowance else { return Ok(None) };
@@ -121,7 +121,7 @@ mod tests {
         allowance.set(10, 8);
         assert!(allowance.take(1).is_none(), "held now");
         drop(two);
-        assert!(allowance.take(1).is_none(), "nothing comes back by itself (A2)");
+        assert!(allowance.take(1).is_none(), "nothing comes back by itself (ALLOWANCE-2)");
         // The second failed: it is not among what is held.
         allowance.set(10, 8);
         assert!(allowance.take(2).is_some());

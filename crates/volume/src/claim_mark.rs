@@ -4,12 +4,12 @@
 //! The directory says which host serves a device, but may be restored from a backup that is older
 //! than the mark.
 //!
-//! - K1: a mark says something only of the device and the cluster that it names, which are those of
+//! - CLAIM-MARK-1: a mark says something only of the device and the cluster that it names, which are those of
 //!   the superblock. So it ends when the device is formatted or leaves its cluster.
-//! - K2: of two copies the one with the higher number counts. They are written one after the other,
+//! - CLAIM-MARK-2: of two copies the one with the higher number counts. They are written one after the other,
 //!   with a flush behind each: whenever the power goes, the mark is the one before or the new one.
 //!   One copy is enough, where the place of the other takes no writes.
-//! - K3: no mark is replaced by one of a lower number, nor by another one of the same, as far as
+//! - CLAIM-MARK-3: no mark is replaced by one of a lower number, nor by another one of the same, as far as
 //!   the writer can see: a device has no compare-and-swap. The writer reads the mark back at the
 //!   end.
 //!
@@ -40,8 +40,8 @@ pub async fn read_claim_mark<D: Device>(
     Ok(newest)
 }
 
-/// Marks the device, durably, unless it has a mark that is not older (K3). What is then on the device is returned, and is to be
-/// looked at: only if it is `mark` is the device marked.
+/// Marks the device, durably, unless it has a mark that is not older (CLAIM-MARK-3). What is then on the device is returned,
+/// and is to be looked at: only if it is `mark` is the device marked.
 ///
 /// # Errors
 /// The device fails, or takes neither copy.
@@ -64,7 +64,7 @@ pub async fn write_claim_mark<D: Device>(
     read_claim_mark(device, superblock).await
 }
 
-/// The mark in one place (K1).
+/// The mark in one place (CLAIM-MARK-1).
 async fn read_mark<D: Device>(
     device: &D,
     superblock: &Superblock,

@@ -4,14 +4,14 @@
 //! another directory, or none, would not see that agreement, so the device itself names its
 //! cluster.
 //!
-//! - C1: nothing of a device is served for a cluster before all copies of the superblock that are
+//! - CLUSTER-1: nothing of a device is served for a cluster before all copies of the superblock that are
 //!   whole name it durably.
-//! - C2: of two copies the one that names a cluster counts. Until the last write is durable, a
+//! - CLUSTER-2: of two copies the one that names a cluster counts. Until the last write is durable, a
 //!   device thus belongs to the cluster that it joins or leaves, and a power cut gives it to no
 //!   other cluster.
-//! - C3: copies are written one after the other, with a flush behind each, and first those that are
+//! - CLUSTER-3: copies are written one after the other, with a flush behind each, and first those that are
 //!   not whole: at any moment one is whole.
-//! - C4: from one cluster to another a device comes by way of none only.
+//! - CLUSTER-4: from one cluster to another a device comes by way of none only.
 //!
 //! A device has no compare-and-swap. Two clusters that join one that belongs to none in the same
 //! moment are told apart by what is read back in the end: but not if one of them waits, between its
@@ -24,8 +24,8 @@ use uuid::Uuid;
 use crate::OpenError;
 use crate::superblocks::{read_copy, read_superblock, write};
 
-/// Makes a device one of `cluster`, unless it belongs to another (C4). What is then on the device is returned, and is to be
-/// looked at: only if it names `cluster` does the device belong to it.
+/// Makes a device one of `cluster`, unless it belongs to another (CLUSTER-4). What is then on the device is returned, and
+/// is to be looked at: only if it names `cluster` does the device belong to it.
 ///
 /// # Errors
 /// It is not ours, or it cannot be read or written. It may then belong to the cluster.
@@ -49,7 +49,7 @@ pub async fn leave_cluster<D: Device>(device: &D) -> Result<Option<Uuid>, OpenEr
     Ok(found.cluster)
 }
 
-/// Makes all copies `wanted`, if one that is whole is not (C3).
+/// Makes all copies `wanted`, if one that is whole is not (CLUSTER-3).
 async fn rewrite<D: Device>(device: &D, wanted: Superblock) -> Result<(), DeviceError> {
     let (mut damaged, mut stale) = (Vec::new(), Vec::new());
     for place in Superblock::places(wanted.blocks) {
@@ -64,7 +64,7 @@ async fn rewrite<D: Device>(device: &D, wanted: Superblock) -> Result<(), Device
         return device.flush().await;
     }
     for place in damaged {
-        // What can be neither read nor written contradicts nothing (C1).
+        // What can be neither read nor written contradicts nothing (CLUSTER-1).
         let _ = write(device, &wanted, place).await;
     }
     for place in stale {

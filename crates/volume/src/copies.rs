@@ -1,6 +1,6 @@
 //! Reads one of two copies of a block and judges it.
 //!
-//! - O1: it counts as zeroes when [`READS_ENOUGH`] reads gave them, and as damaged when so many
+//! - COPY-1: it counts as zeroes when [`READS_ENOUGH`] reads gave them, and as damaged when so many
 //!   gave anything else, whichever comes first. So one read that fails, or fetches what lies
 //!   elsewhere, makes no shard look as if it was never used, beside a damaged copy neither: others
 //!   would get its extents. Nor does it make what was never written look damaged.

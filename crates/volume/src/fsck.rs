@@ -1,14 +1,14 @@
 //! Checks a whole device that is not in use, and repairs it.
 //!
-//! - F1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it
+//! - FSCK-1: [`fsck`] writes nothing. It goes on where it can: what one fault hides is all that it
 //!   misses.
-//! - F2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
+//! - FSCK-2: [`repair`] does what [`Problem::repair`] announced and nothing else. What loses data needs
 //!   consent.
-//! - F3: space is rebuilt from the maps, and only if the rebuilding code itself read all of them,
+//! - FSCK-3: space is rebuilt from the maps, and only if the rebuilding code itself read all of them,
 //!   since a second read may fail. Otherwise no block in use is freed.
-//! - F4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it,
+//! - FSCK-4: a shard is looked at without what is damaged in it, as [`repair`] with consent opens it,
 //!   so that all else is checked, too.
-//! - F5: a damaged copy of a root, while its twin is older than the shard's newest, may be all that
+//! - FSCK-5: a damaged copy of a root, while its twin is older than the shard's newest, may be all that
 //!   is left of a newer one. It is rewritten only if the shard was read back without it, and
 //!   nothing was missing, or with consent: until then a start sees that it may lack that root, and
 //!   a later successful read of the copy still recovers it.
@@ -70,7 +70,7 @@ pub struct Repaired {
     pub journals_cut: u64,
 }
 
-/// Checks a device that is not in use (F1). `progress` is told blocks done and blocks to do.
+/// Checks a device that is not in use (FSCK-1). `progress` is told blocks done and blocks to do.
 ///
 /// # Errors
 /// It is not ours, no superblock is whole, or the device fails in another way than that it cannot
@@ -145,7 +145,7 @@ fn faults_of<D: Device>(recovered: &Recovered<D>) -> Vec<Fault> {
     mended.chain(losses).map(fault).collect()
 }
 
-/// Does what [`Problem::repair`] announces (F2). `consent`: whether data may be lost
+/// Does what [`Problem::repair`] announces (FSCK-2). `consent`: whether data may be lost
 /// ([`Repair::loses_data`]). `progress` is told blocks done and blocks to do: all is looked at once
 /// more before it is written.
 ///
@@ -171,7 +171,7 @@ pub async fn repair<D: Device>(
             return Err(error);
         }
     }
-    // F5: what was missing without them was given up, if anything was.
+    // FSCK-5: what was missing without them was given up, if anything was.
     rewrite_copies(device, &last_hopes, &mut repaired).await?;
     let total: u64 = recovered.iter().map(|r| r.shard().blocks_in_use()).sum();
     let (mut before, mut changed) = (0, Vec::new());
@@ -236,7 +236,7 @@ async fn repair_shard<D: Device>(
         |repair| found.findings.iter().any(|f| Problem::Check(f.clone()).repair() == Some(repair));
     let hides_blocks = shard.hides_blocks();
     let unowned = given_up > 0 || hides_blocks || finds(Repair::Bitmaps);
-    // F3: what is lost owns its blocks until it is given up.
+    // FSCK-3: what is lost owns its blocks until it is given up.
     let space = unowned && shard.rebuild_space(hides_blocks && !consent).await;
     let uncounted = given_up > 0 || !recovered.losses().is_empty() || finds(Repair::Counts);
     let counts = uncounted && shard.recount().await;
@@ -266,7 +266,7 @@ struct Twin {
     is_blank: bool,
     /// True if the device does not give it, which may pass.
     is_unreadable: bool,
-    /// True if it may have been a newer root than all that are whole (F5).
+    /// True if it may have been a newer root than all that are whole (FSCK-5).
     may_be_newest: bool,
     /// Generation of a whole root.
     generation: Option<u64>,

@@ -1,11 +1,11 @@
 //! A device that was made larger: its superblocks and roots move to the new end, and its last superblock is
 //! found where it lies.
 //!
-//! - G1: the first superblock, which says how large the device is, is written last: until then all that it leads to
+//! - GROW-1: the first superblock, which says how large the device is, is written last: until then all that it leads to
 //!   is as it was, and afterwards all that it leads to is durable. So the device has the old size or the new one
 //!   wherever a power cut falls.
-//! - G2: a last superblock is taken for this device's only if roots at the start of the device have its identity, and if it
-//!   lies in the last block of the size that it names.
+//! - GROW-2: a last superblock is taken for this device's only if roots at the start of the device have its identity, and
+//!   if it lies in the last block of the size that it names.
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Root, Superblock};
@@ -47,7 +47,7 @@ pub async fn grow<D: Device>(device: &D) -> Result<(Superblock, Superblock), Ope
     device.flush().await?;
     let [first, last] = Superblock::places(after.blocks);
     write(device, &after, last).await?;
-    // G1: either size has both of its superblocks, wherever a power cut falls.
+    // GROW-1: either size has both of its superblocks, wherever a power cut falls.
     device.flush().await?;
     write(device, &after, first).await?;
     device.flush().await?;
@@ -108,7 +108,7 @@ pub(crate) async fn traces<D: Device>(device: &D) -> Result<Option<Uuid>, Device
     Ok(None)
 }
 
-/// Looks for the last superblock of a device whose first one is damaged, wherever it lies (G2): the device may have
+/// Looks for the last superblock of a device whose first one is damaged, wherever it lies (GROW-2): the device may have
 /// grown since it was formatted. `passed` is told how many blocks lie behind, of how many.
 ///
 /// # Errors

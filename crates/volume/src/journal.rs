@@ -1,4 +1,4 @@
-//! The journal's ring and the records in it, without the I/O. J1 to J7 are in `layout`.
+//! The journal's ring and the records in it, without the I/O. JOURNAL-1 to JOURNAL-7 are in `layout`.
 //!
 //! Positions count blocks since the shard's first record and never wrap; the block of the ring is
 //! the remainder. `head` is where replay would begin, `tail` where the next record goes.
@@ -190,7 +190,7 @@ impl Journal {
     }
 
     /// The last record that took effect, and which of those behind what is settled have a write that failed and is not undone:
-    /// J6 of `layout`.
+    /// JOURNAL-6.
     pub(crate) fn effects(&self) -> (u64, u64) {
         let behind = |hold: &u64| u32::try_from(hold - self.settled() - 1).unwrap_or(u32::MAX);
         let bits = self.holds.iter().map(|hold| 1_u64.unbounded_shl(behind(hold)));
@@ -424,7 +424,7 @@ mod tests {
                 let end = pba.plus(size);
                 assert!(refused.range(pba..end).next().is_none() && end <= area.end());
                 let at = pba.0 - 100;
-                assert!(expected.is_none_or(|expected| [0, expected].contains(&at)), "J3");
+                assert!(expected.is_none_or(|expected| [0, expected].contains(&at)), "JOURNAL-3");
                 expected = Some(at + size);
                 blocks += size;
             }

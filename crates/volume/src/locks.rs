@@ -1,9 +1,9 @@
 //! Range locks of a volume: overlapping changes happen one after the other.
 //!
-//! - R1: held ranges are disjoint.
-//! - R2: first come, first served: a range waits for every earlier one that it overlaps, whether
+//! - RANGE-LOCK-1: held ranges are disjoint.
+//! - RANGE-LOCK-2: first come, first served: a range waits for every earlier one that it overlaps, whether
 //!   held or waiting, and for no other.
-//! - R3: several ranges are locked together or not at all, so that no task waits for one while it
+//! - RANGE-LOCK-3: several ranges are locked together or not at all, so that no task waits for one while it
 //!   holds another.
 
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ struct Waiter {
 /// Ranges held and waited for.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
-    /// (start, end), by start (R1).
+    /// (start, end), by start (RANGE-LOCK-1).
     held: Vec<(u64, u64)>,
     waiters: VecDeque<Waiter>,
     next_ticket: u64,
@@ -54,7 +54,7 @@ impl RangeLocks {
         !self.waiters.iter().any(blocks) && self.take(ranges)
     }
 
-    /// All or none (R3).
+    /// All or none (RANGE-LOCK-3).
     fn take(&mut self, ranges: &Ranges) -> bool {
         if !ranges.iter().all(|range| self.is_free(*range)) {
             return false;
@@ -130,7 +130,7 @@ fn end_of(range: &LbaRange) -> u64 {
     range.start.0.saturating_add(range.blocks.max(1))
 }
 
-/// Locks disjoint ranges together (R3).
+/// Locks disjoint ranges together (RANGE-LOCK-3).
 pub(crate) fn lock_all(locks: &Rc<RefCell<RangeLocks>>, ranges: &[LbaRange]) -> Lock {
     let ranges = ranges.iter().map(|range| (range.start.0, end_of(range))).collect();
     Lock { locks: locks.clone(), ranges, ticket: None }
@@ -273,8 +273,9 @@ mod tests {
         if random(3) == 0 { vec![first, second] } else { vec![first] }
     }
 
-    /// R1 to R3. Method: requests come, are polled, give up and end in an order drawn from a seed. Each holds its ranges exactly
-    /// if no block of them is one of an earlier request that is still there. Ranges lie so close that many touch.
+    /// RANGE-LOCK-1 to RANGE-LOCK-3. Method: requests come, are polled, give up and end in an order drawn from a seed. Each
+    /// holds its ranges exactly if no block of them is one of an earlier request that is still there. Ranges lie so close that
+    /// many touch.
     #[test]
     fn a_range_waits_for_the_earlier_ones_that_it_overlaps_and_for_no_other() {
         for seed in 0..300_u64 {

@@ -7,47 +7,47 @@ mutation_points::mutations! {
     /// One broken promise.
     #[cfg_attr(not(feature = "sabotage"), allow(unreachable_pub, reason = "named by tests only"))]
     pub enum Sabotage {
-        /// C1: a change takes effect while its record is on its way.
+        /// COMMIT-1: a change takes effect while its record is on its way.
         AckBeforeRecord,
-        /// C1: a write takes effect while its data is on its way.
+        /// COMMIT-1: a write takes effect while its data is on its way.
         AckBeforeData,
-        /// C1: nothing waits for a flush.
+        /// COMMIT-1: nothing waits for a flush.
         SkipFlush,
         /// A flush that failed counts as done.
         IgnoreFlushError,
-        /// C5: a flush that another shard asked for, and that failed, is its own affair.
+        /// COMMIT-5: a flush that another shard asked for, and that failed, is its own affair.
         FlushAlone,
-        /// C4: a record whose write failed counts as written.
+        /// COMMIT-4: a record whose write failed counts as written.
         IgnoreRecordError,
-        /// C3: data whose write failed counts as written.
+        /// COMMIT-3: data whose write failed counts as written.
         IgnoreDataError,
-        /// C3: a failed write whose entry is on its way is not undone.
+        /// COMMIT-3: a failed write whose entry is on its way is not undone.
         SkipRestore,
         /// Every fourth record leaves its entries out.
         SkipEntries,
-        /// J3: records call everything before them settled.
+        /// JOURNAL-3: records call everything before them settled.
         SettleTooMuch,
         /// Blocks are not compared with their checksums.
         SkipReadChecksum,
         /// A lent block is reused as if it had no reader.
         PinWithoutRead,
-        /// K2: nodes of the last checkpoint are free before the next is durable.
+        /// CHECKPOINT-2: nodes of the last checkpoint are free before the next is durable.
         ReuseNodes,
-        /// K2: the same of inner nodes below a root alone.
+        /// CHECKPOINT-2: the same of inner nodes below a root alone.
         ReuseInnerNodes,
-        /// D1: a pointer to an inner node has another checksum than the node.
+        /// NODE-1: a pointer to an inner node has another checksum than the node.
         KeepInnerChecksum,
-        /// K4: extents are given back before the root without them is durable.
+        /// CHECKPOINT-4: extents are given back before the root without them is durable.
         ReleaseExtentsEarly,
-        /// K3: the root is written with what it leads to.
+        /// CHECKPOINT-3: the root is written with what it leads to.
         RootBeforeFlush,
-        /// W1: a start builds on what no flush covers.
+        /// REPERSIST-1: a start builds on what no flush covers.
         BuildOnUnflushed,
-        /// W5: shards are started before all of them are confirmed.
+        /// REPERSIST-5: shards are started before all of them are confirmed.
         StartOneByOne,
-        /// K1: the replay point is that of the end of the checkpoint.
+        /// CHECKPOINT-1: the replay point is that of the end of the checkpoint.
         LateReplayPoint,
-        /// P1: replay ends after two records.
+        /// REPLAY-1: replay ends after two records.
         ReplayTwoRecords,
         /// Replay leaves deallocations out.
         ReplaySkipsUnmaps,
@@ -57,15 +57,16 @@ mutation_points::mutations! {
         ReplaySkipsCreates,
         /// A checkpoint leaves a volume in the table of which nothing else is left.
         KeepGone,
-        /// P2: replay takes all data to be there.
+        /// REPLAY-2: replay takes all data to be there.
         ReplayTrustsData,
-        /// P2: replay compares the first run of a write and none behind it.
+        /// REPLAY-2: replay compares the first run of a write and none behind it.
         CompareFirstRun,
-        /// P2: replay compares no run of a write behind one that cannot be read.
+        /// REPLAY-2: replay compares no run of a write behind one that cannot be read.
         CompareNoneBehindUnreadable,
-        /// J2: a record of an earlier start counts as the continuation of the journal.
+        /// JOURNAL-2: a record of an earlier start counts as the continuation of the journal.
         TakeStaleRecord,
-        /// Q1: a descriptor with a checksum other than that of the pointer is taken, if it is whole.
+        /// LOSS-1: a descriptor with a checksum other than that of the pointer is taken, if it is
+        /// whole.
         TakeStaleDescriptor,
         /// A bitmap with a checksum other than that of the pointer is taken.
         TakeStaleBitmap,
@@ -91,39 +92,39 @@ mutation_points::mutations! {
         CompareDataOnly,
         /// Replay gives the blocks of a write no metadata.
         ReplayDropsMetadata,
-        /// F3: a repair leaves some blocks that maps name out of the bitmaps that it rebuilds.
+        /// FSCK-3: a repair leaves some blocks that maps name out of the bitmaps that it rebuilds.
         RepairFreesNamed,
-        /// F2: with a volume that is lost, those behind it go.
+        /// FSCK-2: with a volume that is lost, those behind it go.
         RepairForgetsVolume,
-        /// F2: of the copies that are damaged, only the first is rewritten.
+        /// FSCK-2: of the copies that are damaged, only the first is rewritten.
         RepairOneCopy,
         /// Copies that a repair rewrites are not flushed.
         RepairSkipsFlush,
         /// A damaged bitmap is made what the checkpoint before says, and not what the maps do.
         MendFromOldBitmap,
-        /// Q3: behind a cut the journal goes on as if nothing had been there.
+        /// LOSS-3: behind a cut the journal goes on as if nothing had been there.
         CutStaysBehind,
-        /// F2: data goes again and again to a block that was refused.
+        /// REFUSED-2: data goes again and again to a block that was refused.
         BanNothing,
-        /// F2: the journal goes on where it was refused.
+        /// REFUSED-2: the journal goes on where it was refused.
         JournalInsists,
-        /// F2: a start whose checkpoint is refused is not made once more.
+        /// REFUSED-2: a start whose checkpoint is refused is not made once more.
         StartOnce,
-        /// F4: a checkpoint is not given what was refused.
+        /// REFUSED-4: a checkpoint is not given what was refused.
         CheckpointGetsNoPardon,
-        /// F4: what gives back as much as it takes is not given what was refused.
+        /// REFUSED-4: what gives back as much as it takes is not given what was refused.
         OverwriteGetsNoPardon,
-        /// T3: blocks that could not be discarded are leaked.
+        /// DISCARD-3: blocks that could not be discarded are leaked.
         LoseUndiscarded,
         /// A start takes what a read gives for what lies there.
         RecoverByOneRead,
-        /// O1: where one read gives zeroes no root was ever written.
+        /// COPY-1: where one read gives zeroes no root was ever written.
         BlankByOneRead,
-        /// B4 of the simulator: nothing can be read once the journal is lost.
+        /// BREAKING-4: nothing can be read once the journal is lost.
         ReadsEndWithJournal,
         /// Requests and scrubs take what a read gives for what lies there.
         ServeByOneRead,
-        /// H1: what was read ahead is returned, whatever was written since.
+        /// READ-AHEAD-1: what was read ahead is returned, whatever was written since.
         KeepReadAhead,
         /// A change of access that is replayed does not mark the descriptor.
         ReplayedAccessUnmarked,
@@ -141,17 +142,18 @@ mutation_points::mutations! {
         ReplayRepeatsResizes,
         /// Replay creates volumes without their terms.
         ReplayForgetsTerms,
-        /// C1: a change of access is acknowledged while its record is on its way.
+        /// COMMIT-1: a change of access is acknowledged while its record is on its way.
         AckAccessEarly,
-        /// C1: the same of a promise.
+        /// COMMIT-1: the same of a promise.
         AckSloEarly,
-        /// K1: a change of terms during a checkpoint counts as written by it.
+        /// CHECKPOINT-1: a change of terms during a checkpoint counts as written by it.
         UnmarkLate,
         /// A checkpoint writes no descriptor of a volume whose map has not changed.
         KeepOldDescriptor,
         /// The record of a deallocation of several ranges names only the first.
         RecordFirstRange,
-        /// M4: a task that waits for a node that another task reads is not woken when it is loaded.
+        /// PAGING-4: a task that waits for a node that another task reads is not woken when it is
+        /// loaded.
         LoseWaiter,
     }
 

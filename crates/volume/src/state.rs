@@ -32,7 +32,7 @@ pub(crate) struct PendingUnmap {
     _permit: Option<Permit>,
 }
 
-/// Keys that requests under way rely on (E2), each (start, end).
+/// Keys that requests under way rely on (EVICT-2), each (start, end).
 #[derive(Debug, Default)]
 pub(crate) struct Pins(RefCell<Vec<(u64, u64)>>);
 

@@ -1,12 +1,12 @@
 //! Reads the two superblocks of a device and chooses between them.
 //!
-//! - B1: a place is read again before it counts as damaged or unreadable (O1 of `copies.rs`).
-//! - B2: the first one counts wherever it is sealed, with what the last one says of a cluster (C2).
+//! - SUPERBLOCK-1: a place is read again before it counts as damaged or unreadable (COPY-1).
+//! - SUPERBLOCK-2: the first one counts wherever it is sealed, with what the last one says of a cluster (CLUSTER-2).
 //!   What it says and this program does not understand counts, too: then the last one was left
 //!   behind by the program that wrote the first.
-//! - B3: the last one counts alone only where it lies in the last block of the device that it
+//! - SUPERBLOCK-3: the last one counts alone only where it lies in the last block of the device that it
 //!   describes. Else it was left behind by a format of another size.
-//! - B4: a copy is rewritten only where nothing sealed lies and nothing that others would know as
+//! - SUPERBLOCK-4: a copy is rewritten only where nothing sealed lies and nothing that others would know as
 //!   theirs, and only as its twin is on the device. So nothing that a copy says of a cluster is
 //!   ever taken back.
 
@@ -72,12 +72,12 @@ impl Copies {
         Ok(Self { head, tail, places, blocks })
     }
 
-    /// The last one, if it may count without the first (B3).
+    /// The last one, if it may count without the first (SUPERBLOCK-3).
     pub(crate) fn fitting_tail(&self) -> Option<Superblock> {
         self.tail.whole().filter(|tail| tail.blocks == self.blocks)
     }
 
-    /// Returns the superblock that counts (B2, B3).
+    /// Returns the superblock that counts (SUPERBLOCK-2, SUPERBLOCK-3).
     ///
     /// # Errors
     /// Neither copy counts, or the device has shrunk.
@@ -88,7 +88,8 @@ impl Copies {
             }
             (Copy::Whole(head), tail) => Ok(match tail {
                 Copy::Whole(tail) => head.or_in_cluster(tail),
-                // Damaged, it says nothing: of a device that was served for a cluster the first one names it, too (C1).
+                // Damaged, it says nothing: of a device that was served for a cluster the first one names it, too
+                // (CLUSTER-1).
                 Copy::Damaged(_) | Copy::Unreadable(_) => head,
             }),
             (Copy::Damaged(error), _) if self.head.is_sealed() => Err(OpenError::Superblock(error)),
@@ -110,7 +111,7 @@ impl Copies {
     }
 }
 
-/// Reads the copy at `place` (B1).
+/// Reads the copy at `place` (SUPERBLOCK-1).
 ///
 /// # Errors
 /// The device fails in another way than that it cannot read the block.
@@ -138,7 +139,7 @@ fn is_sealed(error: DecodeError) -> bool {
 }
 
 /// Reads the superblock of a formatted device, from whichever copy is whole. If both are, and one names a cluster, that
-/// one counts (C2 of `cluster.rs`). Whether the start has become someone else's is for [`crate::probe`] to tell.
+/// one counts (CLUSTER-2). Whether the start has become someone else's is for [`crate::probe`] to tell.
 ///
 /// # Errors
 /// There is none, the device has shrunk, or it cannot be read.
@@ -146,7 +147,7 @@ pub async fn read_superblock<D: Device>(device: &D) -> Result<Superblock, OpenEr
     Copies::read(device).await?.counting()
 }
 
-/// Rewrites the copy that is not whole, if there is one, from its twin (B4), which is `known`
+/// Rewrites the copy that is not whole, if there is one, from its twin (SUPERBLOCK-4), which is `known`
 /// except for the cluster. Returns whether it was written: it is for the caller to flush.
 ///
 /// # Errors

@@ -425,8 +425,8 @@ impl<D: Device> Volume<D> {
         submitted.await
     }
 
-    /// Has a record name the volume, and changes nothing. The record builds on the root that has the volume (J5): if that is lost,
-    /// the shard does not open without it, as if the volume had never been.
+    /// Has a record name the volume, and changes nothing. The record builds on the root that has the volume (JOURNAL-5): if that
+    /// is lost, the shard does not open without it, as if the volume had never been.
     pub(crate) async fn journal_noop(&self) -> Result<(), VolumeError> {
         let guard = self.lock_terms().await?;
         let change = Change::SetSlo { slo: self.slo() };

@@ -174,7 +174,7 @@ fn lap(map: &mut Map, wanted: u64) -> Sweep {
     sweep
 }
 
-/// E3: what was looked at since the hand came by stays once more.
+/// EVICT-3: what was looked at since the hand came by stays once more.
 #[test]
 fn a_sweep_takes_as_much_as_is_wanted_and_not_what_was_used_lately() {
     let (_, mut map) = loaded(5);
@@ -273,7 +273,7 @@ fn a_leaf_that_goes_leaves_nothing_behind_where_a_neighbour_is_loaded() {
     }
 }
 
-/// E3: the hand passes a bounded number of nodes, even if none of them goes.
+/// EVICT-3: the hand passes a bounded number of nodes, even if none of them goes.
 #[test]
 fn a_sweep_ends_after_a_while_without_success() {
     let _small = SmallNodes::new(4, 8);
@@ -298,7 +298,7 @@ fn a_sweep_ends_after_a_while_without_success() {
     assert!(laps.is_some(), "maps without nodes count, too");
 }
 
-/// E1: a node goes once its write is over, and unless it is held. Only then a map may miss nodes.
+/// EVICT-1: a node goes once its write is over, and unless it is held. Only then a map may miss nodes.
 #[test]
 fn written_nodes_go_unless_they_are_held() {
     let counters: Rc<NodeCounters> = Rc::default();
@@ -434,8 +434,8 @@ fn what_goes_in_in_order_is_not_spread() {
     assert_eq!(children(&map), [3], "before the second, which is full; the first has room");
 }
 
-/// D4: a leaf that goes between one that is not in memory and the absent one that went before leaves one absent child, and
-/// both give their places back.
+/// NODE-4: a leaf that goes between one that is not in memory and the absent one that went before leaves one absent child,
+/// and both give their places back.
 #[test]
 fn of_two_absent_children_side_by_side_one_is_left() {
     let (mut disk, map) = loaded(4);

@@ -77,7 +77,7 @@ impl Check<'_> {
 
     fn node(&mut self, node: &Node, span: (u64, u64), level: Option<u8>, clean: bool) -> u8 {
         let is_clean = node.placed.get().is_some();
-        assert!(is_clean || !clean, "D1: a dirty node below a clean one");
+        assert!(is_clean || !clean, "NODE-1: a dirty node below a clean one");
         assert!(level.is_none_or(|level| level == node.level()), "a child of another level");
         self.found.resident += node.len_bytes();
         self.found.bounds.insert((node.level(), span.0));
@@ -111,14 +111,17 @@ impl Check<'_> {
 
     /// A clean node is on the device as it is in memory, or will be: its write may be under way.
     fn is_on_device(&mut self, node: &Node, place: Mapping) {
-        assert_eq!(node.location.0.get(), Some(place.pba), "D3: a place that is not the last");
+        assert_eq!(node.location.0.get(), Some(place.pba), "NODE-3: a place that is not the last");
         self.found.places.insert(place.pba);
         let mut block = Buffer::new(1);
         node.encode(block.as_mut_bytes(), self.tree);
-        assert_eq!(checksum::crc32c(block.as_bytes()), place.crc, "D1: changed in its place");
+        assert_eq!(checksum::crc32c(block.as_bytes()), place.crc, "NODE-1: changed in its place");
         if node.stored_at().is_some() {
             let there = self.blocks.get(&place.pba).map(Buffer::as_bytes);
-            assert!(there == Some(block.as_bytes()), "E1: it is not where it can be read from");
+            assert!(
+                there == Some(block.as_bytes()),
+                "EVICT-1: it is not where it can be read from"
+            );
         }
     }
 
@@ -156,7 +159,7 @@ impl Check<'_> {
         assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "keys of a leaf ascend");
         assert!(low <= first.0 && last.0 < high, "keys outside of {low}..{high}");
         let width = layout::key_width(last.0 - first.0);
-        assert!(entries.len() <= leaf_capacity(width, self.metadata), "L1: too many entries");
+        assert!(entries.len() <= leaf_capacity(width, self.metadata), "LEAF-1: too many entries");
         let metadata_len = self.metadata.bytes();
         assert!(entries.iter().all(|(.., metadata)| metadata.len() == metadata_len));
         self.found.entries.extend(entries);

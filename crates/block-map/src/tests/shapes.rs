@@ -193,7 +193,7 @@ impl Shape {
         }
     }
 
-    /// Some changes, all of which are prepared before any takes effect (D4).
+    /// Some changes, all of which are prepared before any takes effect (NODE-4).
     fn change_several(&mut self) {
         let count = 1 + self.random.next(4);
         let mut changes: Vec<(u64, u64, u64)> = Vec::new();
@@ -365,7 +365,7 @@ impl Shape {
             }
             self.did.evicted += sweep.nodes;
         }
-        assert_eq!(self.map.touch(start, end), Ok(()), "E2: what was pinned went");
+        assert_eq!(self.map.touch(start, end), Ok(()), "EVICT-2: what was pinned went");
     }
 
     /// Goes from leaf to leaf, counting, with changes in between; what is then known is how many entries there are.

@@ -80,7 +80,7 @@ fn is_taken_too_early(back_at: u64) -> bool {
     false
 }
 
-/// F7, N3: a device passes on only when its holder has stopped, and not if it is back.
+/// CLAIM-7, TENURE-3: a device passes on only when its holder has stopped, and not if it is back.
 #[test]
 fn a_device_passes_on_only_when_its_holder_has_stopped() {
     let is_caught = || (0..20).any(is_taken_too_early);
@@ -93,7 +93,7 @@ fn a_device_passes_on_only_when_its_holder_has_stopped() {
     }
 }
 
-/// F9: etcd is restored from a backup in which a host had given a device back that it has claimed again since. The device
+/// CLAIM-9: etcd is restored from a backup in which a host had given a device back that it has claimed again since. The device
 /// carries the later claim: no other host gets it without a word.
 #[test]
 fn a_later_claim_of_the_host_that_etcd_knows_counts_too() {
@@ -173,7 +173,7 @@ fn down(names: &[&str]) -> Option<Word> {
     Some(Word::down(names.iter().copied()))
 }
 
-/// F9: a device that carries the mark of a later claim is given by a word for the host of that claim, if that does not live.
+/// CLAIM-9: a device that carries the mark of a later claim is given by a word for the host of that claim, if that does not live.
 #[test]
 fn a_device_that_was_claimed_later_is_given_by_word() {
     let mark = Mark { number: 7, host: Uuid::from_u128(2), host_name: "h2".to_owned() };
@@ -199,7 +199,8 @@ fn a_device_that_was_claimed_later_is_given_by_word() {
     assert_eq!(made.expect("it is said").record.number, 8);
 }
 
-/// F7, F9: the host of a later claim, or the one that etcd knows, registers between the look and the transaction: it keeps the device.
+/// CLAIM-7, CLAIM-9: the host of a later claim, or the one that etcd knows, registers between the look and the transaction: it
+/// keeps the device.
 #[test]
 fn a_holder_that_registers_before_the_transaction_keeps_its_device() {
     for is_marked in [false, true] {
@@ -230,8 +231,8 @@ fn a_holder_that_registers_before_the_transaction_keeps_its_device() {
     }
 }
 
-/// F8: a device of the cluster of which etcd knows nothing is given by a word for a host that is forgotten; one that is new, or was
-/// given back, needs none.
+/// CLAIM-8: a device of the cluster of which etcd knows nothing is given by a word for a host that is forgotten; one that is new,
+/// or was given back, needs none.
 #[test]
 fn a_device_whose_holder_is_forgotten_is_given_by_word() {
     let try_with = |belongs: bool, word: Option<Word>, is_noted: bool| {
@@ -254,7 +255,7 @@ fn a_device_whose_holder_is_forgotten_is_given_by_word() {
     assert_eq!(try_with(true, down(&[Word::UNKNOWN_HOST]), false), Ok(1));
 }
 
-/// F2: what a process of this host claimed is this host's; if that ran under another kernel, it is looked for first.
+/// CLAIM-2: what a process of this host claimed is this host's; if that ran under another kernel, it is looked for first.
 #[test]
 fn the_claim_of_a_former_process_of_the_host_is_taken() {
     for (boot, expected) in
@@ -300,7 +301,7 @@ fn a_claim_that_changes_all_the_time_is_given_up() {
     assert_eq!((refusal, rounds), (Refusal::ChangesAlways, u64::from(ROUNDS)));
 }
 
-/// V2: a transaction that is carried out twice has made the claim, at the revision of the first time.
+/// VOLUME-RECORD-2: a transaction that is carried out twice has made the claim, at the revision of the first time.
 #[test]
 fn a_claim_that_is_carried_out_twice_is_made() {
     let (mut store, keys) = empty();

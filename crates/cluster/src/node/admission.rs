@@ -1,10 +1,10 @@
 //! Changes that are admitted by what a tenant has on all hosts.
 //!
-//! - D1: each change to what a tenant's volumes count writes the key `tenants/NAME` in its transaction: an
-//!   operator's, too, and one that records what a device turns out to hold. One that is judged compares the
-//!   key, too. So each other change is before it or after it, whichever host makes it.
-//! - D2: it is judged by a view that shows all changes up to the one that wrote the key last. If another
-//!   comes between, it is judged again.
+//! - QUOTA-1: each change to what a tenant's volumes count writes the key `tenants/NAME` in its
+//!   transaction: an operator's, too, and one that records what a device turns out to hold. One that is
+//!   judged compares the key, too. So each other change is before it or after it, whichever host makes it.
+//! - QUOTA-2: it is judged by a view that shows all changes up to the one that wrote the key last. If
+//!   another comes between, it is judged again.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
 const JUDGE_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl<W: World> Node<W> {
-    /// D1: what belongs to a change of what `volume` counts, if it is a tenant's.
+    /// QUOTA-1: what belongs to a change of what `volume` counts, if it is a tenant's.
     pub(super) fn recount(&self, volume: &VolumeRecord) -> Option<Op> {
         let owner = volume.owner.as_deref()?;
         Some(Op::Put { key: self.keys.tenant(owner), value: document(&volume.id), lease: None })
@@ -37,7 +37,7 @@ impl<W: World> Node<W> {
         self.show_all_up_to(&self.keys.tenant(owner), CATCH_UP_TIMEOUT).await.map(drop)
     }
 
-    /// D2: waits until the view shows all up to the last change of `key`; the revision of that.
+    /// QUOTA-2: waits until the view shows all up to the last change of `key`; the revision of that.
     async fn show_all_up_to(&self, key: &str, patience: Duration) -> Result<i64, DirectoryError> {
         let connection = self.connection()?;
         let revision = self.get(&connection, key).await?.map_or(0, |kv| kv.mod_revision);
@@ -52,7 +52,7 @@ impl<W: World> Node<W> {
         Ok(revision)
     }
 
-    /// D1 and D2: judges a change. What makes it fail if another of the tenant comes between.
+    /// QUOTA-1 and QUOTA-2: judges a change. What makes it fail if another of the tenant comes between.
     pub(super) async fn judge(
         &self,
         volume: &VolumeRecord,

@@ -14,12 +14,12 @@ enum Tried {
     Changed,
     /// A condition of the change itself does not hold.
     Refused,
-    /// Something else was changed about the device (V4 of `volumes.rs`).
+    /// Something else was changed about the device (VOLUME-RECORD-4).
     Overtaken,
 }
 
 impl<W: World> Node<W> {
-    /// Makes changes about a device that this process has claimed (F3). `false`: one of the other
+    /// Makes changes about a device that this process has claimed (CLAIM-3). `false`: one of the other
     /// conditions does not hold, and nothing was changed.
     pub(super) async fn change(
         &self,
@@ -83,7 +83,7 @@ impl<W: World> Node<W> {
             self.note_change(device, held.epoch, changed);
             return Ok(Tried::Overtaken);
         }
-        // The session finds out what is to be done about it (F4).
+        // The session finds out what is to be done about it (CLAIM-4).
         self.state(|state| state.doubted.insert(device));
         self.trouble.notify();
         let holder = claim.and_then(|kv| serde_json::from_slice::<ClaimRecord>(&kv.value).ok());
@@ -91,7 +91,7 @@ impl<W: World> Node<W> {
         Err(DirectoryError::Fenced { holder })
     }
 
-    /// Notes when something was changed about a device that was claimed at `epoch` (V4 of `volumes.rs`).
+    /// Notes when something was changed about a device that was claimed at `epoch` (VOLUME-RECORD-4).
     fn note_change(&self, device: Uuid, epoch: i64, changed: i64) {
         self.state(|state| {
             let held = state.claims.get_mut(&device).filter(|held| held.epoch == epoch);
@@ -99,7 +99,7 @@ impl<W: World> Node<W> {
         });
     }
 
-    /// Nothing was changed, since it was asked for in a session that has ended (E5).
+    /// Nothing was changed, since it was asked for in a session that has ended (SESSION-5).
     pub(super) fn session_ended(&self) -> DirectoryError {
         self.trouble.notify();
         DirectoryError::Unreachable { reason: "the session with it has just ended".to_owned() }

@@ -1,4 +1,4 @@
-//! Making a device this host's (F1, F2, F9).
+//! Making a device this host's (CLAIM-1, CLAIM-2, CLAIM-9).
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl<W: World> Node<W> {
     }
 
     /// Notes a claim that was made, unless the session in which it was asked for has ended: then it may be lost already, and
-    /// the next, which looked at all that was noted before (F4), has not looked at it.
+    /// the next, which looked at all that was noted before (CLAIM-4), has not looked at it.
     fn note_claim(
         &self,
         connection: &Connection<W::Store>,
@@ -104,7 +104,7 @@ impl<W: World> Node<W> {
         self.connection()
     }
 
-    /// Waits until the holder of a claim, which was seen unregistered, has stopped by itself (N3 of `tenure.rs`).
+    /// Waits until the holder of a claim, which was seen unregistered, has stopped by itself (TENURE-3).
     async fn wait_for_fence(
         &self,
         device: &str,

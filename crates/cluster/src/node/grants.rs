@@ -36,7 +36,7 @@ impl<W: World> Node<W> {
         let answer = connection.store.txn(&compare, &[put], &[Op::Get(key)]).await;
         let answer = answer.map_err(|error| self.given_up(&connection, error))?;
         let found = answer.first();
-        // V2 of `volumes.rs`: the new value was not there before, and no other host writes it.
+        // VOLUME-RECORD-2: the new value was not there before, and no other host writes it.
         let is_own_work = after != before && found.is_some_and(|kv| kv.value == document(&after));
         let is_made = answer.succeeded || is_own_work;
         if is_made {

@@ -1,4 +1,4 @@
-//! Checks that the claims of this process are still its own (F4, F5, F8, F9).
+//! Checks that the claims of this process are still its own (CLAIM-4, CLAIM-5, CLAIM-8, CLAIM-9).
 
 use std::collections::BTreeMap;
 
@@ -35,12 +35,12 @@ impl Found {
         [&self.claim, &self.note].map(|kv| kv.as_ref().map_or(0, |kv| kv.mod_revision))
     }
 
-    /// The last claim that is known, be it given back or not (F9): number 0 if none is, or none that is understood.
+    /// The last claim that is known, be it given back or not (CLAIM-9): number 0 if none is, or none that is understood.
     pub(super) fn last(&self) -> Mark {
         last([&self.claim, &self.note])
     }
 
-    /// F8: a claim made at `epoch` is noted at that revision or, if there was another since, at a later one.
+    /// CLAIM-8: a claim made at `epoch` is noted at that revision or, if there was another since, at a later one.
     fn is_before(&self, epoch: i64) -> bool {
         self.revisions().iter().all(|revision| *revision < epoch)
     }
@@ -75,7 +75,7 @@ pub(super) async fn verify<W: World>(
         note(node, device, &held, Some(epoch));
         return Ok(());
     }
-    // F9: where claims are counted, revisions of an etcd that has gone back do not matter.
+    // CLAIM-9: where claims are counted, revisions of an etcd that has gone back do not matter.
     let is_forgotten = found.is_before(held.epoch) && found.last().number <= held.record.number;
     if is_forgotten && !is_served_elsewhere(node, device, &held, &found, claim).await {
         return claim_again(node, store, device, held, &found).await;
@@ -91,8 +91,8 @@ pub(super) fn lose<W: World>(node: &Node<W>, device: Uuid, held: &Held, holder: 
     if !note(node, device, held, None) {
         return;
     }
-    // N4: nothing is confirmed before the task that is told of the loss has acted. The other devices wait for that, so it is
-    // asked at once.
+    // TENURE-4: nothing is confirmed before the task that is told of the loss has acted. The other devices wait for that, so
+    // it is asked at once.
     node.tenure.end();
     node.world.tell(Event::ClaimLost { device, holder });
     node.trouble.notify();
@@ -113,7 +113,7 @@ pub(super) async fn look<W: World>(
 }
 
 /// Returns true if the holder that a forgetful etcd names is seen to serve the device. A former process of this host is
-/// dead, if it ran where this one does (I2 of `identity.rs`).
+/// dead, if it ran where this one does (IDENTITY-2).
 async fn is_served_elsewhere<W: World>(
     node: &Node<W>,
     device: Uuid,
@@ -131,7 +131,7 @@ async fn is_served_elsewhere<W: World>(
     node.world.seek(device, &claim, &view).await.is_some()
 }
 
-/// F8.
+/// CLAIM-8.
 async fn claim_again<W: World>(
     node: &Node<W>,
     store: &W::Store,

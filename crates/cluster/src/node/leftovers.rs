@@ -1,13 +1,13 @@
 //! Leftovers in the directory of devices that are gone: devices that ended with their host's process, and devices that an
 //! operator declares gone.
 //!
-//! - L1: records of a volatile device go when its process leaves, or, if that was killed, when the same host
-//!   is back and its former process dead (F2). No lapse of time removes them: a host that is cut off may still serve the
+//! - LEFTOVER-1: records of a volatile device go when its process leaves, or, if that was killed, when the same host
+//!   is back and its former process dead (CLAIM-2). No lapse of time removes them: a host that is cut off may still serve the
 //!   device.
-//! - L2: they are removed under a claim like any other (F2, F3): the host takes the claim that it had, finds
+//! - LEFTOVER-2: they are removed under a claim like any other (CLAIM-2, CLAIM-3): the host takes the claim that it had, finds
 //!   that the device holds nothing, and gives the claim back.
-//! - L3: of any other device they go by an operator's word only, and in the same way: the host claims it, taking it over if need
-//!   be, as one that ends with its process. So the rest that is left by a host that dies on the way goes by L1.
+//! - LEFTOVER-3: of any other device they go by an operator's word only, and in the same way: the host claims it, taking it over
+//!   if need be, as one that ends with its process. So the rest that is left by a host that dies on the way goes by LEFTOVER-1.
 
 use crate::{Compare, Op};
 use uuid::Uuid;
@@ -44,7 +44,7 @@ impl<W: World> Node<W> {
         }
     }
 
-    /// Removes all that is known of a device that is gone for good (L3).
+    /// Removes all that is known of a device that is gone for good (LEFTOVER-3).
     ///
     /// # Errors
     /// As for [`Node::take_over`].
@@ -52,7 +52,7 @@ impl<W: World> Node<W> {
         let device = claim.device;
         self.take_over(Claim { volatile: true, ..claim }, word).await?;
         self.reconcile(device, Vec::new()).await?;
-        // The note of the claim stays (F5): a former holder that was not dead after all must not go on with it.
+        // The note of the claim stays (CLAIM-5): a former holder that was not dead after all must not go on with it.
         let revision = self.end_claim(device, None).await?;
         self.seen(revision).await;
         Ok(())
@@ -69,7 +69,7 @@ impl<W: World> Node<W> {
             self.reconcile(device, Vec::new()).await?;
         }
         // A device that ended with this host had no other holder and will have none: the note is
-        // not needed (F5).
+        // not needed (CLAIM-5).
         let note = is_volatile.then(|| Op::Delete(self.keys.claimed(device)));
         self.end_claim(device, note).await.map(drop)
     }

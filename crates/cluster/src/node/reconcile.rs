@@ -27,8 +27,8 @@ struct Stored {
 struct Step {
     compare: Vec<Compare>,
     ops: Vec<Op>,
-    /// The tenant's key with its value, if the change affects what the tenant's volumes count (D1 of
-    /// `admission.rs`).
+    /// The tenant's key with its value, if the change affects what the tenant's volumes count
+    /// (QUOTA-1).
     recount: Option<Op>,
 }
 
@@ -87,7 +87,7 @@ async fn read<W: World>(node: &Node<W>) -> Result<Stored, DirectoryError> {
 }
 
 impl Stored {
-    /// That a volume's record is as it was read (V1 of `volumes.rs`).
+    /// That a volume's record is as it was read (VOLUME-RECORD-1).
     fn is_unchanged(&self, key: String) -> Compare {
         let revision = self.revisions.get(&key).copied().unwrap_or(0);
         Compare::ModRevision(key, revision)

@@ -1,4 +1,4 @@
-//! Keeping in touch with etcd (E1): lease, record, claims, view.
+//! Keeping in touch with etcd (SESSION-1): lease, record, claims, view.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,19 +105,19 @@ async fn begin<W: World>(
 ) -> Result<Session<W::Store>, DirectoryError> {
     let store = node.world.open(member, request_timeout(node.lease))?;
     let lease = store.grant_lease(node.lease).await?;
-    // F4: nothing else is asked for before. Another may be this host by now, and have what was claimed here.
+    // CLAIM-4: nothing else is asked for before. Another may be this host by now, and have what was claimed here.
     let held: Vec<Uuid> = node.state(|state| state.claims.keys().copied().collect());
     for device in held {
         verify(node, &store, device).await?;
     }
     identify(node, &store).await?;
-    // N1 of `tenure.rs`.
+    // TENURE-1.
     let asked = node.world.now();
     register(node, &store, lease).await?;
     let (keys, revision) = store.range(&node.keys.prefix).await?;
     let watch = store.watch(&node.keys.prefix, revision + 1).await?;
     say_if_restored(node, revision);
-    // F7: the watch has no event for a claim that was taken over in between.
+    // CLAIM-7: the watch has no event for a claim that was taken over in between.
     for device in changed(node, &keys) {
         verify(node, &store, device).await?;
     }
@@ -170,8 +170,8 @@ fn request_timeout(lease: Duration) -> Duration {
     (lease / 3).clamp(Duration::from_millis(500), Duration::from_secs(5))
 }
 
-/// Learns the identity of the cluster (F6). The first host writes it, and a host that knows it from before writes it to
-/// an etcd that has forgotten it.
+/// Learns the identity of the cluster (CLAIM-6). The first host writes it, and a host that knows it from before writes
+/// it to an etcd that has forgotten it.
 async fn identify<W: World>(node: &Node<W>, store: &W::Store) -> Result<(), DirectoryError> {
     let key = node.keys.cluster();
     let known = node.state(|state| state.cluster);
@@ -204,7 +204,7 @@ async fn register<W: World>(
 ) -> Result<(), DirectoryError> {
     let host = node.state(|state| state.host.clone());
     let name_key = node.keys.host_name(&host.name);
-    // E6: before the name's holder is looked up.
+    // SESSION-6: before the name's holder is looked up.
     let named = store.txn(&[], &[Op::Get(name_key.clone())], &[]).await?;
     let named = named.first().map_or(0, |kv| kv.mod_revision);
     let (others, _) = store.range(&format!("{}hosts/", node.keys.prefix)).await?;
@@ -215,7 +215,7 @@ async fn register<W: World>(
         if other.key == own_key {
             let record = record?;
             revision = other.mod_revision;
-            // One of the same kernel and network is gone: its place could be taken (I2).
+            // One of the same kernel and network is gone: its place could be taken (IDENTITY-2).
             if record.session != host.session && record.boot != host.boot {
                 let what = format!(
                     "the host `{}` (id {}) lives on another machine or in another container, or did until a moment ago",
@@ -249,7 +249,7 @@ async fn register<W: World>(
     let compare =
         [Compare::ModRevision(own_key.clone(), revision), Compare::ModRevision(name_key, named)];
     let answer = store.txn(&compare, &then, &[Op::Get(own_key)]).await?;
-    // V2 of `volumes.rs`: no other process has the lease.
+    // VOLUME-RECORD-2: no other process has the lease.
     let is_own_work = answer.first().is_some_and(|kv| kv.lease == lease);
     if answer.succeeded || is_own_work {
         return Ok(());
@@ -304,7 +304,7 @@ async fn stay<W: World>(
     let Connection { store, lease } = connection;
     let unreachable = |reason: &str| DirectoryError::Unreachable { reason: reason.to_owned() };
     if node.state(|state| state.given_up == Some(*lease)) {
-        // E5.
+        // SESSION-5.
         return Err(unreachable("a change was not answered"));
     }
     for device in node.state(|state| std::mem::take(&mut state.doubted)) {
@@ -333,7 +333,7 @@ async fn stay<W: World>(
     Ok(())
 }
 
-/// This host was found registered, as was asked at `asked` (F7).
+/// This host was found registered, as was asked at `asked` (CLAIM-7).
 async fn found<W: World>(
     node: &Node<W>,
     connection: &Connection<W::Store>,

@@ -1,4 +1,4 @@
-//! Checks that the watch delivers events (E7).
+//! Checks that the watch delivers events (SESSION-7).
 //!
 //! A middlebox between a host and etcd may forget a connection without ending it: then nothing comes by the watch, no event and
 //! no error, while requests are answered. So the host compares now and then that the watch has delivered all that etcd holds.

@@ -1,13 +1,14 @@
 //! Changes to the records of volumes.
 //!
-//! - V1: a change is made to what etcd holds, not to what the view shows: it reads the record, and its transaction compares that
-//!   this is still so. What comes late, or once more, overwrites nothing newer.
-//! - V2: what lies before etcd may repeat a request that was carried out, and give the second answer. A change that finds its own work
-//!   is done.
-//! - V3: where another device holds a volume of the same id, too, and has the record, that record and its name stay as they are.
-//! - V4: nor does what comes late make again what was removed since: a key that is gone compares like one that never was. So
-//!   each change of a device writes `changed/DEVICE`, too, and compares that this is as the change before left it. The key is
-//!   under the session's lease: what was asked for in a former session has no effect anyway (E5).
+//! - VOLUME-RECORD-1: a change is made to what etcd holds, not to what the view shows: it reads the record, and its transaction
+//!   compares that this is still so. What comes late, or once more, overwrites nothing newer.
+//! - VOLUME-RECORD-2: what lies before etcd may repeat a request that was carried out, and give the second answer. A change that
+//!   finds its own work is done.
+//! - VOLUME-RECORD-3: where another device holds a volume of the same id, too, and has the record, that record and its name stay
+//!   as they are.
+//! - VOLUME-RECORD-4: nor does what comes late make again what was removed since: a key that is gone compares like one that never
+//!   was. So each change of a device writes `changed/DEVICE`, too, and compares that this is as the change before left it. The
+//!   key is under the session's lease: what was asked for in a former session has no effect anyway (SESSION-5).
 
 use crate::{Compare, KeyValue, Op, document};
 
@@ -29,7 +30,7 @@ struct Stored {
 }
 
 impl Stored {
-    /// Returns true if the record belongs to a device other than `volume`'s (V3).
+    /// Returns true if the record belongs to a device other than `volume`'s (VOLUME-RECORD-3).
     fn is_elsewhere(&self, volume: &VolumeRecord) -> bool {
         self.record.as_ref().is_some_and(|record| record.device != volume.device)
     }
@@ -67,7 +68,7 @@ impl<W: World> Node<W> {
             }
             let stored = self.stored(&volume).await?;
             if stored.is_named(&volume) && stored.record.as_ref() == Some(&volume) {
-                // V2.
+                // VOLUME-RECORD-2.
                 return Ok(());
             }
             if stored.name.is_some() {
@@ -89,7 +90,7 @@ impl<W: World> Node<W> {
         for round in 0..CLAIM_ROUNDS {
             let stored = self.stored(&volume).await?;
             if round > 0 && stored.record.as_ref() == Some(&volume) {
-                // V2.
+                // VOLUME-RECORD-2.
                 return Ok(());
             }
             if stored.is_elsewhere(&volume) {
@@ -119,7 +120,7 @@ impl<W: World> Node<W> {
         for _ in 0..CLAIM_ROUNDS {
             let stored = self.stored(&volume).await?;
             let (mut compare, mut then) = (Vec::new(), Vec::new());
-            // Of what is gone nothing is left to be done (V2).
+            // Of what is gone nothing is left to be done (VOLUME-RECORD-2).
             if stored.revision != 0 && !stored.is_elsewhere(&volume) {
                 let key = self.keys.volume(volume.id);
                 compare.push(Compare::ModRevision(key.clone(), stored.revision));

@@ -160,9 +160,9 @@ fn who_serves_a_device_is_told_to_everybody_who_has_its_id() {
     assert_eq!(deleted.problem().1, "method_not_allowed");
 }
 
-/// P1 and P2, plain and over TLS. Method: the host itself, another one at its address, listeners that send
-/// another answer or none, and a port without a listener. Only the silent listener takes the whole time
-/// limit.
+/// PRESENCE-1 and PRESENCE-2, plain and over TLS. Method: the host itself, another one at its address,
+/// listeners that send another answer or none, and a port without a listener. Only the silent listener takes
+/// the whole time limit.
 #[test]
 fn a_host_is_told_from_whatever_else_has_its_address() {
     const LONG: Duration = Duration::from_secs(60);

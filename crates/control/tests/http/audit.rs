@@ -63,7 +63,7 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// L3. Method: a body and a path far longer than anything that makes sense, of characters that take most as JSON.
+/// AUDIT-3. Method: a body and a path far longer than anything that makes sense, of characters that take most as JSON.
 #[test]
 fn a_line_is_short_whatever_was_sent() {
     let recorded = Recorded::start();
@@ -84,7 +84,7 @@ fn a_line_is_short_whatever_was_sent() {
     assert!(shown.ends_with(&format!("({} bytes)", path.len())), "{shown}");
 }
 
-/// L3. Method: what takes more in a line than it took on the wire (numbers, letters of all planes, a character that is
+/// AUDIT-3. Method: what takes more in a line than it took on the wire (numbers, letters of all planes, a character that is
 /// deleted), and a method as long as a head may be.
 #[test]
 fn a_line_is_short_whatever_becomes_of_what_was_sent() {
@@ -106,7 +106,7 @@ fn a_line_is_short_whatever_becomes_of_what_was_sent() {
     assert!(last["method"].as_str().unwrap().ends_with("X… (15000 bytes)"), "{last}");
 }
 
-/// L3. Method: names that end a line where a script or a terminal believes so, and that turn a terminal's text around.
+/// AUDIT-3. Method: names that end a line where a script or a terminal believes so, and that turn a terminal's text around.
 #[test]
 fn what_was_sent_ends_no_line_and_moves_no_cursor() {
     let recorded = Recorded::start();
@@ -124,7 +124,7 @@ fn what_was_sent_ends_no_line_and_moves_no_cursor() {
     }
 }
 
-/// L5. Method: the file is removed; then so is its directory, and nothing can be changed.
+/// AUDIT-5. Method: the file is removed; then so is its directory, and nothing can be changed.
 #[test]
 fn a_log_that_was_removed_is_made_again() {
     let recorded = Recorded::start();
@@ -139,7 +139,7 @@ fn a_log_that_was_removed_is_made_again() {
     assert_eq!(code(&ops.delete("three").unwrap_err()), ProblemCode::Unavailable);
 }
 
-/// L6: a log that takes no lines is told before a change is refused for it, and no more when there is room again.
+/// AUDIT-6: a log that takes no lines is told before a change is refused for it, and no more when there is room again.
 #[test]
 fn a_log_that_takes_no_lines_is_told_by_the_state() {
     let recorded = Recorded::start();
@@ -164,8 +164,9 @@ fn a_log_that_takes_no_lines_is_told_by_the_state() {
     assert_eq!(lines(&recorded.path()).len(), 2);
 }
 
-/// L1: what was changed is answered, also when that cannot be recorded any more, since a new token is shown once; and the next
-/// change is not made. Method: the log's directory goes while tokens are changed; by the host itself, and by one that passes on.
+/// AUDIT-1: what was changed is answered, also when that cannot be recorded any more, since a new token is shown once; and the
+/// next change is not made. Method: the log's directory goes while tokens are changed; by the host itself, and by one that
+/// passes on.
 #[test]
 fn a_change_that_was_made_is_answered_though_it_cannot_be_recorded() {
     for is_passed_on in [false, true] {
@@ -215,7 +216,7 @@ fn a_client_knows_which_answers_could_not_be_recorded() {
     assert_eq!(ops.incomplete_records(), 1);
 }
 
-/// L5. Method: half a line is at the end, as a crash leaves it.
+/// AUDIT-5. Method: half a line is at the end, as a crash leaves it.
 #[test]
 fn a_torn_line_spoils_no_other() {
     let recorded = Recorded::start();
@@ -229,7 +230,8 @@ fn a_torn_line_spoils_no_other() {
     assert_eq!(whole.len(), 2, "{text}");
 }
 
-/// R1 and R2. Method: a tenant deletes what is not there until it is put off, and on until it no longer is.
+/// API-REFUSAL-1 and API-REFUSAL-2. Method: a tenant deletes what is not there until it is put off, and on until it no longer
+/// is.
 #[test]
 fn what_is_refused_too_often_is_counted_instead_of_recorded() {
     let recorded = Recorded::start();

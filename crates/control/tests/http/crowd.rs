@@ -48,8 +48,8 @@ fn ask(stream: &mut TcpStream, head: &str) -> Option<u16> {
 
 const HEALTH: &str = "GET /healthz HTTP/1.1\r\nhost: api";
 
-/// C2. Method: one host takes all places, each with a connection that has been answered once, and takes each place
-/// again that it loses, as fast as it can. Another one asks, again and again, on new connections.
+/// API-CROWD-2. Method: one host takes all places, each with a connection that has been answered once, and takes
+/// each place again that it loses, as fast as it can. Another one asks, again and again, on new connections.
 #[test]
 fn a_client_that_fills_all_places_keeps_no_other_host_out() {
     let api = Api::with(limits(), Duration::ZERO);
@@ -90,8 +90,8 @@ fn guarded() -> (Guard, String) {
     (Guard { users: Users::from_toml(&list).unwrap(), ..Guard::default() }, token.token)
 }
 
-/// C1. Method: the answer to an authenticated caller, on the only place, takes longer than a connection may
-/// be idle; others come, wait, and are answered when that caller has its answer.
+/// API-CROWD-1. Method: the answer to an authenticated caller, on the only place, takes longer than a connection
+/// may be idle; others come, wait, and are answered when that caller has its answer.
 #[test]
 fn a_request_of_an_authenticated_caller_is_not_cut_off() {
     let (guard, token) = guarded();
@@ -110,8 +110,8 @@ fn a_request_of_an_authenticated_caller_is_not_cut_off() {
     }
 }
 
-/// C1 and C3. Method: an authenticated caller has all places, each with half of a request's body; others are
-/// answered, one of them at the same address.
+/// API-CROWD-1 and API-CROWD-3. Method: an authenticated caller has all places, each with half of a request's
+/// body; others are answered, one of them at the same address.
 #[test]
 fn requests_that_do_not_come_keep_no_other_client_out() {
     let (guard, token) = guarded();
@@ -134,7 +134,8 @@ fn requests_that_do_not_come_keep_no_other_client_out() {
     drop(begun);
 }
 
-/// C3. Method: one host alone has all places and says nothing on them; what it asks on one more is answered.
+/// API-CROWD-3. Method: one host alone has all places and says nothing on them; what it asks on one more is
+/// answered.
 #[test]
 fn who_says_nothing_makes_room_for_those_who_do() {
     let api = Api::with(limits(), Duration::ZERO);

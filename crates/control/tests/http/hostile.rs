@@ -286,7 +286,7 @@ fn a_body_without_end_is_not_awaited() {
     assert_eq!(recorded(files.path()), [], "what has not come whole is no change");
 }
 
-/// R1 of `relay.rs`. Method: two hosts; the first passes on what the second refuses when it is asked itself. A page in a
+/// RELAY-1. Method: two hosts; the first passes on what the second refuses when it is asked itself. A page in a
 /// browser may send `text/plain` wherever it likes, and nothing else.
 #[test]
 fn what_is_passed_on_is_declared_as_it_came() {
@@ -303,7 +303,7 @@ fn what_is_passed_on_is_declared_as_it_came() {
     }
 }
 
-/// R3 of `relay.rs`. Method: a host whose kernel takes connections and whose process answers nothing. What it is sent is looked at:
+/// RELAY-3. Method: a host whose kernel takes connections and whose process answers nothing. What it is sent is looked at:
 /// of a change it has seen nothing, and so the answer says that nothing was done.
 #[test]
 fn a_host_that_hangs_is_sent_no_change() {
@@ -333,7 +333,7 @@ fn a_host_that_hangs_is_sent_no_change() {
     assert!(!sent.contains("DELETE") && !sent.contains("POST"), "{sent}");
 }
 
-/// R3 of `relay.rs`: to show a volume of a host that hangs takes no longer than to list those of all hosts. Method: one is shown, and
+/// RELAY-3: to show a volume of a host that hangs takes no longer than to list those of all hosts. Method: one is shown, and
 /// meanwhile all are listed again and again: a list takes the bound each time, as does the host that it waits for.
 #[test]
 fn a_host_that_hangs_is_waited_for_no_longer_by_one_question_than_by_another() {

@@ -1,12 +1,12 @@
-//! Counts of the connections that were let in, by volume and by tenant, and their limits (W4 of `crowd.rs`).
+//! Counts of the connections that were let in, by volume and by tenant, and their limits (CROWD-4).
 //!
-//! - V1: a tenant that has [`OF_CONTROLLER`] gets no more than are left, whatever volumes it has: half of
-//!   all if it is alone, and there are always some for one that has fewer.
-//! - V2: a tenant's volume that has as many leaves, besides, as many as the tenant has: a third of all if it
-//!   is alone. So its hosts leave some to those of the tenant's other volumes.
-//! - V3: a volume without a tenant counts by itself, as a tenant does. Such volumes are the operator's, and
-//!   the operator creates as many as are wanted: where no volume has a tenant, each has what a tenant has,
-//!   and together they have all.
+//! - GUEST-1: a tenant that has [`OF_CONTROLLER`] gets no more than are left, whatever volumes it has: half
+//!   of all if it is alone, and there are always some for one that has fewer.
+//! - GUEST-2: a tenant's volume that has as many leaves, besides, as many as the tenant has: a third of all
+//!   if it is alone. So its hosts leave some to those of the tenant's other volumes.
+//! - GUEST-3: a volume without a tenant counts by itself, as a tenant does. Such volumes are the operator's,
+//!   and the operator creates as many as are wanted: where no volume has a tenant, each has what a tenant
+//!   has, and together they have all.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -79,7 +79,7 @@ fn take_all(crowd: &mut Crowd, volume: Uuid, max: usize, tenant_of: &TenantOf) -
     taken as usize
 }
 
-/// V3. Method: volumes, one after the other, take all places that they get.
+/// GUEST-3. Method: volumes, one after the other, take all places that they get.
 #[test]
 fn no_volume_takes_all_places_and_each_gets_those_of_a_controller() {
     for (max, expected) in
@@ -98,7 +98,7 @@ fn no_volume_takes_all_places_and_each_gets_those_of_a_controller() {
     }
 }
 
-/// V1 and V2. Method: one tenant's volumes, one after the other, take all places that they get, then others'
+/// GUEST-1 and GUEST-2. Method: one tenant's volumes, one after the other, take all places that they get, then others'
 /// do. Each row has the number of places, those that the volumes of the first tenant get, those of a volume
 /// of a second tenant, and those of a volume without a tenant.
 #[test]

@@ -5,13 +5,13 @@ mutation_points::mutations! {
     /// One broken promise.
     #[cfg_attr(not(test), allow(dead_code, reason = "chosen by tests only"))]
     pub(super) enum Sabotage {
-        /// G2: a request whose turn came just as its host went keeps its part of the window.
+        /// GATE-2: a request whose turn came just as its host went keeps its part of the window.
         KeepAdmitted,
-        /// G2: requests of a volume that is gone keep their part of the window.
+        /// GATE-2: requests of a volume that is gone keep their part of the window.
         KeepOfClosed,
-        /// G3: requests whose hosts have gone stay in their queue.
+        /// GATE-3: requests whose hosts have gone stay in their queue.
         KeepAbandoned,
-        /// G4: requests that only time can let in wait until something else happens.
+        /// GATE-4: requests that only time can let in wait until something else happens.
         NoTimer,
         /// A request that is done lets in none of those that wait for room.
         NoPumpWhenDone,

@@ -341,7 +341,7 @@ async fn run(world: SimWorld) {
             rig.pass(PHASE / 20).await;
             rig.check();
             let in_use: u64 = rig.gate.stats().in_use_blocks.iter().sum();
-            // G3: of hosts that have gone only what was next in its queue is still there.
+            // GATE-3: of hosts that have gone only what was next in its queue is still there.
             let waiting: usize = tenants.iter().map(|tenant| tenant.waiting.get() + CLASSES).sum();
             let queued: u64 = rig.gate.stats().queued.iter().sum();
             assert!(queued <= waiting as u64, "{queued} in queues, and {waiting} wait");

@@ -86,7 +86,7 @@ fn put_data(outbox: &Outbox, window: &Window, len_bytes: usize) {
     });
 }
 
-/// O7: an outbox that has failed holds nothing, whatever waited and whatever is put in later.
+/// OUTBOX-7: an outbox that has failed holds nothing, whatever waited and whatever is put in later.
 #[test]
 fn a_failed_outbox_gives_all_memory_back_and_takes_no_more() {
     let (outbox, gate, memory, window) = outbox();
@@ -104,7 +104,7 @@ fn a_failed_outbox_gives_all_memory_back_and_takes_no_more() {
     assert!(outbox.has_ended());
 }
 
-/// O7, where the failure is found while something is put in.
+/// OUTBOX-7, where the failure is found while something is put in.
 #[test]
 fn a_send_that_fails_at_once_ends_the_outbox() {
     let (outbox, gate, memory, window) = outbox();
@@ -117,7 +117,8 @@ fn a_send_that_fails_at_once_ends_the_outbox() {
     assert_eq!(memory.used_bytes(), 0);
 }
 
-/// O6: while a send waits for the peer, nothing is pinned but what it sends itself, which is the stream's affair.
+/// OUTBOX-6: while a send waits for the peer, nothing is pinned but what it sends itself, which is the stream's
+/// affair.
 #[test]
 fn pinned_data_does_not_wait_for_the_peer() {
     let (outbox, gate, _memory, window) = outbox();
@@ -145,7 +146,7 @@ fn pinned_data_does_not_wait_for_the_peer() {
     assert_eq!((pins(), gate.sent.borrow().iter().sum::<usize>()), (0, 3 * (24 + BATCH_BYTES_MAX)));
 }
 
-/// O4.
+/// OUTBOX-4.
 #[test]
 fn much_is_sent_at_once_and_little_when_the_task_runs() {
     let (outbox, gate, memory, window) = outbox();
@@ -166,7 +167,7 @@ fn much_is_sent_at_once_and_little_when_the_task_runs() {
     assert_eq!(gate.sent.borrow().len(), 2);
 }
 
-/// O1, O5: what is put in during a send waits, and leaves in sends of bounded length.
+/// OUTBOX-1, OUTBOX-5: what is put in during a send waits, and leaves in sends of bounded length.
 #[test]
 fn a_long_queue_leaves_in_pieces() {
     let (outbox, gate, memory, window) = outbox();

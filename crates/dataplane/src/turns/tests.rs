@@ -32,7 +32,7 @@ fn lanes_and_sources_get_equal_parts_whatever_their_commands_cost() {
     }
 }
 
-/// T3, among volumes and among sources.
+/// TURN-3, among volumes and among sources.
 #[test]
 fn a_new_lane_waits_for_one_turn_of_each_other() {
     let volume = |turns: &mut Turns<&str>, _| Lane::Volume(turns.add_lane());
@@ -50,7 +50,8 @@ fn a_new_lane_waits_for_one_turn_of_each_other() {
     }
 }
 
-/// T4. Method: strangers of a thousand sources have more Connects than are served, beside two volumes.
+/// TURN-4. Method: strangers of a thousand sources have more Connects than are served, beside two
+/// volumes.
 #[test]
 fn all_strangers_together_get_no_more_than_one_volume() {
     let mut turns = Turns::default();
@@ -65,7 +66,8 @@ fn all_strangers_together_get_no_more_than_one_volume() {
     assert!((0.32..0.34).contains(&part), "{part}");
 }
 
-/// T4. Method: of 256 sources each has all others before it once, one of them with a thousand commands.
+/// TURN-4. Method: of 256 sources each has all others before it once, one of them with a thousand
+/// commands.
 #[test]
 fn a_stranger_waits_for_one_turn_of_each_other_source() {
     for alone in 1..256 {
@@ -77,7 +79,7 @@ fn a_stranger_waits_for_one_turn_of_each_other_source() {
     }
 }
 
-/// T1.
+/// TURN-1.
 #[test]
 fn commands_keep_their_order_and_those_of_a_lane_that_goes_are_dropped() {
     let mut turns = Turns::default();

@@ -1,4 +1,4 @@
-//! Recordings of requests (T1 to T4 of `recording.rs`).
+//! Recordings of requests (RECORDING-1 to RECORDING-4).
 
 use dataplane::{
     Loss, RECORDINGS_MAX, RecordedRequest, RecordingCommand, RecordingError, RecordingStatus,
@@ -80,7 +80,7 @@ fn a_recording_has_the_time_kind_and_place_of_each_request() {
     });
 }
 
-/// T2 and T4: requests stay until later ones are asked for, and make room then.
+/// RECORDING-2 and RECORDING-4: requests stay until later ones are asked for, and make room then.
 #[test]
 fn requests_that_find_no_room_are_counted() {
     simulate(async |world| {
@@ -135,7 +135,7 @@ fn a_volume_has_one_recording_at_a_time_and_a_core_a_few() {
     });
 }
 
-/// T3.
+/// RECORDING-3.
 #[test]
 fn a_recording_ends_with_its_time_its_client_and_its_volume() {
     simulate(async |world| {

@@ -1,11 +1,11 @@
 //! Threads, all of which are made when the server starts: where they have a limit, a lack of them refuses the start, and nothing
 //! later.
 //!
-//! - T1: RocksDB makes the threads of its pools with their first work, and ends the process where it gets none. So they get some
-//!   work at once.
-//! - T2: before, it is tried whether there are enough for all. A file system that was full is recovered in a thread that RocksDB
-//!   makes then; room for that one is left.
-//! - T3: a database is opened by no more threads than the server makes later, and those have ended by then.
+//! - THREADS-1: RocksDB makes the threads of its pools with their first work, and ends the process where it gets none. So they
+//!   get some work at once.
+//! - THREADS-2: before, it is tried whether there are enough for all. A file system that was full is recovered in a thread that
+//!   RocksDB makes then; room for that one is left.
+//! - THREADS-3: a database is opened by no more threads than the server makes later, and those have ended by then.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope, sleep};
@@ -27,7 +27,7 @@ const GONE_WITHIN: Duration = Duration::from_secs(1);
 const REMEDY: &str = "raise the limit on processes and threads (ulimit -u; a unit's LimitNPROC= and TasksMax=; a \
                       container's --pids-limit), or lower --readers, --writers, --io-threads and --background-jobs";
 
-/// Refuses if the threads that the server makes cannot be had (T2).
+/// Refuses if the threads that the server makes cannot be had (THREADS-2).
 pub(crate) fn check(serve: &Serve) -> Result<(), Failure> {
     let pools = serve.tuning.background_jobs.max(POOLS_MIN);
     let wanted = serve.readers + serve.writers + serve.io_threads + pools + OTHERS;
@@ -54,7 +54,7 @@ pub(crate) fn check(serve: &Serve) -> Result<(), Failure> {
     }
 }
 
-/// Returns the number of threads by which RocksDB opens the files of a database, the caller among them (T3).
+/// Returns the number of threads by which RocksDB opens the files of a database, the caller among them (THREADS-3).
 pub(crate) fn opening(serve: &Serve) -> i32 {
     let later = serve.readers + serve.writers + serve.io_threads;
     i32::try_from(later).unwrap_or(i32::MAX).min(OPENING_MAX)
@@ -70,7 +70,7 @@ pub(crate) fn none(error: &dyn std::fmt::Display) -> Failure {
     Failure::runtime(&format!("a thread is needed, and none can be had: {error}"), REMEDY)
 }
 
-/// Has RocksDB make the threads of its pools, which all databases of a process share, by work on one in memory (T1).
+/// Has RocksDB make the threads of its pools, which all databases of a process share, by work on one in memory (THREADS-1).
 pub(crate) fn start_pools(serve: &Serve) -> Result<(), Error> {
     let env = Env::mem_env()?;
     let mut options = Options::default();

@@ -1,10 +1,10 @@
 //! A gate before a device that can be shut: for good, or for users of an old handle to it.
 //!
-//! - F1: behind a shut gate no request begins, on any core: nor does one that waited for room at a drive.
-//! - F2: a handle of a device passes until there is a newer one. So the handle from before a drive was
+//! - FENCE-1: behind a shut gate no request begins, on any core: nor does one that waited for room at a drive.
+//! - FENCE-2: a handle of a device passes until there is a newer one. So the handle from before a drive was
 //!   plugged in again is not used any more, as soon as the drive was reopened.
-//! - F3: nor does a request begin when the host's tenure has ended, also if no task has noticed yet (N2 of
-//!   `cluster`). It may be renewed, which a shut gate is not.
+//! - FENCE-3: nor does a request begin when the host's tenure has ended, also if no task has noticed yet (TENURE-2). It may be
+//!   renewed, which a shut gate is not.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ const SHUT: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 struct Gate {
-    /// The number of the way that passes (F2), or [`SHUT`].
+    /// The number of the way that passes (FENCE-2), or [`SHUT`].
     passes: AtomicU32,
     /// True if requests failed since this was last read.
     ails: AtomicBool,
@@ -53,7 +53,7 @@ impl Fence {
         Self { gate: Arc::default(), tenure, now }
     }
 
-    /// From now on no request begins (F1).
+    /// From now on no request begins (FENCE-1).
     pub fn shut(&self) {
         self.gate.passes.store(SHUT, Ordering::SeqCst);
     }
@@ -70,7 +70,7 @@ impl Fence {
         !self.is_shut() && !self.tenure.has_ended(self.now)
     }
 
-    /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (F2).
+    /// From now on requests pass by a new way only, whose number this is; `None` if it was shut (FENCE-2).
     #[must_use]
     pub fn renew(&self) -> Option<u32> {
         let next = |way: u32| way.checked_add(1).filter(|way| *way != SHUT);
@@ -88,7 +88,7 @@ impl Fence {
     }
 
     /// Returns the first way to `device`, whose requests take at most `timeout`. The fence is also looked at behind the wait for
-    /// room (F1).
+    /// room (FENCE-1).
     #[must_use]
     pub fn watch<D: Device, W: World>(
         &self,
@@ -254,7 +254,7 @@ mod tests {
     use crate::MemDevice;
     use crate::layer::{Effect, Faulty, Rule, Verb};
 
-    /// F1 and F2, for every clone of each way.
+    /// FENCE-1 and FENCE-2, for every clone of each way.
     #[test]
     fn the_newest_way_passes_until_the_gate_is_shut() {
         let memory = MemDevice::new(16).unwrap();
@@ -280,8 +280,8 @@ mod tests {
         static NOW: Cell<BootTime> = Cell::default();
     }
 
-    /// F3. Method: the tenure is confirmed, by a question of the machine's start and by a later one, on a clock that the test sets to
-    /// just before its end and to its end.
+    /// FENCE-3. Method: the tenure is confirmed, by a question of the machine's start and by a later one, on a clock that the
+    /// test sets to just before its end and to its end.
     #[test]
     fn nothing_passes_behind_the_end_of_the_tenure() {
         let memory = MemDevice::new(16).unwrap();
@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// F1. Method: a drive has all that it may have at a time, and more waits, when the gate is shut, or opened for another way.
-    /// Then the drive goes on.
+    /// FENCE-1. Method: a drive has all that it may have at a time, and more waits, when the gate is shut, or opened for another
+    /// way. Then the drive goes on.
     #[test]
     fn what_waits_for_room_when_the_gate_is_shut_never_begins() {
         for is_for_good in [false, true] {

@@ -1,15 +1,15 @@
 //! A device that may stop answering: requests fail after a while instead of waiting for ever.
 //!
-//! - W1: a request that takes longer than the timeout fails with [`DeviceError::Gone`]. It may still be
+//! - TIMEOUT-1: a request that takes longer than the timeout fails with [`DeviceError::Gone`]. It may still be
 //!   carried out.
-//! - W2: while such a request is not done, every new one fails at once. What is carried out late can
+//! - TIMEOUT-2: while such a request is not done, every new one fails at once. What is carried out late can
 //!   thus overwrite nothing that came after it.
-//! - W3: when all of them are done, the device is used again.
+//! - TIMEOUT-3: when all of them are done, the device is used again.
 //!   The same holds for another way to the device, after the first one is dead ([`TimeoutDevice::renewed`]).
-//! - W4: a bounded number of requests is at the device at a time, so that one which hangs does not
+//! - TIMEOUT-4: a bounded number of requests is at the device at a time, so that one which hangs does not
 //!   take all that the kernel has for requests that wait. Those beyond wait here.
-//! - W5: time for which this core did not run, as its process or its machine was stopped, is not the device's: what is done
-//!   is seen before it is missed. So a request's age is counted in looks, of which none is made meanwhile.
+//! - TIMEOUT-5: time for which this core did not run, as its process or its machine was stopped, is not the device's: what
+//!   is done is seen before it is missed. So a request's age is counted in looks, of which none is made meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -23,11 +23,11 @@ use units::{Duration, Pba, PbaRange};
 /// Looks for late requests in each timeout. The first that sees a request may come right behind it.
 const LOOKS: u32 = 8;
 
-/// Requests at the device at a time, on each core (W4). No drive gets faster by more.
+/// Requests at the device at a time, on each core (TIMEOUT-4). No drive gets faster by more.
 const AT_DEVICE_MAX: u64 = 512;
 
 struct Pending {
-    /// Looks that have seen it (W5).
+    /// Looks that have seen it (TIMEOUT-5).
     looks: u32,
     waker: Option<Waker>,
 }
@@ -41,9 +41,9 @@ impl Pending {
 struct Watch<W> {
     world: W,
     pending: RefCell<Slab<Pending>>,
-    /// Requests given up that are not done (W2).
+    /// Requests given up that are not done (TIMEOUT-2).
     late: Cell<usize>,
-    /// For each request that may be at the device (W4).
+    /// For each request that may be at the device (TIMEOUT-4).
     room: Semaphore,
     /// Told of each request that failed or was given up.
     failed: Box<dyn Fn()>,
@@ -97,7 +97,7 @@ impl<D: Device, W: World> TimeoutDevice<D, W> {
     }
 
     /// The same device by another way, watched as one with this: what is late there holds up what is new here
-    /// (W2).
+    /// (TIMEOUT-2).
     #[must_use]
     pub fn renewed(&self, device: D) -> Self {
         Self { device, watch: self.watch.clone() }
@@ -119,7 +119,7 @@ impl<D: Device, W: World> TimeoutDevice<D, W> {
         S: FnOnce(D) -> F + 'static,
     {
         let watch = self.watch.clone();
-        // W2: it is not even begun.
+        // TIMEOUT-2: it is not even begun.
         let request = (!self.is_hung()).then(|| {
             let (watch, device) = (watch.clone(), self.device.clone());
             Box::pin(async move {
@@ -157,7 +157,7 @@ impl<D: Device, W: World> TimeoutDevice<D, W> {
             (watch.failed)();
             watch.late.set(watch.late.get() + 1);
             watch.world.clone().spawn(async move {
-                // W3.
+                // TIMEOUT-3.
                 let _ = request.await;
                 watch.late.set(watch.late.get() - 1);
                 if watch.late.get() == 0 {

@@ -1,8 +1,8 @@
 //! Access to an etcd that requires authentication: TLS, client certificates, and a user's name and password.
 //!
-//! - A1: over TLS etcd has to show a certificate for the name by which it is reached, of an authority that is
-//!   trusted; there is no way to do without.
-//! - A2: a password leaves this machine encrypted only, and stands in no message.
+//! - ETCD-ACCESS-1: over TLS etcd has to show a certificate for the name by which it is reached, of an
+//!   authority that is trusted; there is no way to do without.
+//! - ETCD-ACCESS-2: a password leaves this machine encrypted only, and stands in no message.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ pub struct EtcdCredentials {
 
 impl fmt::Debug for EtcdCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A2
+        // ETCD-ACCESS-2
         let user = self.user.as_ref().map(|(name, _)| name);
         let Self { authorities, certificate, .. } = self;
         write!(f, "EtcdCredentials({authorities:?}, {certificate:?}, {user:?})")
@@ -50,7 +50,7 @@ pub enum EtcdAccessError {
         /// The address of etcd.
         address: String,
     },
-    /// A2.
+    /// ETCD-ACCESS-2.
     #[error("a password would cross the network as it is on its way to {address}")]
     Exposed {
         /// The address of etcd.
@@ -107,7 +107,8 @@ pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 impl Access {
-    /// Makes of a connection to `authority` one over which etcd is asked (A1). No request goes another way.
+    /// Makes of a connection to `authority` one over which etcd is asked (ETCD-ACCESS-1). No request goes
+    /// another way.
     pub(super) async fn secured(
         self,
         authority: &str,

@@ -210,7 +210,7 @@ impl Gateway {
         if !answer.status.is_success() {
             let said = String::from_utf8_lossy(&answer.body);
             let mut message = format!("it does not let the user `{name}` in");
-            // A2: it could repeat what it was told.
+            // ETCD-ACCESS-2: it could repeat what it was told.
             if !said.contains(password.as_str()) {
                 message.push_str(": ");
                 message.extend(said.trim().chars().take(SAID_CHARS_MAX));

@@ -1,4 +1,4 @@
-//! The thread that keeps a host's session (E4).
+//! The thread that keeps a host's session (SESSION-4).
 //!
 //! Leases are short, and what else the control side does may take long at a stretch: a list of ten thousand volumes is
 //! encoded at once, for as many as ask for it. On one thread with that a lease would end for no other reason.

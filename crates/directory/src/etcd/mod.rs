@@ -1,8 +1,9 @@
 //! The directory of many hosts: etcd. What a host decides there is `cluster::Node`; here are the machine and the network.
 //!
-//! - E4: the session has a thread of its own (`keeper.rs`): whatever else the host is busy with, its lease is kept.
+//! - SESSION-4: the session has a thread of its own (`keeper.rs`): whatever else the host is busy with, its lease is
+//!   kept.
 //!
-//! E1 to E3 and E5 to E7 are those of `cluster::Node`.
+//! SESSION-1 to SESSION-3 and SESSION-5 to SESSION-7 are those of `cluster::Node`.
 
 mod access;
 mod address;
@@ -37,7 +38,7 @@ pub struct EtcdOptions {
     pub credentials: EtcdCredentials,
     /// After how long without a word from it a host counts as gone.
     pub lease: Duration,
-    /// Confirmed as often as the lease is kept (F7).
+    /// Confirmed as often as the lease is kept (CLAIM-7).
     pub tenure: Tenure,
 }
 

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// L3: what is known of a device goes by an operator's word, as a claim does; and a host that had the device, and was only cut
-/// off, stops.
+/// LEFTOVER-3: what is known of a device goes by an operator's word, as a claim does; and a host that had the device, and was
+/// only cut off, stops.
 #[tokio::test]
 async fn a_device_that_is_gone_for_good_is_forgotten() {
     let etcd = EtcdProcesses::start(1);
@@ -39,7 +39,7 @@ async fn a_device_that_is_gone_for_good_is_forgotten() {
     at_a.check(OTHER_DEVICE).await.expect("it was not taken");
 }
 
-/// F2, attacked at the moment in which a lease ends: others still see the host then.
+/// CLAIM-2, attacked at the moment in which a lease ends: others still see the host then.
 #[tokio::test]
 async fn a_host_whose_lease_just_ended_is_not_taken_from() {
     let etcd = EtcdProcesses::start(1);
@@ -63,7 +63,7 @@ async fn a_host_whose_lease_just_ended_is_not_taken_from() {
     }
 }
 
-/// F1 to F4, attacked: a second host with the same device.
+/// CLAIM-1 to CLAIM-4, attacked: a second host with the same device.
 #[tokio::test]
 async fn a_device_is_served_by_one_host() {
     let etcd = EtcdProcesses::start(1);
@@ -137,7 +137,7 @@ async fn a_device_is_served_by_one_host() {
     at_a.claim(claim(DEVICE)).await.expect("given back");
 }
 
-/// F1 and F5, attacked: the host that has taken over has ended in good order before the former holder comes
+/// CLAIM-1 and CLAIM-5, attacked: the host that has taken over has ended in good order before the former holder comes
 /// back, and what it made stays. The former holder does not go on merely because the directory knows of no
 /// claim.
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_claim_that_was_taken_and_given_back_is_lost() {
     at_c.claim(claim(DEVICE)).await.expect("given back");
 }
 
-/// F2: a claim tells where its holder is looked for, and one of a release that did not say it is read. What changes while
+/// CLAIM-2: a claim tells where its holder is looked for, and one of a release that did not say it is read. What changes while
 /// the holder is looked for is looked at again.
 #[tokio::test]
 async fn a_holder_is_looked_for_where_its_claim_says() {
@@ -224,7 +224,7 @@ async fn a_holder_is_looked_for_where_its_claim_says() {
     assert!(written.contains("192.0.2.1:4421"), "{written}");
 }
 
-/// F4 without a cut: the process before hears of the claim of the next at once.
+/// CLAIM-4 without a cut: the process before hears of the claim of the next at once.
 #[tokio::test]
 async fn a_host_that_was_killed_gets_its_own_device_again() {
     let etcd = EtcdProcesses::start(1);
@@ -245,7 +245,7 @@ async fn a_host_that_was_killed_gets_its_own_device_again() {
     assert!(matches!(namesake, Some(DirectoryError::HostLives { .. })), "{namesake:?}");
 }
 
-/// F2, attacked: another machine has the same id and name. To etcd it is the host after a reboot.
+/// CLAIM-2, attacked: another machine has the same id and name. To etcd it is the host after a reboot.
 #[tokio::test]
 async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_from() {
     let etcd = EtcdProcesses::start(1);
@@ -287,8 +287,8 @@ async fn a_host_that_runs_elsewhere_is_looked_for_and_learns_that_it_was_taken_f
     assert_eq!(eyes.asked(), asked);
 }
 
-/// F1, attacked: a claim is made, and lost with the session before its answer comes. No event tells of it then: so it was not
-/// made.
+/// CLAIM-1, attacked: a claim is made, and lost with the session before its answer comes. No event tells of it then: so it was
+/// not made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     let etcd = EtcdProcesses::start(1);
@@ -318,7 +318,7 @@ async fn a_claim_that_is_answered_when_its_session_has_ended_is_none() {
     assert!(matches!(again, Err(DirectoryError::HolderLives { .. })), "{again:?}");
 }
 
-/// F4: a host that finds its claim to be another's by a change is told to stop, also when no event tells it.
+/// CLAIM-4: a host that finds its claim to be another's by a change is told to stop, also when no event tells it.
 #[tokio::test]
 async fn a_change_that_finds_the_claim_gone_tells_of_it() {
     let etcd = EtcdProcesses::start(1);

@@ -35,7 +35,7 @@ async fn keeps_volumes(directory: &dyn Directory, host: &HostRecord) {
     let name = Conflict::Name { id: double.id, name: "found".to_owned(), holder: found.id };
     let same = Conflict::Volume { id: found.id, device: DEVICE };
     assert_eq!(conflicts, Ok(vec![name, same]));
-    // V3: it keeps its record and its name, whatever is done with the other of its id.
+    // VOLUME-RECORD-3: it keeps its record and its name, whatever is done with the other of its id.
     let elsewhere = VolumeRecord { device: OTHER_DEVICE, size_bytes: 8192, ..found.clone() };
     directory.update(elsewhere.clone()).await.expect("ours");
     directory.forget(elsewhere).await.expect("ours");
@@ -113,8 +113,9 @@ async fn both_directories_keep_volumes_alike() {
     keeps_volumes(&join(&etcd, &many).await, &many).await;
 }
 
-/// V2, attacked: a proxy before etcd has every transaction carried out twice, and the host gets the second answer. A host that
-/// does not recognise its own transaction takes a name for another's, and a quota for one that another host has divided.
+/// VOLUME-RECORD-2, attacked: a proxy before etcd has every transaction carried out twice, and the host gets the second answer. A
+/// host that does not recognise its own transaction takes a name for another's, and a quota for one that another host has
+/// divided.
 #[tokio::test]
 async fn a_directory_behind_what_repeats_requests_is_the_same() {
     let etcd = EtcdProcesses::start(1);
@@ -137,7 +138,8 @@ async fn a_directory_behind_what_repeats_requests_is_the_same() {
     assert!(!is_there(etcd.address(0), &format!("/farflash/test/devices/{DEVICE}")));
 }
 
-/// V1, attacked: a change of a record comes twice, and the second time late, when the record is another one already or gone.
+/// VOLUME-RECORD-1, attacked: a change of a record comes twice, and the second time late, when the record is another one already
+/// or gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_comes_again_overwrites_nothing_newer() {
     let etcd = EtcdProcesses::start(1);
@@ -162,8 +164,8 @@ async fn a_change_that_comes_again_overwrites_nothing_newer() {
     assert!(!is_there(etcd.address(0), &format!("/farflash/test/volumes/{}", first.id)));
 }
 
-/// V4, attacked: a transaction that makes a record and takes a name comes once more when both were given up. No host would delete
-/// what it makes of a volume that is not there.
+/// VOLUME-RECORD-4, attacked: a transaction that makes a record and takes a name comes once more when both were given up. No host
+/// would delete what it makes of a volume that is not there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repeated_transaction_makes_nothing_again_that_was_given_up() {
     let etcd = EtcdProcesses::start(1);
@@ -201,7 +203,7 @@ async fn a_repeated_transaction_makes_nothing_again_that_was_given_up() {
     at_b.reserve(volume(&b, OTHER_DEVICE, "once")).await.expect("free");
 }
 
-/// V4: changes of one device that are made at once are all made.
+/// VOLUME-RECORD-4: changes of one device that are made at once are all made.
 #[tokio::test]
 async fn changes_of_one_device_may_be_made_at_once() {
     let etcd = EtcdProcesses::start(1);
@@ -215,8 +217,8 @@ async fn changes_of_one_device_may_be_made_at_once() {
     assert_eq!(at_a.view().volumes.len(), 4);
 }
 
-/// V3: of two volumes of one id, on devices of which one was copied, say, the one that has the record keeps it, and its name,
-/// whatever is done with the other.
+/// VOLUME-RECORD-3: of two volumes of one id, on devices of which one was copied, say, the one that has the record keeps it, and
+/// its name, whatever is done with the other.
 #[tokio::test]
 async fn what_is_done_with_a_volume_leaves_the_record_of_its_double_alone() {
     let etcd = EtcdProcesses::start(1);
@@ -260,7 +262,7 @@ async fn a_name_goes_to_one_of_those_who_ask_at_once() {
     until(&at_b, "all are seen", |directory| directory.view().volumes.len() >= 500).await;
 }
 
-/// D1 and D2, attacked: two hosts admit volumes of one tenant all at once, and each alone would admit more.
+/// QUOTA-1 and QUOTA-2, attacked: two hosts admit volumes of one tenant all at once, and each alone would admit more.
 #[tokio::test]
 async fn what_is_admitted_at_once_on_two_hosts_is_counted_together() {
     const MOST: usize = 7;
@@ -334,7 +336,7 @@ async fn judged(
     times.load(Ordering::SeqCst)
 }
 
-/// D1, attacked: a change that is not judged, such as an operator's, comes between the judgement of a
+/// QUOTA-1, attacked: a change that is not judged, such as an operator's, comes between the judgement of a
 /// tenant's change and its transaction. The latter is judged again, by what then holds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_that_is_not_judged_counts_for_the_next_that_is() {
@@ -400,7 +402,7 @@ async fn a_host_that_catches_up_has_seen_what_a_tenant_was_given_elsewhere() {
     }
 }
 
-/// L1 and L2: records of a device in memory go when its host leaves, or is back after it was killed, but not
+/// LEFTOVER-1 and LEFTOVER-2: records of a device in memory go when its host leaves, or is back after it was killed, but not
 /// while it may only be cut off.
 #[tokio::test]
 async fn records_of_a_device_that_is_gone_go_when_its_host_is_back() {

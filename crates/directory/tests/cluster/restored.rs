@@ -1,4 +1,4 @@
-//! An etcd that was restored from a backup, or has lost what it held, and hosts and devices that know better (F8, F9).
+//! An etcd that was restored from a backup, or has lost what it held, and hosts and devices that know better (CLAIM-8, CLAIM-9).
 
 use super::*;
 
@@ -110,8 +110,8 @@ fn carrying(host: &HostRecord, number: u64) -> Claim {
     Claim { belongs: true, mark: Some(mark), ..claim(DEVICE) }
 }
 
-/// F9: claims of a device count up, through whomever they are and also when they are given back in between, and from what the device
-/// carries if that is higher.
+/// CLAIM-9: claims of a device count up, through whomever they are and also when they are given back in between, and from what
+/// the device carries if that is higher.
 #[tokio::test]
 async fn claims_of_a_device_are_counted() {
     let etcd = EtcdProcesses::start(1);
@@ -125,7 +125,7 @@ async fn claims_of_a_device_are_counted() {
     assert_eq!(at_b.claim(carrying(&b, 7)).await.map(|mark| mark.number), Ok(8), "its own");
 }
 
-/// F9, attacked: the host that gave a device away after a backup was made starts first on the etcd that is restored from it,
+/// CLAIM-9, attacked: the host that gave a device away after a backup was made starts first on the etcd that is restored from it,
 /// while the host that serves the device is cut off. It is refused but by a wrong word, and then the other one stops, though it
 /// sees no other host.
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn a_device_that_was_claimed_later_than_etcd_knows_is_had_by_word_only() {
     at_a.check(DEVICE).await.expect("ours");
 }
 
-/// F9: what a host finds on its device counts as what it finds in etcd; not for a claim that it has no more.
+/// CLAIM-9: what a host finds on its device counts as what it finds in etcd; not for a claim that it has no more.
 #[tokio::test]
 async fn a_claim_is_lost_by_what_the_device_says() {
     let etcd = EtcdProcesses::start(1);

@@ -18,8 +18,8 @@ async fn a_host_that_is_not_understood_keeps_no_other_away() {
     directory.check(DEVICE).await.expect("it is held");
 }
 
-/// E6: of two hosts of one name that register in the same moment one is refused. Method: the registration of the one rests on the
-/// way when it has seen no host of its name, and the other comes meanwhile.
+/// SESSION-6: of two hosts of one name that register in the same moment one is refused. Method: the registration of the one rests
+/// on the way when it has seen no host of its name, and the other comes meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hosts_of_one_name_that_come_at_once_one_is_refused() {
     let etcd = EtcdProcesses::start(1);
@@ -42,7 +42,7 @@ async fn of_two_hosts_of_one_name_that_come_at_once_one_is_refused() {
     assert!(is_there(etcd.address(0), &own_key(&a)));
 }
 
-/// E4: a host whose control side does something else for longer than its lease is not lost.
+/// SESSION-4: a host whose control side does something else for longer than its lease is not lost.
 ///
 /// Method: this thread, which is the host's, waits for a lease to end that began when the host's was kept last and is
 /// twice as long.
@@ -98,8 +98,8 @@ async fn etcd_may_hang_or_restart() {
     assert_eq!(directory.view().volumes.len(), 2);
 }
 
-/// E5, attacked: etcd, or what lies before it, carries out what was asked of it when the host has given that up and made its
-/// records those of its devices. What came late has no effect: neither a name and a record of a volume that is not there, nor
+/// SESSION-5, attacked: etcd, or what lies before it, carries out what was asked of it when the host has given that up and made
+/// its records those of its devices. What came late has no effect: neither a name and a record of a volume that is not there, nor
 /// the record of one that was deleted meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_was_given_up_is_not_made_later() {
@@ -181,7 +181,7 @@ async fn a_member_may_die_and_a_quorum_come_back() {
     directory.reserve(volume(&a, DEVICE, "second")).await.expect("two are a quorum");
 }
 
-/// F6: a cluster has one identity, for the first host that asks and for each later one; another prefix is another
+/// CLAIM-6: a cluster has one identity, for the first host that asks and for each later one; another prefix is another
 /// cluster, and a host without a directory is of none.
 #[tokio::test]
 async fn a_cluster_has_one_identity() {
@@ -201,7 +201,7 @@ async fn a_cluster_has_one_identity() {
     assert_eq!(Alone::new(host("a")).cluster(), None);
 }
 
-/// F6: an etcd that has forgotten which cluster it is for is told by a host that knows; one that is for another by now is
+/// CLAIM-6: an etcd that has forgotten which cluster it is for is told by a host that knows; one that is for another by now is
 /// asked for nothing, also by a host that was there before.
 #[tokio::test]
 async fn a_host_stays_of_the_cluster_that_it_joined() {
@@ -230,8 +230,8 @@ async fn a_host_stays_of_the_cluster_that_it_joined() {
     assert_eq!(next(&at_a).await, Event::Connected);
 }
 
-/// E7: a watch that a proxy has forgotten, without ending its connection, is noticed by what it does not tell: that a key was made or
-/// changed, or that one is gone. Other clusters' changes and one's own that were told are no reason to doubt it.
+/// SESSION-7: a watch that a proxy has forgotten, without ending its connection, is noticed by what it does not tell: that a key
+/// was made or changed, or that one is gone. Other clusters' changes and one's own that were told are no reason to doubt it.
 #[tokio::test]
 async fn a_watch_that_is_silent_is_noticed() {
     let etcd = EtcdProcesses::start(1);

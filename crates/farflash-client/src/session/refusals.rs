@@ -1,10 +1,10 @@
 //! Judgement of refusals: when a server that does not take a volume's token is believed.
 //!
-//! - R1: it is believed once it has lasted for [`REFUSED_FOR`] while the volume should be there, by all that is known. A server
-//!   that starts up refuses, too, and so does one whose device is absent, for as long as it is.
-//! - R2: servers count refusals against the address that they come from, and put it off with all its volumes. So attempts
-//!   come more and more slowly; and while the cluster says that the volume is not served, one comes in [`PROBE_EVERY`] at
-//!   most, in case it knows less than the server.
+//! - CLIENT-REFUSAL-1: it is believed once it has lasted for [`REFUSED_FOR`] while the volume should be there, by all that is
+//!   known. A server that starts up refuses, too, and so does one whose device is absent, for as long as it is.
+//! - CLIENT-REFUSAL-2: servers count refusals against the address that they come from, and put it off with all its volumes. So
+//!   attempts come more and more slowly; and while the cluster says that the volume is not served, one comes in [`PROBE_EVERY`]
+//!   at most, in case it knows less than the server.
 
 use client::Backoff;
 use units::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) struct Refusals {
     count: u32,
     /// The last one.
     last: Option<(Instant, Error)>,
-    /// Since when the volume was refused where it should be (R1).
+    /// Since when the volume was refused where it should be (CLIENT-REFUSAL-1).
     since: Option<Instant>,
     /// True if the cluster has reported since then that it is not served.
     is_away: bool,
@@ -52,18 +52,18 @@ impl Refusals {
         }
     }
 
-    /// R1.
+    /// CLIENT-REFUSAL-1.
     pub(super) fn are_believed(&self, now: Instant) -> bool {
         self.since.is_some_and(|since| now.since(since) >= REFUSED_FOR)
     }
 
-    /// The last refusal, if the next attempt has to wait for the cluster to say that the volume is served (R2).
+    /// The last refusal, if the next attempt has to wait for the cluster to say that the volume is served (CLIENT-REFUSAL-2).
     pub(super) fn last(&self, now: Instant) -> Option<Error> {
         let last = self.last.as_ref().filter(|(at, _)| now.since(*at) < PROBE_EVERY);
         last.map(|(_, refusal)| refusal.clone())
     }
 
-    /// The pause before the next attempt, if it is for refusals to say (R2): the cluster may be asked more often.
+    /// The pause before the next attempt, if it is for refusals to say (CLIENT-REFUSAL-2): the cluster may be asked more often.
     pub(super) fn pause(&self) -> Option<Duration> {
         let slow = Backoff::default().while_unproven();
         (self.count > 0 && !self.is_away).then(|| slow.delay(self.count - 1))
@@ -94,7 +94,7 @@ mod tests {
         refusals.take_in(NoLink::Failed { error: refusal(), is_served }, now);
     }
 
-    /// R1.
+    /// CLIENT-REFUSAL-1.
     #[test]
     fn a_refusal_is_believed_only_where_the_volume_should_be() {
         let mut refusals = Refusals::default();
@@ -116,7 +116,7 @@ mod tests {
         assert!(refusals.are_believed(at(616)));
     }
 
-    /// R2: servers count the refusals of ten seconds.
+    /// CLIENT-REFUSAL-2: servers count the refusals of ten seconds.
     #[test]
     fn attempts_after_refusals_are_few() {
         let (mut refusals, mut now, mut attempts) = (Refusals::default(), at(0), Vec::new());
@@ -129,7 +129,7 @@ mod tests {
         assert!(few, "{attempts:?}");
     }
 
-    /// R2: where the cluster says that the volume is not served it is asked often, and the server hardly ever.
+    /// CLIENT-REFUSAL-2: where the cluster says that the volume is not served it is asked often, and the server hardly ever.
     #[test]
     fn what_is_away_is_tried_now_and_then() {
         let mut refusals = Refusals::default();

@@ -1,11 +1,11 @@
 //! One attempt to find a volume again: at its old place and, at the same time, where the cluster says.
 //!
-//! - K1: the first answer is believed. An API that hangs holds up nothing, and an old place that hangs does not
+//! - SEEK-1: the first answer is believed. An API that hangs holds up nothing, and an old place that hangs does not
 //!   hold up a new one.
-//! - K2: a volume has one question under way at a time, on a thread of its own, and each API has
+//! - SEEK-2: a volume has one question under way at a time, on a thread of its own, and each API has
 //!   [`ANSWER_TIMEOUT`] to answer it.
-//! - K3: where a volume was refused the cluster is asked first, and while it says that the volume is not served nothing is
-//!   tried (R2 of `refusals.rs`).
+//! - SEEK-3: where a volume was refused the cluster is asked first, and while it says that the volume is not served
+//!   nothing is tried (CLIENT-REFUSAL-2).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -63,7 +63,7 @@ pub(super) enum NoLink {
 type Attempt<W> = Pin<Box<dyn Future<Output = Result<Link<W>, Error>>>>;
 
 impl<W: World> Session<W> {
-    /// One attempt. If the last one was refused, the cluster is asked first (K3).
+    /// One attempt. If the last one was refused, the cluster is asked first (SEEK-3).
     pub(super) async fn connect_again(&self, refused: Option<Error>) -> Result<Link<W>, NoLink> {
         let old = self.place.get();
         let Locator::Cluster(directory, id) = &self.locator else {
@@ -85,7 +85,7 @@ impl<W: World> Session<W> {
                 Some(Err(_)) | None => self.adopt(somewhere, self.try_at(old).await),
             };
         }
-        // K1
+        // SEEK-1
         let mut at_old = self.try_at(old);
         let answer = match first_of(&mut at_old, question.answer()).await {
             Either::First(Err(error)) => match self.answer_to(question).await {
@@ -130,7 +130,7 @@ impl<W: World> Session<W> {
         Box::pin(async move { connect(&world, &place, &options, epoch).await })
     }
 
-    /// Takes over the connection made where the volume was `found`, if its blocks are what they were (S2).
+    /// Takes over the connection made where the volume was `found`, if its blocks are what they were (CLIENT-SESSION-2).
     fn adopt(&self, found: Found, link: Result<Link<W>, Error>) -> Result<Link<W>, NoLink> {
         let Found { place, is_served } = found;
         let link = link.and_then(|link| self.with_same_format(link));

@@ -30,8 +30,8 @@ async fn sleep(world: &SimWorld, duration: Duration) {
     world.sleep_until(world.now() + duration).await;
 }
 
-/// S4. Method: a write ends every connection that it comes on, and after the fifth the target is down for so long
-/// that the client gives up.
+/// CLIENT-SESSION-4. Method: a write ends every connection that it comes on, and after the fifth the target is
+/// down for so long that the client gives up.
 #[test]
 fn no_request_is_sent_more_often_because_clients_follow_each_other() {
     with_target(1, |world, target| async move {
@@ -79,8 +79,8 @@ async fn patience(world: &SimWorld, target: &Target, session: &Rc<Session<SimWor
     world.now().since(since)
 }
 
-/// S5. Method: the client itself makes the connection again each time, for longer than a recovery may take,
-/// before the target goes for good.
+/// CLIENT-SESSION-5. Method: the client itself makes the connection again each time, for longer than a recovery
+/// may take, before the target goes for good.
 #[test]
 fn a_connection_that_never_holds_does_not_restart_the_time() {
     with_target(2, |world, target| async move {
@@ -117,8 +117,8 @@ fn an_attempt_that_is_given_up_leaves_no_connection() {
     });
 }
 
-/// S7. Method: no target answers, so that attempts hang; then the session is closed while a request waits, or it
-/// loses its last owner and no request waits.
+/// CLIENT-SESSION-7. Method: no target answers, so that attempts hang; then the session is closed while a request
+/// waits, or it loses its last owner and no request waits.
 #[test]
 fn a_session_that_is_over_makes_no_connection() {
     for is_closed in [false, true] {
@@ -155,7 +155,8 @@ fn a_session_that_is_over_makes_no_connection() {
     }
 }
 
-/// S2. Method: when the volume is found again its target says that it has other blocks; then the right ones again.
+/// CLIENT-SESSION-2. Method: when the volume is found again its target says that it has other blocks; then the
+/// right ones again.
 #[test]
 fn a_volume_that_has_other_blocks_than_it_had_is_not_taken_for_it() {
     with_target(6, |world, target| async move {

@@ -1,4 +1,4 @@
-//! A device that belongs to a cluster is served by hosts of that cluster only (F6 of `directory`).
+//! A device that belongs to a cluster is served by hosts of that cluster only (CLAIM-6).
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -181,7 +181,7 @@ fn a_device_that_comes_late_belongs_to_one_cluster() {
     until("it is refused", || trouble(&alone).contains("belongs to the cluster"));
 }
 
-/// F8: a directory that was restored has forgotten the host of a device of its cluster. A host that runs
+/// CLAIM-8: a directory that was restored has forgotten the host of a device of its cluster. A host that runs
 /// records it again; one that starts needs an operator's confirmation.
 #[test]
 fn a_device_that_a_restored_directory_has_forgotten_is_had_by_word_only() {

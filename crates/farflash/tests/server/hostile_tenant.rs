@@ -455,7 +455,7 @@ fn a_tenant_slows_no_other() {
     worker.join().expect("the good tenant met no error");
 }
 
-/// V1 of the data plane's `crowd/guests.rs`. Method: the evil tenant makes volumes, and controllers of each by its own
+/// GUEST-1. Method: the evil tenant makes volumes, and controllers of each by its own
 /// token, as long as it is let.
 #[test]
 fn a_tenant_with_many_volumes_leaves_places_to_others() {

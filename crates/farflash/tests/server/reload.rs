@@ -103,8 +103,8 @@ fn is_known(client: &ApiClient) -> bool {
     }
 }
 
-/// G1 and G2. Method: a host reads all the time, over one connection, while tokens come and go, files are wrong, the
-/// certificate is another and the log is moved away.
+/// RELOAD-1 and RELOAD-2. Method: a host reads all the time, over one connection, while tokens come and go, files are wrong,
+/// the certificate is another and the log is moved away.
 #[test]
 fn users_certificate_and_log_change_while_a_host_goes_on() {
     let (old, new) = (User::operator("ops"), User::operator("ops"));
@@ -206,7 +206,7 @@ fn what_a_signal_changes_is_in_the_audit_log() {
     assert_eq!(reloaded.deeds().len(), known, "nothing was changed");
 }
 
-/// G1. Method: one of the two files is another certificate's; one is cut short; one is missing.
+/// RELOAD-1. Method: one of the two files is another certificate's; one is cut short; one is missing.
 #[test]
 fn a_key_of_another_certificate_is_refused_and_the_log_says_what_to_do() {
     let ops = User::operator("ops");
@@ -244,8 +244,8 @@ fn a_key_of_another_certificate_is_refused_and_the_log_says_what_to_do() {
     assert_eq!(reloaded.reload(), 0);
 }
 
-/// G2. Method: clients that trust either certificate ask all the time, each time by a connection of its own, while one takes
-/// the other's place again and again.
+/// RELOAD-2. Method: clients that trust either certificate ask all the time, each time by a connection of its own, while one
+/// takes the other's place again and again.
 #[test]
 fn no_request_fails_while_the_certificate_is_renewed() {
     const RENEWALS: usize = 8;
@@ -306,7 +306,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// G5. Method: the log is moved away, and the signal after which a new one is begun also finds another user.
+/// RELOAD-5. Method: the log is moved away, and the signal after which a new one is begun also finds another user.
 #[test]
 fn what_a_signal_changes_is_in_the_file_that_it_has_begun() {
     let reloaded = Reloaded::start(&[User::operator("ops").entry()]);
@@ -378,7 +378,8 @@ fn quotas_are_what_the_list_says_last() {
     assert!(create("b"));
 }
 
-/// G3. Method: a user goes each time, while a quota changes of a tenant that was there, then comes with one that was not.
+/// RELOAD-3. Method: a user goes each time, while a quota changes of a tenant that was there, then comes with one that was
+/// not.
 #[test]
 fn a_token_is_revoked_whatever_else_the_list_changes() {
     let (acme, new) = (User::tenant("acme"), User::tenant("new"));

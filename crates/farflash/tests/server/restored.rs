@@ -1,4 +1,4 @@
-//! A directory that was restored from a backup, and devices that know better (F9 of `directory`).
+//! A directory that was restored from a backup, and devices that know better (CLAIM-9).
 
 use crate::etcd::{EtcdProcesses, Wire, forget_addresses};
 use crate::support::cluster::{

@@ -205,7 +205,7 @@ impl Scene {
     }
 }
 
-/// T5 and T7 of `dataplane`, at a real server: after the answer to a change an old token lets no host in, a
+/// NVME-AUTH-5 and NVME-AUTH-7, at a real server: after the answer to a change an old token lets no host in, a
 /// good one is refused to none, and connections end for the reasons that are to end them and for no other.
 ///
 /// Method: hosts connect, write, read and leave all the time, and one stays; each knows what was asked for and answered when it came.

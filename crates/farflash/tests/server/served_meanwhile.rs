@@ -45,7 +45,7 @@ fn holds_all(server: &Server, name: &str, generation: u64) {
     });
 }
 
-/// O6 of `device_set.rs`, attacked: a host that opened a drive, which two machines reach, waits for the directory. Before it has
+/// DEVICE-SET-6, attacked: a host that opened a drive, which two machines reach, waits for the directory. Before it has
 /// that, another host serves the drive, by more cores than were used of it so far, and gives it back.
 ///
 /// Method: the two ways to the drive are two loop devices over one file.

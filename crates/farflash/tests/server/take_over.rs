@@ -227,7 +227,7 @@ fn a_host_that_was_taken_from_does_not_go_on_when_no_host_serves() {
     });
 }
 
-/// O1 of `offers.rs`, attacked: a device comes to this host while what the directory tells is on its way. What then comes says that
+/// OFFER-1, attacked: a device comes to this host while what the directory tells is on its way. What then comes says that
 /// the former host has it no more, and takes nothing back of what this one offers.
 #[test]
 fn a_volume_that_has_come_is_found_though_the_directory_tells_of_it_late() {

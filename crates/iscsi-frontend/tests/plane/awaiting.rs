@@ -1,4 +1,4 @@
-//! T4 of `login.rs`: initiators while volumes may come that are not here, and what else tells them to come again.
+//! ISCSI-LOGIN-4: initiators while volumes may come that are not here, and what else tells them to come again.
 
 use iscsi_frontend::{chap_secrets, target_name_of};
 use sim::SimWorld;
@@ -12,7 +12,7 @@ const MISSING: Uuid = Uuid::from_u128(9);
 const LATER: Result<(), [u8; 2]> = Err([3, 1]);
 const FAILED: Result<(), [u8; 2]> = Err([2, 1]);
 const NOT_FOUND: Result<(), [u8; 2]> = Err([2, 3]);
-/// Failures after which a source is told to come later (T3).
+/// Failures after which a source is told to come later (ISCSI-LOGIN-3).
 const LIMIT: usize = 32;
 /// More than that.
 const GUESSES: usize = LIMIT + 8;
@@ -96,7 +96,7 @@ fn an_initiator_whose_volume_comes_during_its_login_is_told_to_come_again() {
     });
 }
 
-/// T3 of `login.rs`. Method: logins with the right secret and with a wrong one have begun when the source reaches the limit.
+/// ISCSI-LOGIN-3. Method: logins with the right secret and with a wrong one have begun when the source reaches the limit.
 #[test]
 fn a_login_that_is_overtaken_by_the_limit_is_told_to_come_again() {
     simulate(async |world| {

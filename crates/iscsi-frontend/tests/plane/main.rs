@@ -256,8 +256,8 @@ fn initiators_that_have_to_authenticate_do() {
     });
 }
 
-/// T3. Method: logins with a wrong secret up to the limit; then the right one is not heard for as long as the limit counts, at that
-/// target, and another target is.
+/// ISCSI-LOGIN-3. Method: logins with a wrong secret up to the limit; then the right one is not heard for as long as the limit
+/// counts, at that target, and another target is.
 #[test]
 fn a_source_that_guesses_is_told_to_come_later() {
     simulate(async |world| {
@@ -402,7 +402,7 @@ fn a_session_is_told_of_its_volume() {
     });
 }
 
-/// M1 of `tasks.rs`. Method: another initiator has written; the device is slow. Nothing comes behind the answer to the reset.
+/// ISCSI-TASK-1. Method: another initiator has written; the device is slow. Nothing comes behind the answer to the reset.
 #[test]
 fn a_reset_waits_for_commands_of_all_sessions() {
     simulate(async |world| {

@@ -122,7 +122,7 @@ async fn another_write(world: &SimWorld) -> Rc<Cell<Option<Instant>>> {
     ended
 }
 
-/// P2 of `pace.rs`: initiators that send drop by drop keep their memory as long as there is enough for all, and no longer; one that
+/// PACE-2: initiators that send drop by drop keep their memory as long as there is enough for all, and no longer; one that
 /// sends steadily keeps it.
 ///
 /// Method: eight hold nearly all memory for 20 s, and then another one has a write.
@@ -163,7 +163,7 @@ fn a_trickle_keeps_no_memory_that_others_need() {
     });
 }
 
-/// R1: an initiator that begins more than its window has room for gets all of it done, part by part.
+/// ISCSI-RECEIVE-1: an initiator that begins more than its window has room for gets all of it done, part by part.
 #[test]
 fn more_writes_than_have_room_all_end() {
     const WRITES: usize = 40;
@@ -186,7 +186,7 @@ fn more_writes_than_have_room_all_end() {
     });
 }
 
-/// M5 of `memory.rs`: first parts of many commands do not take the memory without which none of them can be finished.
+/// MEMORY-5: first parts of many commands do not take the memory without which none of them can be finished.
 ///
 /// Method: eight initiators begin commands whose first parts together are all the memory.
 #[test]

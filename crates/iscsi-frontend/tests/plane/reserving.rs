@@ -261,7 +261,7 @@ fn a_reservation_is_handed_over() {
     });
 }
 
-/// N6 of `dataplane/src/reservations.rs`. Method: the victim has a command whose data was asked for, and others that wait before
+/// RESERVING-6. Method: the victim has a command whose data was asked for, and others that wait before
 /// the device, which takes hardly any writes; nothing is reserved, so nothing else would hold them up.
 #[test]
 fn commands_of_a_preempted_host_are_aborted() {
@@ -319,7 +319,7 @@ async fn write_at(initiator: &mut Initiator, lba: u64) -> Ended {
     initiator.command(Cdb::with_blocks(scsi::WRITE_10, lba, 1), &pattern(1, 1), 0).await
 }
 
-/// N5 of `dataplane/src/reservations.rs`. Method: while a registration is made durable by a slow device, another initiator sends
+/// RESERVING-5. Method: while a registration is made durable by a slow device, another initiator sends
 /// a RESERVE and hangs up.
 #[test]
 fn a_session_that_has_ended_locks_nothing() {

@@ -71,7 +71,7 @@ impl Connection {
         let len = u32::try_from(bhs.lengths.data_len()).expect("24 bits");
         let (sn, offset, is_last) =
             (data.data_sn.get(), data.buffer_offset.get(), data.flags & FINAL != 0);
-        // F2.
+        // ISCSI-CONNECTION-2.
         let Some(id) = self.tasks.by_itt(data.itt.get()) else { return Ok((Sink::Dropped, None)) };
         let first_burst = self.parameters.first_burst_max;
         let Some(task) = self.tasks.get_mut(id) else { return Ok((Sink::Dropped, None)) };

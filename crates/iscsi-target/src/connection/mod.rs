@@ -1,9 +1,9 @@
 //! One connection: framing and digests, login, and the commands of full feature phase.
 //!
-//! - F1: bytes go in by [`Connection::poll`]; what is to be done comes out as [`Step`]s, what is to be sent goes into the
-//!   outbox. Data of commands passes by, and is not kept here.
-//! - F2: a task that the caller completes is forgotten. Data that still comes for it is dropped.
-//! - F3: a command whose number lies beyond the window is dropped, as RFC 7143 (clause 4.2.2.1) wants it.
+//! - ISCSI-CONNECTION-1: bytes go in by [`Connection::poll`]; what is to be done comes out as [`Step`]s, what is to be
+//!   sent goes into the outbox. Data of commands passes by, and is not kept here.
+//! - ISCSI-CONNECTION-2: a task that the caller completes is forgotten. Data that still comes for it is dropped.
+//! - ISCSI-CONNECTION-3: a command whose number lies beyond the window is dropped, as RFC 7143 (clause 4.2.2.1) wants it.
 
 mod data_out;
 mod receive;

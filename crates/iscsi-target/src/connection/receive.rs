@@ -233,7 +233,7 @@ impl Connection {
         }
         let header = receiver.bhs.encode();
         self.reject(reject::DATA_DIGEST, &header, out);
-        // L2: at error recovery level 0 the session begins again.
+        // ISCSI-TARGET-2: at error recovery level 0 the session begins again.
         Err(CloseReason::Digest)
     }
 
@@ -267,7 +267,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether a request is to be carried out, by its number (F3).
+    /// Returns whether a request is to be carried out, by its number (ISCSI-CONNECTION-3).
     fn take_number(&mut self, bhs: &Bhs) -> Result<bool, CloseReason> {
         if bhs.is_immediate() {
             return Ok(true);

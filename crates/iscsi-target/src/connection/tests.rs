@@ -323,7 +323,7 @@ fn chap_fails_without_the_secret_or_by_reflection() {
     assert_eq!(chap(|_| vec![pair("CHAP_N", "me")]).0, failure);
 }
 
-/// N1 of `login.rs`.
+/// NEGOTIATION-1.
 #[test]
 fn authentication_that_is_demanded_cannot_be_skipped() {
     let names = [("InitiatorName", "iqn.2026-01.a:b"), ("TargetName", "iqn.2026-01.io.farflash:a")];

@@ -39,7 +39,7 @@ macro_rules! blocks {
     };
 }
 
-/// All of them (K1).
+/// All of them (SCSI-1).
 pub const SUPPORTED: &[Supported] = &[
     plain(&[opcode::TEST_UNIT_READY, 0, 0, 0, 0, 0x07]),
     plain(&[opcode::REQUEST_SENSE, 1, 0, 0, 0xFF, 0x07]),

@@ -1,7 +1,8 @@
 //! The logical unit: what a CDB asks for, and the answers that need no volume (SPC-4, SBC-3).
 //!
-//! - K1: a command is either one of [`commands::SUPPORTED`], which REPORT SUPPORTED OPERATION CODES tells, or refused.
-//! - K2: what a command names is checked here, before memory is found for its data.
+//! - SCSI-1: a command is either one of [`commands::SUPPORTED`], which REPORT SUPPORTED OPERATION CODES tells, or
+//!   refused.
+//! - SCSI-2: what a command names is checked here, before memory is found for its data.
 
 mod alua;
 pub mod commands;

@@ -233,7 +233,7 @@ pub fn reserve_in_answer(action: u8, state: &Reservations) -> Vec<u8> {
         reserve_in::REPORT_CAPABILITIES => return capabilities(state),
         _ => full_status(state),
     };
-    let len = u32::try_from(list.len()).expect("R4 of `reservation`");
+    let len = u32::try_from(list.len()).expect("RESERVATION-4");
     [&state.generation().to_be_bytes()[..], &len.to_be_bytes(), &list].concat()
 }
 

@@ -113,7 +113,7 @@ fn what_was_written_is_found_again_and_a_flipped_bit_is_noticed() {
     assert_eq!(journal.borrow().mismatches()[0], crate::Mismatch::Damaged { lba: Lba(9) });
 }
 
-/// W2: a failed write leaves either what was there or itself, and the load goes on.
+/// LOAD-JOURNAL-2: a failed write leaves either what was there or itself, and the load goes on.
 #[test]
 fn failed_requests_are_counted_and_never_taken_for_acknowledged() {
     let simulation = Simulation::new(3);

@@ -1,4 +1,4 @@
-//! A1 of `admission.rs`: clients while volumes may come that are not here.
+//! NBD-ADMISSION-1: clients while volumes may come that are not here.
 
 use access::Access;
 use nbd_wire::{OptionCode, OptionReplyKind};

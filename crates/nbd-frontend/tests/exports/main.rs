@@ -200,7 +200,7 @@ async fn every_command(client: &mut Client, structured: bool) {
     );
 }
 
-/// F1: what a client may not open it does not find, under any name and by any option.
+/// NBD-EXPORT-1: what a client may not open it does not find, under any name and by any option.
 #[test]
 fn a_volume_is_an_export_only_for_clients_that_its_owner_named() {
     let mut by_unix = Access::default();
@@ -257,8 +257,8 @@ fn clients_find_exports_by_name_and_identity_and_the_only_one_by_none() {
     });
 }
 
-/// F2, and what `NBD_FLAG_CAN_MULTI_CONN` promises. Method: one connection writes and hears that it is done; another one flushes
-/// and hears that; the power is cut at once, and everything that was not flushed is lost.
+/// NBD-EXPORT-2, and what `NBD_FLAG_CAN_MULTI_CONN` promises. Method: one connection writes and hears that it is done; another
+/// one flushes and hears that; the power is cut at once, and everything that was not flushed is lost.
 #[test]
 fn a_flush_on_one_connection_covers_the_writes_of_another() {
     simulate(async |world| {

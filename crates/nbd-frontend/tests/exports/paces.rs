@@ -53,7 +53,7 @@ fn a_slow_reader_is_waited_for_and_a_deaf_one_is_not() {
     });
 }
 
-/// P2 of `pace.rs`: clients that send drop by drop keep their memory as long as there is enough for all, and no longer; one that
+/// PACE-2: clients that send drop by drop keep their memory as long as there is enough for all, and no longer; one that
 /// sends steadily keeps it.
 ///
 /// Method: eight hold all memory for 20 s, and then another one has a write.

@@ -256,9 +256,9 @@ fn tokens_are_replaced_at_once_or_with_grace() {
     });
 }
 
-/// T5 and T7. Method: the token is replaced behind each message of an exchange in which both sides prove that
-/// they know it. A host that has not proved the old one by then does not get in with it; for a host that has,
-/// but is not in yet, a cut ends the connection.
+/// NVME-AUTH-5 and NVME-AUTH-7. Method: the token is replaced behind each message of an exchange in which both sides prove
+/// that they know it. A host that has not proved the old one by then does not get in with it; for a host that has, but is
+/// not in yet, a cut ends the connection.
 #[test]
 fn a_token_that_is_replaced_during_an_exchange_opens_nothing_any_more() {
     /// Indices of the messages behind the first one: challenge, Reply, Success1, Success2.
@@ -374,8 +374,8 @@ pub(crate) async fn flush(queue: &mut RawHost) -> Status {
     queue.command(flush, &[]).await.expect("an answer").status()
 }
 
-/// Q1 and Q2: strangers that know the names of a host and its controller ask for its queue, before it and
-/// while it authenticates.
+/// ASSOCIATION-1 and ASSOCIATION-2: strangers that know the names of a host and its controller ask for its queue, before
+/// it and while it authenticates.
 #[test]
 fn a_queue_is_whose_host_has_authenticated() {
     simulate(8, |world| async move {
@@ -457,7 +457,7 @@ fn a_restriction_keeps_out_who_asks_for_a_queue_from_elsewhere_and_not_its_host(
     });
 }
 
-/// T1: a host that is slow at arithmetic does not lose its controller for want of a Keep Alive that it cannot
+/// NVME-AUTH-1: a host that is slow at arithmetic does not lose its controller for want of a Keep Alive that it cannot
 /// send yet.
 #[test]
 fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
@@ -481,7 +481,7 @@ fn a_host_may_take_longer_to_authenticate_than_between_two_keep_alives() {
     });
 }
 
-/// N2: behind hundreds of hosts that make the server compute, one from elsewhere waits as behind a few.
+/// COMPUTE-2: behind hundreds of hosts that make the server compute, one from elsewhere waits as behind a few.
 #[test]
 fn who_asks_for_much_arithmetic_waits_behind_himself() {
     simulate(12, |world| async move {
@@ -521,7 +521,8 @@ fn who_asks_for_much_arithmetic_waits_behind_himself() {
     });
 }
 
-/// T2: that a host with many queues has the wrong token is one failure, and keeps no other at its address from the volume.
+/// NVME-AUTH-2: that a host with many queues has the wrong token is one failure, and keeps no other at its address from
+/// the volume.
 #[test]
 fn a_wrong_token_of_many_queues_counts_once() {
     simulate(14, |world| async move {
@@ -543,7 +544,7 @@ fn a_wrong_token_of_many_queues_counts_once() {
     });
 }
 
-/// T2 holds for I/O queues, too.
+/// NVME-AUTH-2 holds for I/O queues, too.
 #[test]
 fn who_guesses_at_an_io_queue_is_put_off_for_a_while() {
     simulate(9, |world| async move {

@@ -51,7 +51,7 @@ async fn check(core: &SimCore) {
     core.shutdown().await.expect("the device works");
 }
 
-/// Z1 and Z2. Method: the device is closed and reopened again and again under four hosts.
+/// HELD-1 and HELD-2. Method: the device is closed and reopened again and again under four hosts.
 #[test]
 fn hosts_wait_while_a_device_is_closed_and_nothing_fails() {
     for seed in 0..12 {
@@ -82,7 +82,7 @@ fn hosts_wait_while_a_device_is_closed_and_nothing_fails() {
     }
 }
 
-/// Z3: a reservation that ends with the power of the server is no durable one, and is there afterwards.
+/// HELD-3: a reservation that ends with the power of the server is no durable one, and is there afterwards.
 #[test]
 fn reservations_outlive_a_closed_device() {
     simulate(5, |world| async move {
@@ -147,8 +147,8 @@ fn a_device_that_does_not_come_to_rest_goes_on_as_it_was() {
     });
 }
 
-/// Z5. Method: of a device with two shards the first one takes its time; meanwhile the device is let go of. Whether the second
-/// one was closed or not by then, both serve afterwards.
+/// HELD-5. Method: of a device with two shards the first one takes its time; meanwhile the device is let go of. Whether the
+/// second one was closed or not by then, both serve afterwards.
 #[test]
 fn all_shards_serve_once_the_device_is_let_go_of() {
     simulate(7, |world| async move {

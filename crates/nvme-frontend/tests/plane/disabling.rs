@@ -140,7 +140,7 @@ fn a_keep_alive_timer_that_expires_ends_writes_that_wait_for_their_data() {
     });
 }
 
-/// V1 and V2 of `dataplane/src/running.rs`. Method: the server stands still for much longer than the host's timers, and what the host
+/// RUNNING-1 and RUNNING-2. Method: the server stands still for much longer than the host's timers, and what the host
 /// sends meanwhile comes when the server's own timers are due. Keep Alives have left little of their time before, in steps.
 #[test]
 fn no_host_is_missed_for_time_in_which_the_server_did_not_run() {

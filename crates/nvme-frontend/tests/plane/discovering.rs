@@ -293,9 +293,9 @@ impl Scene {
     }
 }
 
-/// V1 and V3 of `discovery.rs`, and K3 of `nvme-target`: each host reads one state of its log, or can tell that it has not; the counter changes
-/// with what this host sees, and an event is sent for each that the host has not read of, once until the event is cleared.
-/// By none of these it can tell a volume that it may not open from one that is not there.
+/// NVME-DISCOVERY-1 and NVME-DISCOVERY-3, and CONTROLLER-3: each host reads one state of its log, or can tell that it has not;
+/// the counter changes with what this host sees, and an event is sent for each that the host has not read of, once until the
+/// event is cleared. By none of these it can tell a volume that it may not open from one that is not there.
 ///
 /// Method: volumes change by chance, and hosts in two networks read by chance, in pieces, with a change between two of them. A model says
 /// what each is to hear.
@@ -359,7 +359,7 @@ fn volumes_change_while_hosts_come_and_go() {
     });
 }
 
-/// V3 of `discovery.rs`: a host that comes again can tell by the generation alone whether its log is the one that it has read, and
+/// NVME-DISCOVERY-3: a host that comes again can tell by the generation alone whether its log is the one that it has read, and
 /// cannot tell by it what becomes of volumes that it does not see.
 ///
 /// Method: a host goes and comes, with each of a few changes between.

@@ -44,7 +44,7 @@ impl Visitor {
     }
 }
 
-/// T7 of `authentication.rs`. Method: tokens are replaced, or the grace for one ends, between the Connect and the Reply.
+/// NVME-AUTH-7. Method: tokens are replaced, or the grace for one ends, between the Connect and the Reply.
 #[test]
 fn what_opens_a_volume_is_decided_when_the_host_replies() {
     for group in [Group::Null, Group::Ffdhe2048] {
@@ -68,7 +68,7 @@ fn what_opens_a_volume_is_decided_when_the_host_replies() {
     }
 }
 
-/// T8 of `admission.rs`. Method: nothing is awaited any more when the host replies, or when it asks for the answer to that.
+/// NVME-AUTH-8. Method: nothing is awaited any more when the host replies, or when it asks for the answer to that.
 #[test]
 fn a_host_whose_volume_comes_during_its_exchange_is_told_to_come_again() {
     for comes_behind_reply in [false, true] {
@@ -122,7 +122,7 @@ impl Change {
     }
 }
 
-/// T4 and T5 of `admission.rs`. Method: strangers have begun to open a volume, and one that does not exist, when something
+/// NVME-AUTH-4 and NVME-AUTH-5. Method: strangers have begun to open a volume, and one that does not exist, when something
 /// becomes of the first. Two of them go on and two say no more; of both volumes they meet the same.
 #[test]
 fn who_is_in_the_midst_of_an_exchange_learns_nothing_of_what_becomes_of_a_volume() {
@@ -158,7 +158,7 @@ fn who_is_in_the_midst_of_an_exchange_learns_nothing_of_what_becomes_of_a_volume
     }
 }
 
-/// T5. Method: a host has replied rightly, and not heard of that yet.
+/// NVME-AUTH-5. Method: a host has replied rightly, and not heard of that yet.
 #[test]
 fn who_has_shown_that_it_knows_the_token_is_cut_with_those_who_were_let_in() {
     for change in CHANGES {
@@ -233,7 +233,7 @@ fn a_host_that_authenticates_once_more_goes_on_or_ends() {
     });
 }
 
-/// W4 of `dataplane/src/crowd.rs`, where hosts have to authenticate. Method: a host that knows a volume's
+/// CROWD-4, where hosts have to authenticate. Method: a host that knows a volume's
 /// token makes as many controllers as it is let.
 #[test]
 fn who_knows_one_token_leaves_places_for_hosts_of_other_volumes() {
@@ -289,7 +289,7 @@ async fn answer(world: &SimWorld, uuid: Uuid) -> Status {
     asked.expect("an answer").1.status().code()
 }
 
-/// B2 of `strangers::Throttle`. Method: a host guesses, and another one at its address connects. A guess
+/// THROTTLE-2. Method: a host guesses, and another one at its address connects. A guess
 /// counts at once, though the host neither fetches its result nor leaves.
 #[test]
 fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
@@ -311,7 +311,7 @@ fn who_guesses_at_one_volume_keeps_its_neighbours_from_no_other() {
     });
 }
 
-/// T2 of `authentication.rs`. Method: a source begins many exchanges before it replies in any of them. Behind 32 wrong
+/// NVME-AUTH-2. Method: a source begins many exchanges before it replies in any of them. Behind 32 wrong
 /// Replies, one that is right meets what another wrong one does; at another volume, or when the time is over, it does not.
 #[test]
 fn who_begins_many_exchanges_at_once_has_no_more_guesses() {
@@ -379,7 +379,7 @@ fn who_has_not_guessed_has_not_failed() {
     });
 }
 
-/// T8 of `admission.rs`: a core that is suspended tells no host that its proof is wrong, whether its volume
+/// NVME-AUTH-8: a core that is suspended tells no host that its proof is wrong, whether its volume
 /// is there or not.
 #[test]
 fn who_comes_to_a_suspended_core_is_put_off() {

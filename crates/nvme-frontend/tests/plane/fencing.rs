@@ -88,7 +88,7 @@ fn a_write_that_was_held_up_does_not_undo_later_ones() {
     }
 }
 
-/// X3. A request to end a controller that is not there, or not the asking host's, does nothing.
+/// CROSS-RESET-3. A request to end a controller that is not there, or not the asking host's, does nothing.
 #[test]
 fn a_host_ends_its_own_controllers_only() {
     simulate(1, |world| async move {
@@ -121,8 +121,8 @@ fn a_host_ends_its_own_controllers_only() {
     });
 }
 
-/// X1, X2. A write is under way to the device when its controller is ended, or when its connections have ended by
-/// themselves: either it is there when the command is completed, or it will never be.
+/// CROSS-RESET-1, CROSS-RESET-2. A write is under way to the device when its controller is ended, or when its connections have
+/// ended by themselves: either it is there when the command is completed, or it will never be.
 #[test]
 fn nothing_is_under_way_when_a_controller_has_ended() {
     for has_left in [false, true] {
@@ -150,8 +150,8 @@ async fn first_block(io: &mut RawHost) -> Vec<u8> {
     reply[24..24 + BLOCK_SIZE].to_vec()
 }
 
-/// X5. A write is under way to the device when its host resets its controller, or when its connections end. The host goes
-/// on as any host does, and reads as soon as it may: what it saw does not change by itself.
+/// CROSS-RESET-5. A write is under way to the device when its host resets its controller, or when its connections end. The host
+/// goes on as any host does, and reads as soon as it may: what it saw does not change by itself.
 #[test]
 fn what_a_host_sees_behind_a_reset_does_not_change_by_itself() {
     for has_left in [false, true] {
@@ -184,7 +184,7 @@ fn what_a_host_sees_behind_a_reset_does_not_change_by_itself() {
     }
 }
 
-/// X5. Commands of another host that are under way keep no host waiting.
+/// CROSS-RESET-5. Commands of another host that are under way keep no host waiting.
 #[test]
 fn no_host_waits_for_what_is_under_way_of_others() {
     simulate(5, |world| async move {
@@ -203,7 +203,7 @@ fn no_host_waits_for_what_is_under_way_of_others() {
     });
 }
 
-/// Q3 of `association.rs`. Method: on one controller an I/O queue is connected, given writes of one block, which the disk does
+/// ASSOCIATION-3. Method: on one controller an I/O queue is connected, given writes of one block, which the disk does
 /// one after the other, and cut, again and again.
 #[test]
 fn who_leaves_commands_behind_again_and_again_is_put_off() {
@@ -236,7 +236,7 @@ fn who_leaves_commands_behind_again_and_again_is_put_off() {
     });
 }
 
-/// X4. A write holds the reset up; the controller that was asked is reset itself, and used again, meanwhile.
+/// CROSS-RESET-4. A write holds the reset up; the controller that was asked is reset itself, and used again, meanwhile.
 #[test]
 fn a_reset_whose_controller_was_reset_answers_no_later_command() {
     simulate(3, |world| async move {

@@ -238,7 +238,7 @@ fn all_queues_of_a_controller_can_be_full_at_a_time() {
     });
 }
 
-/// W4: half of the room is for requests with a waiting task.
+/// TIMEOUT-4: half of the room is for requests with a waiting task.
 #[test]
 fn a_device_that_has_half_of_what_it_may_have_is_busy() {
     simulate(8, |world| async move {
@@ -259,7 +259,7 @@ fn a_device_that_has_half_of_what_it_may_have_is_busy() {
     });
 }
 
-/// W5. Method: the process stands still while a request is at the device, which is done soon after both go on.
+/// TIMEOUT-5. Method: the process stands still while a request is at the device, which is done soon after both go on.
 #[test]
 fn a_device_is_not_given_up_for_time_in_which_the_server_did_not_run() {
     simulate(9, |world| async move {

@@ -1,4 +1,4 @@
-//! Hosts that break the rules, while another keeps them and must not notice (D2, D3).
+//! Hosts that break the rules, while another keeps them and must not notice (PLANE-2, PLANE-3).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -289,7 +289,7 @@ fn a_flood_of_connections_is_bounded() {
     });
 }
 
-/// W1 of `dataplane/src/crowd.rs`. Method: one source holds all places, with connections that send nothing,
+/// CROWD-1. Method: one source holds all places, with connections that send nothing,
 /// and with such as have gone as far as discovery; hosts of another source come, and those that were let in
 /// before work on.
 #[test]
@@ -317,7 +317,7 @@ fn a_flood_from_one_source_keeps_no_other_host_out() {
     });
 }
 
-/// W3 of `dataplane/src/crowd.rs`. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
+/// CROWD-3. Method: one source holds all places, breaks the rules on more connections than may linger, and takes the
 /// places that become free; then hosts of another come, and find room at once.
 #[test]
 fn a_flood_that_lingers_keeps_no_other_host_out() {
@@ -347,7 +347,7 @@ fn a_flood_that_lingers_keeps_no_other_host_out() {
     });
 }
 
-/// W2 of `dataplane/src/crowd.rs`: behind the address of a flood others come in, too, in the places of those that had their chance.
+/// CROWD-2: behind the address of a flood others come in, too, in the places of those that had their chance.
 #[test]
 fn a_flood_does_not_keep_out_its_own_source_for_ever() {
     besieged(17, |siege| async move {
@@ -372,7 +372,7 @@ fn a_flood_does_not_keep_out_its_own_source_for_ever() {
     });
 }
 
-/// W4 of `dataplane/src/crowd.rs`. Method: a host makes controllers of one volume, which it never has to keep alive, as long as it is let;
+/// CROWD-4. Method: a host makes controllers of one volume, which it never has to keep alive, as long as it is let;
 /// then hosts of another come, with as many queues as they like.
 #[test]
 fn hosts_of_one_volume_leave_places_for_those_of_others() {

@@ -1,4 +1,4 @@
-//! More than a core has memory for: from hosts that mean well, and from those that do not (D2).
+//! More than a core has memory for: from hosts that mean well, and from those that do not (PLANE-2).
 
 use client::Options;
 use dataplane::CoreOptions;
@@ -259,8 +259,8 @@ async fn hosts_that_hold_all(
     hosts
 }
 
-/// M3: a host that may still send what was asked for is not read from while it has more than a little debt. Method: others hold
-/// all memory; behind a command whose data is awaited come 30 writes with their data in the capsule.
+/// MEMORY-3: a host that may still send what was asked for is not read from while it has more than a little debt. Method: others
+/// hold all memory; behind a command whose data is awaited come 30 writes with their data in the capsule.
 #[test]
 fn a_host_in_debt_is_not_read_from() {
     const MEMORY: u64 = 32 << 20;
@@ -291,8 +291,8 @@ fn a_host_in_debt_is_not_read_from() {
     });
 }
 
-/// M3: a command that alone owes more than a little is read to its end. Method: others hold all memory; a compare that is half of a
-/// pair, and pays for both, comes with its data in two parts.
+/// MEMORY-3: a command that alone owes more than a little is read to its end. Method: others hold all memory; a compare that is
+/// half of a pair, and pays for both, comes with its data in two parts.
 #[test]
 fn a_command_that_owes_much_alone_can_arrive() {
     const MEMORY: u64 = 32 << 20;

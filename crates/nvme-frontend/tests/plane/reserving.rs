@@ -238,7 +238,7 @@ fn replace_until_crash(seed: u64) -> (SimDevice, u64) {
     (device, answered.get())
 }
 
-/// N1 of `dataplane/src/reservations.rs`.
+/// RESERVING-1.
 #[test]
 fn what_was_answered_is_there_behind_a_power_cut_at_any_request() {
     for seed in 0..25 {
@@ -253,7 +253,7 @@ fn what_was_answered_is_there_behind_a_power_cut_at_any_request() {
     }
 }
 
-/// N3 of `dataplane/src/reservations.rs`. Method: the disk is slow; the victim writes all the time.
+/// RESERVING-3. Method: the disk is slow; the victim writes all the time.
 #[test]
 fn nothing_that_a_preempted_host_sent_takes_effect_later() {
     simulate(5, |world| async move {
@@ -288,7 +288,7 @@ fn nothing_that_a_preempted_host_sent_takes_effect_later() {
     });
 }
 
-/// N6 of `dataplane/src/reservations.rs`. Method: the device takes hardly any writes, so that those of the victim wait; nothing is
+/// RESERVING-6. Method: the device takes hardly any writes, so that those of the victim wait; nothing is
 /// reserved, so nothing else would hold them up.
 #[test]
 fn preempt_and_abort_aborts_what_waits() {

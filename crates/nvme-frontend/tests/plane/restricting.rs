@@ -91,8 +91,9 @@ fn a_forbidden_volume_fails_as_a_missing_one_does() {
     }
 }
 
-/// T8: hosts that were told Do Not Retry, or that their token is wrong, never retry. Method: the refused host
-/// asks for a volume that is not here, or for none, or for another host's; first none can come, then one may.
+/// NVME-AUTH-8: hosts that were told Do Not Retry, or that their token is wrong, never retry. Method: the refused
+/// host asks for a volume that is not here, or for none, or for another host's; first none can come, then one
+/// may.
 #[test]
 fn a_host_that_is_refused_while_a_volume_may_come_is_told_to_retry() {
     for authenticates in [false, true] {
@@ -115,7 +116,8 @@ fn a_host_that_is_refused_while_a_volume_may_come_is_told_to_retry() {
     }
 }
 
-/// T8: hosts come again and again for volumes that are not here, and none of that keeps them from those that are.
+/// NVME-AUTH-8: hosts come again and again for volumes that are not here, and none of that keeps them from those
+/// that are.
 #[test]
 fn who_is_told_to_come_again_is_not_put_off_for_it() {
     simulate(4, |world| async move {
@@ -198,7 +200,7 @@ fn every_answer_to_a_stranger_is_that_to_one_who_asks_for_what_is_not_there() {
     });
 }
 
-/// Delay of the server's answer to a stranger (E1 of `even.rs`).
+/// Delay of the server's answer to a stranger (EVEN-1).
 const ANSWER_AFTER: Duration = Duration::from_micros(100);
 /// Least time of a command of a stranger until its answer: that, and the way of both.
 const HELD_BACK: Duration = Duration::from_micros(100 + 2 * 5);

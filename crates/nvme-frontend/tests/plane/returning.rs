@@ -126,7 +126,7 @@ fn volumes_serve_again_when_their_device_returns() {
 
 /// The handle of a device fails for ever, with requests under way or without, and the device is reopened: in
 /// the midst of an attempt to read it back by the old handle, and twice. No shard goes on by an old handle
-/// (H5), hosts stay connected, and all that was acknowledged is there.
+/// (SHARD-5), hosts stay connected, and all that was acknowledged is there.
 #[test]
 fn volumes_serve_again_by_a_new_way_when_the_old_one_is_dead() {
     for seed in 0..24 {
@@ -225,7 +225,8 @@ fn a_shard_that_is_back_can_do_everything() {
     });
 }
 
-/// H2. A descriptor that could not be read when its core began leaves a volume that the core does not know.
+/// SHARD-2. A descriptor that could not be read when its core began leaves a volume that the core does not
+/// know.
 #[test]
 fn a_volume_that_can_be_read_again_is_served_again() {
     simulate(4, |world| async move {

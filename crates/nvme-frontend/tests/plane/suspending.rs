@@ -25,7 +25,7 @@ async fn refusal(world: &SimWorld) -> Status {
     }
 }
 
-/// U1, and T8 of `admission.rs`.
+/// SUSPENDED-1 and NVME-AUTH-8.
 #[test]
 fn hosts_are_cut_and_come_again() {
     simulate(1, |world| async move {
@@ -43,7 +43,7 @@ fn hosts_are_cut_and_come_again() {
     });
 }
 
-/// U2. Method: what was written is in the journal only, so that a core that ends has something to write.
+/// SUSPENDED-2. Method: what was written is in the journal only, so that a core that ends has something to write.
 #[test]
 fn nothing_is_written_not_even_at_the_end() {
     simulate(2, |world| async move {
@@ -59,7 +59,7 @@ fn nothing_is_written_not_even_at_the_end() {
     });
 }
 
-/// U3, for reads, which may touch no device, and for writes. Method: the core was not told of the suspension;
+/// SUSPENDED-3, for reads, which may touch no device, and for writes. Method: the core was not told of the suspension;
 /// it asks.
 #[test]
 fn what_comes_too_late_is_not_carried_out() {
@@ -112,8 +112,8 @@ fn looks_at_a_hundred_reads(end: Instant) -> (Vec<Instant>, u32) {
     })
 }
 
-/// U3, of what is there when a batch before it is carried out. Method: the end comes in the moment between two batches of a
-/// run that is the same but for that; all was received before.
+/// SUSPENDED-3, of what is there when a batch before it is carried out. Method: the end comes in the moment between two
+/// batches of a run that is the same but for that; all was received before.
 #[test]
 fn what_waited_for_its_turn_until_it_was_too_late_is_not_carried_out() {
     let (looks, answered) = looks_at_a_hundred_reads(Instant(u64::MAX));

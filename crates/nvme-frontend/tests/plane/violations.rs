@@ -1,5 +1,5 @@
 //! Hosts that break one rule each at a live core: each is told which one, nothing stays behind, and no other
-//! host notices (D2, D3).
+//! host notices (PLANE-2, PLANE-3).
 
 use nvme_frontend::nqn_of;
 use nvme_wire::fabrics::{CONNECT_DATA_LEN, Connect, Property, PropertySize};

@@ -1,10 +1,10 @@
 //! Fused operations: two commands that follow each other on a queue and are executed as one.
 //!
-//! - F1: a first half is paired with the very next command of the queue, or aborted with Missing Fused
+//! - FUSED-1: a first half is paired with the very next command of the queue, or aborted with Missing Fused
 //!   Command. So is a second half that follows no first one.
-//! - F2: the driver gets both at once, when the data of both has come. Until then either may fail
+//! - FUSED-2: the driver gets both at once, when the data of both has come. Until then either may fail
 //!   alone, and the other is aborted with Failed Fused Command.
-//! - F3: an aborted half is completed when its data has come, for it cannot be taken back.
+//! - FUSED-3: an aborted half is completed when its data has come, for it cannot be taken back.
 
 use nvme_wire::sqe::Fuse;
 use nvme_wire::{Sqe, Status};
@@ -21,7 +21,7 @@ pub(super) struct Half {
     partner: Option<SlotId>,
     /// All of its data has come.
     is_whole: bool,
-    /// F3: what it will be completed with.
+    /// FUSED-3: what it will be completed with.
     abort: Option<Status>,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum FirstHalf {
 /// The halves of a connection.
 pub(super) struct Fusing {
     last: FirstHalf,
-    /// Halves that hold all their data and are to be completed (F3).
+    /// Halves that hold all their data and are to be completed (FUSED-3).
     aborted: alloc::vec::Vec<(SlotId, Status)>,
 }
 
@@ -79,7 +79,7 @@ impl Connection {
         self.fusing.waiting_since().is_some()
     }
 
-    /// F1 for a command that has just come.
+    /// FUSED-1 for a command that has just come.
     pub(super) fn pair(&mut self, sqe: &Sqe) -> Result<Pairing, Status> {
         if !matches!(self.state, State::Live { qid: 1.. }) {
             return Ok(Pairing::Single);
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// F2: a half that is completed before the driver got the pair takes the other one with it.
+    /// FUSED-2: a half that is completed before the driver got the pair takes the other one with it.
     pub(super) fn half_failed(&mut self, slot: SlotId) {
         let Some(half) = self.slots.get_mut(slot).half.take() else { return };
         if let Some(partner) = half.partner {
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Completes the second half of a fused operation, which is in `slot` and not executed, and gives the first half, if
-    /// that waits for it, a status of its own. The first half is completed when its data has come (F3).
+    /// that waits for it, a status of its own. The first half is completed when its data has come (FUSED-3).
     pub fn refuse_halves<O: Outbox>(
         &mut self,
         slot: SlotId,

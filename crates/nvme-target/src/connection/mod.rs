@@ -3,18 +3,19 @@
 //! Bytes go into [`Connection::poll`], steps come out; payload passes by as parts of the input. The
 //! driver handles each step and polls again until [`Step::NeedMore`].
 //!
-//! - C1: nothing but an ICReq is taken before the ICReq, nothing but a Connect before the Connect.
-//! - C2: a command holds exactly one slot from its capsule to its completion. There are at most as many
+//! - NVME-CONNECTION-1: nothing but an ICReq is taken before the ICReq, nothing but a Connect before the Connect.
+//! - NVME-CONNECTION-2: a command holds exactly one slot from its capsule to its completion. There are at most as many
 //!   slots as the queue has entries, made when they are needed first; a host that submits more is cut off.
-//! - C3: data is asked for only where the driver granted memory. At most one R2T per command is
+//! - NVME-CONNECTION-3: data is asked for only where the driver granted memory. At most one R2T per command is
 //!   outstanding, so every host's MAXR2T is kept, and a command's data arrives in order.
-//! - C4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a
+//! - NVME-CONNECTION-4: a fault in a PDU's header ends the connection with a C2HTermReq; a wrong data digest or a
 //!   wrong command ends that command alone.
-//! - C5: how the input is cut into chunks has no effect on what comes out.
-//! - C6: of a PDU that has begun, and of data that was asked for, something arrives within each
+//! - NVME-CONNECTION-5: how the input is cut into chunks has no effect on what comes out.
+//! - NVME-CONNECTION-6: of a PDU that has begun, and of data that was asked for, something arrives within each
 //!   [`Limits::stall_timeout`] (`owed.rs`); ICReq and Connect are complete within [`Limits::handshake_timeout`]. The driver's
 //!   clock should stand still while it does not read: the host is not to blame then.
-//! - C7: an Asynchronous Event Request that comes again while it waits is the same one, and is not answered twice.
+//! - NVME-CONNECTION-7: an Asynchronous Event Request that comes again while it waits is the same one, and is not answered
+//!   twice.
 //!
 //! Sending is in `reply.rs`, fused operations are in `fused.rs`, the SGL rules are in `transfer.rs`.
 

@@ -1,10 +1,10 @@
 //! The data that the host owes, and its progress with that.
 //!
-//! - W1: time is counted from the last byte of what is owed, however long the whole takes: a host may be one of many
+//! - OWED-1: time is counted from the last byte of what is owed, however long the whole takes: a host may be one of many
 //!   on a slow network.
-//! - W2: data for an R2T is owed in the order in which it was asked for. A host that sends other data first may do so only as
-//!   far as it can have queued that before it saw the R2T: as many PDUs as the queue has entries. Bytes of later ones are no
-//!   progress, so no traffic hides an R2T that the host neglects.
+//! - OWED-2: data for an R2T is owed in the order in which it was asked for. A host that sends other data first may do so
+//!   only as far as it can have queued that before it saw the R2T: as many PDUs as the queue has entries. Bytes of later ones
+//!   are no progress, so no traffic hides an R2T that the host neglects.
 
 use alloc::collections::VecDeque;
 
@@ -123,7 +123,7 @@ impl Owed {
 mod tests {
     use super::*;
 
-    /// W2: one PDU may come first, since the queue has one entry.
+    /// OWED-2: one PDU may come first, since the queue has one entry.
     #[test]
     fn bytes_of_what_is_owed_are_progress() {
         let now = Instant(1);

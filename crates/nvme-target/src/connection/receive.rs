@@ -154,7 +154,7 @@ impl Connection {
         Ok(HeaderCheck::Whole(layout))
     }
 
-    /// C1, and that hosts send what hosts send.
+    /// NVME-CONNECTION-1, and that hosts send what hosts send.
     fn check_sequence(&self, pdu: PduType) -> Result<(), PduError> {
         if !pdu.is_from_host() {
             return Err(PduError::InvalidField {
@@ -284,7 +284,7 @@ impl Connection {
         }
     }
 
-    /// C7: some hosts send their Asynchronous Event Requests again when they detach.
+    /// NVME-CONNECTION-7: some hosts send their Asynchronous Event Requests again when they detach.
     fn is_event_request_that_waits(&self, sqe: &Sqe) -> bool {
         let is_event_request =
             |sqe: &Sqe| AdminOpcode(sqe.opcode) == AdminOpcode::ASYNC_EVENT_REQUEST;
@@ -293,7 +293,7 @@ impl Connection {
             && self.slots.with_cid(sqe.cid.get()).is_some_and(is_event_request)
     }
 
-    /// C1 for commands, then the SGL rules.
+    /// NVME-CONNECTION-1 for commands, then the SGL rules.
     fn check_command(&self, sqe: &Sqe, data_len: u32) -> Result<Transfer, Status> {
         let is_connect = fabrics::is_connect(sqe);
         let is_live = matches!(self.state, State::Live { .. });

@@ -1,4 +1,4 @@
-//! Asynchronous events: the commands that wait for them, and the events to report (K3).
+//! Asynchronous events: the commands that wait for them, and the events to report (CONTROLLER-3).
 
 use alloc::collections::VecDeque;
 

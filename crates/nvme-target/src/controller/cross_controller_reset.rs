@@ -1,4 +1,4 @@
-//! Cross-Controller Resets that were asked of a controller (K4), until they are over.
+//! Cross-Controller Resets that were asked of a controller (CONTROLLER-4), until they are over.
 
 use alloc::vec::Vec;
 
@@ -30,7 +30,7 @@ impl Resets {
 }
 
 impl Controller {
-    /// Returns true if a Cross-Controller Reset through this controller may end `other` (K4).
+    /// Returns true if a Cross-Controller Reset through this controller may end `other` (CONTROLLER-4).
     #[must_use]
     pub fn may_reset(&self, other: &Self) -> bool {
         self.parameters.subsystem == other.parameters.subsystem

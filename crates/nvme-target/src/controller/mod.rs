@@ -1,16 +1,17 @@
 //! A controller: what the admin queue and the I/O queues of one association share.
 //!
-//! - K1: a controller lives from the Connect of its admin queue until that connection ends or its
+//! - CONTROLLER-1: a controller lives from the Connect of its admin queue until that connection ends or its
 //!   keep alive timer expires. The driver then closes all its connections.
-//! - K2: before CC.EN is set, and after a shutdown, only Fabrics commands are answered, and the keep alive timer is not
-//!   active. The host then has two minutes at least before the association ends (Base, clause 3.6.2).
-//! - K3: at most [`AERS_MAX`] Asynchronous Event Requests wait. An event is reported once, and again
+//! - CONTROLLER-2: before CC.EN is set, and after a shutdown, only Fabrics commands are answered, and the keep alive timer
+//!   is not active. The host then has two minutes at least before the association ends (Base, clause 3.6.2).
+//! - CONTROLLER-3: at most [`AERS_MAX`] Asynchronous Event Requests wait. An event is reported once, and again
 //!   only after the host has read the log page that tells about it.
-//! - K4: a host may end what another controller of its own has under way, and no other host's (Cross-Controller
+//! - CONTROLLER-4: a host may end what another controller of its own has under way, and no other host's (Cross-Controller
 //!   Reset). Which life of a controller it means is part of the command, so a late one harms no successor.
-//! - K5: what Identify, features and log pages say is what the target does.
-//! - K6: a controller is ready when nothing is under way any more that its host sent before it was enabled: to its queues
-//!   before a reset, or to controllers of it that have ended. Else what a host saw behind a reset could change by itself.
+//! - CONTROLLER-5: what Identify, features and log pages say is what the target does.
+//! - CONTROLLER-6: a controller is ready when nothing is under way any more that its host sent before it was enabled: to its
+//!   queues before a reset, or to controllers of it that have ended. Else what a host saw behind a reset could change by
+//!   itself.
 
 mod async_event;
 mod cross_controller_reset;
@@ -126,7 +127,7 @@ pub trait Backend {
     }
 
     /// Returns true if no command is under way any more that the controller's host sent before it was
-    /// enabled (K6).
+    /// enabled (CONTROLLER-6).
     fn has_settled(&self) -> bool {
         true
     }
@@ -494,7 +495,7 @@ impl Controller {
     }
 
     /// When the keep alive timer expires, if the host asked for one; or, while that is not active, when the host has not
-    /// enabled the controller for too long (K2).
+    /// enabled the controller for too long (CONTROLLER-2).
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         let kato = Duration::from_millis(u64::from(self.features.kato_ms()));
@@ -508,7 +509,7 @@ impl Controller {
     }
 
     /// Returns true if the controller has ended because the host did not keep it alive: close all
-    /// its connections (K1).
+    /// its connections (CONTROLLER-1).
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         let is_over = self.next_timeout().is_some_and(|deadline| deadline <= now);
         if is_over {

@@ -9,8 +9,8 @@ use super::{AdminReply, Backend, Controller, ControllerKind};
 
 /// The specification that the controller complies with.
 pub(super) const VERSION: Version = Version::new(2, 0, 0);
-/// Longest time from CC.EN to CSTS.RDY in units of 500 ms: commands of before may be at a device (K6), which fails
-/// them by its timeout, as a rule within half of this.
+/// Longest time from CC.EN to CSTS.RDY in units of 500 ms: commands of before may be at a device (CONTROLLER-6), which
+/// fails them by its timeout, as a rule within half of this.
 const TIMEOUT_500MS: u8 = 60;
 /// The sizes of queue entries that CC must hold, as powers of two.
 const IOSQES: u8 = 6;
@@ -73,7 +73,7 @@ impl Controller {
     fn configure(&mut self, now: Instant, new: Cc) {
         let old = core::mem::replace(&mut self.cc, new);
         if (old.en(), old.shn()) != (new.en(), new.shn()) {
-            // K2: either timeout begins.
+            // CONTROLLER-2: either timeout begins.
             self.keep_alive(now);
         }
         if new.en() && !old.en() {
@@ -91,7 +91,7 @@ impl Controller {
         }
     }
 
-    /// An enabled controller gets ready, unless something of before is under way (K6).
+    /// An enabled controller gets ready, unless something of before is under way (CONTROLLER-6).
     pub(super) fn start(&mut self, now: Instant, backend: &dyn Backend) {
         let is_starting = self.cc.en() && !self.csts.rdy() && !self.csts.cfs();
         if is_starting && backend.has_settled() {

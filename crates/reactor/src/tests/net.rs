@@ -94,7 +94,8 @@ fn a_socket_is_asked_directly_once_it_has_earned_it_and_until_it_is_silent_besid
     });
 }
 
-/// N3 and L1. Method: far more is there than is taken at a time; the core's clock stands still within a turn.
+/// STREAM-3 and LISTENER-1. Method: far more is there than is taken at a time; the core's clock stands still within a
+/// turn.
 #[test]
 fn a_peer_that_sends_or_connects_a_lot_leaves_turns_to_others() {
     run_with(IdlePolicy::Sleep, |handle| async move {
@@ -423,7 +424,7 @@ fn the_end_of_a_stream_is_seen_after_its_bytes() {
     });
 }
 
-/// U1 and U5: streams and operations of every kind are in flight when the core goes away.
+/// URING-1 and URING-5: streams and operations of every kind are in flight when the core goes away.
 #[test]
 fn a_core_that_ends_takes_its_operations_along() {
     for _ in 0..10 {

@@ -1,13 +1,13 @@
 //! Deficit Round Robin (Shreedhar and Varghese, SIGCOMM '95; Decibel, section 3.2): each flow gets its
 //! quota, unused quota is carried for a while, and what is left goes round in proportion to quotas.
 //!
-//! - D1: what a flow asks for within its quota goes before anything beyond anybody's quota, and does
-//!   not wait for the ceiling: quotas add up to no more than that.
-//! - D2: beyond quotas, rounds follow each other as fast as requests and the ceiling allow, so that
+//! - DRR-1: what a flow asks for within its quota goes before anything beyond anybody's quota, and
+//!   does not wait for the ceiling: quotas add up to no more than that.
+//! - DRR-2: beyond quotas, rounds follow each other as fast as requests and the ceiling allow, so that
 //!   nothing is left unused.
-//! - D3: turns are taken by deficits both within and beyond quotas, so that shares hold also where the
-//!   device does less than its ceiling says.
-//! - D4: what is taken beyond a quota is not held against the taker when others want theirs again.
+//! - DRR-3: turns are taken by deficits both within and beyond quotas, so that shares hold also where
+//!   the device does less than its ceiling says.
+//! - DRR-4: what is taken beyond a quota is not held against the taker when others want theirs again.
 
 mod rounds;
 
@@ -232,7 +232,7 @@ impl Policy for DeficitRoundRobin {
         Next::WaitUntil(returns_at.map_or(opens_at, |at| at.min(opens_at)))
     }
 
-    /// D1, D3: within its quota, and while no flow waits there are no turns.
+    /// DRR-1, DRR-3: within its quota, and while no flow waits there are no turns.
     fn take_at_once(&mut self, flow: FlowId, units: u64, now: Instant) -> bool {
         let quota = &mut self.flows[flow.0 as usize].quota;
         if broken(Sabotage::ForgetDebt) {

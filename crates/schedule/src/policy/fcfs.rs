@@ -1,7 +1,7 @@
 //! First come, first served among requests of a class: one line for all flows, no quota, no ceiling.
 //!
-//! - F1: of all requests that wait, the oldest is its flow's oldest, and so it is offered: a place
-//!   without a flow at the head of the line is that of a request that is gone.
+//! - FCFS-1: of all requests that wait, the oldest is its flow's oldest, and so it is offered: a
+//!   place without a flow at the head of the line is that of a request that is gone.
 
 use alloc::collections::VecDeque;
 
@@ -31,7 +31,7 @@ impl Policy for FirstComeFirstServed {
         if self.line.is_empty() {
             self.first = arrival;
         }
-        let place = arrival.checked_sub(self.first).expect("F1: the oldest is offered first");
+        let place = arrival.checked_sub(self.first).expect("FCFS-1: the oldest is offered first");
         let place = usize::try_from(place).expect("as many as wait");
         if self.line.len() <= place {
             self.line.resize(place + 1, None);

@@ -1,7 +1,7 @@
 //! Strict Time Sharing (Decibel, section 3.2): a fixed quota for each epoch; what is not used is lost, but for
 //! what a few requests cost.
 //!
-//! - T1: over any time a flow gets at most its quota, but for one request more than fits: that is paid
+//! - STS-1: over any time a flow gets at most its quota, but for one request more than fits: that is paid
 //!   for in later epochs. So a quota below one request an epoch works. While a request whose turn has come waits for
 //!   room at the device, its quota goes on coming in, for up to one request.
 

@@ -141,7 +141,7 @@ impl Bench {
                 match self.scheduler.dispatch(self.now) {
                     Dispatch::Issue { flow, request, token } => self.issue(flow, request, token),
                     Dispatch::WaitUntil(at) => {
-                        assert!(at > self.now, "P2: waiting for the past is spinning");
+                        assert!(at > self.now, "POLICY-2: waiting for the past is spinning");
                         wake = wake.min(at);
                         break;
                     }

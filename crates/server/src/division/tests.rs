@@ -224,7 +224,10 @@ impl World {
         self.answers.push((by.number, at, parts));
         for (tenant, (after, before)) in self.may_hold().into_iter().zip(before).enumerate() {
             let bound = by.bounds.get(tenant).map_or(0, |bound| self.most(&by, tenant, *bound));
-            assert!(after <= before.max(bound), "tenant {tenant} may hold {after} of {bound}, H1");
+            assert!(
+                after <= before.max(bound),
+                "tenant {tenant} may hold {after} of {bound}, TENANT-ALLOWANCE-1"
+            );
         }
     }
 
@@ -292,7 +295,7 @@ impl World {
         }
     }
 
-    /// H2: each core may add an equal part, and all together the whole bound.
+    /// TENANT-ALLOWANCE-2: each core may add an equal part, and all together the whole bound.
     fn check_settled(&self) {
         for (tenant, bound) in self.bounds.iter().enumerate() {
             let left = self.cores.iter().map(|core| core.parts[tenant].left);
@@ -316,8 +319,9 @@ fn run(seed: u64) -> Seen {
 
 const SEEDS: u64 = 1_000;
 
-/// H1. At no moment may cores come to hold more than they could before, unless that is within the bound: whatever
-/// they write between question and order, however late they answer, and also if a division ends on its way.
+/// TENANT-ALLOWANCE-1. At no moment may cores come to hold more than they could before, unless that is within the
+/// bound: whatever they write between question and order, however late they answer, and also if a division ends on its
+/// way.
 #[test]
 fn cores_never_may_hold_more_than_the_bound() {
     let mut sum = Seen::default();

@@ -174,10 +174,10 @@ impl World {
     }
 
     fn check(&self, what: &str) {
-        assert!(self.granted() <= self.quota, "{what}: G1");
+        assert!(self.granted() <= self.quota, "{what}: GRANT-1");
         for host in &self.hosts {
             let grant = self.record.hosts.get(&host.id).map_or(0, |grant| grant.blocks);
-            assert!(host.bound <= grant && host.limits() <= host.bound, "{what}: G2");
+            assert!(host.bound <= grant && host.limits() <= host.bound, "{what}: GRANT-2");
         }
     }
 
@@ -202,7 +202,8 @@ impl World {
     }
 }
 
-/// G1 and G2, whatever comes between: stale views, answers that come late or never, hosts that end at any point.
+/// GRANT-1 and GRANT-2, whatever comes between: stale views, answers that come late or never, hosts that end at
+/// any point.
 #[test]
 fn what_hosts_may_hold_is_within_the_quota_at_each_step() {
     for seed in 0..400 {
@@ -256,7 +257,7 @@ fn idle_hosts_come_to_rest() {
     }
 }
 
-/// G3: a process goes on with what its host was granted, also beyond what its volumes hold.
+/// GRANT-3: a process goes on with what its host was granted, also beyond what its volumes hold.
 #[test]
 fn a_host_that_is_back_has_its_grant() {
     let host = Uuid::from_u128(1);
@@ -298,7 +299,7 @@ fn volumes_that_came_count_even_beyond_the_quota() {
     let record = with(&record, (b, wish));
     let has_left = Own { host: a, session: a, bound: 80, used: 50, other_is_short: true, ..came };
     assert_eq!(has_left.wish(&record).blocks, 50);
-    // G4: what the gone host had is free again.
+    // GRANT-4: what the gone host had is free again.
     let record = without(&record, &[a]);
     assert_eq!(came.wish(&record).blocks, 80);
 }

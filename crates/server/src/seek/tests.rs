@@ -57,7 +57,7 @@ async fn a_portal_is_told_from_whatever_else_has_its_address() {
         let address = listener(None, closes);
         let patience = if closes { LONG } else { SHORT };
         assert_eq!(ask_portal(address, patience).await, Presence::Silent, "closes: {closes}");
-        // A part of an answer and no more: S3, or something else that has ended.
+        // A part of an answer and no more: SEEK-HOLDER-3, or something else that has ended.
         let begun = if closes { Presence::Another } else { Presence::Silent };
         let address = listener(Some(vec![1, 0, 128]), closes);
         assert_eq!(ask_portal(address, patience).await, begun, "closes: {closes}");
@@ -66,7 +66,8 @@ async fn a_portal_is_told_from_whatever_else_has_its_address() {
     assert_eq!(ask_portal(free, LONG).await, Presence::Absent);
 }
 
-/// S2 and S3: an address that answers goes before one that is silent, and both before one without a listener.
+/// SEEK-HOLDER-2 and SEEK-HOLDER-3: an address that answers goes before one that is silent, and both before one
+/// without a listener.
 #[tokio::test]
 async fn a_holder_is_seen_at_any_of_its_addresses() {
     let (portal, silent) = (listener(answer(&ic_resp()), false), listener(None, false));
@@ -101,7 +102,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// S4.
+/// SEEK-HOLDER-4.
 #[test]
 fn addresses_of_others_are_not_asked() {
     let claim = |boot: &str, api: &str, portals: &[&str]| ClaimRecord {

@@ -1,8 +1,10 @@
 //! The way of hosts to etcd: requests and answers that come late, twice or never, and watches.
 //!
-//! - N1: a request is carried out when it arrives, however late, also when its host does not wait for it any more.
-//! - N2: of a request that arrives twice the host gets the first answer that comes, which may be that to the second.
-//! - N3: a watch tells changes in their order. It may end with an error, or without a word.
+//! - SIM-NETWORK-1: a request is carried out when it arrives, however late, also when its host does not wait for it
+//!   any more.
+//! - SIM-NETWORK-2: of a request that arrives twice the host gets the first answer that comes, which may be that to
+//!   the second.
+//! - SIM-NETWORK-3: a watch tells changes in their order. It may end with an error, or without a word.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -234,7 +236,7 @@ impl Hub {
         id
     }
 
-    /// N1.
+    /// SIM-NETWORK-1.
     pub(super) fn arrive(&mut self, process: u64, id: u64) -> Option<String> {
         let request = self.pending.get(&id)?.request.clone();
         let link = self.links[self.machine_of(process)];
@@ -326,7 +328,7 @@ impl Hub {
         self.after(time, Due::Tell { watch: id });
     }
 
-    /// N3.
+    /// SIM-NETWORK-3.
     pub(super) fn tell(&mut self, id: u64) {
         let Some(process) = self.watches.get(&id).map(|watch| watch.process) else { return };
         let is_cut = self.links[self.machine_of(process)].cut || self.is_down;

@@ -194,7 +194,7 @@ impl Cluster {
         }
     }
 
-    /// C2.
+    /// SIM-CLUSTER-2.
     fn true_word(&self, device: Uuid) -> Word {
         let dead = self.machines.iter().enumerate().filter(|(_, it)| it.process.is_none());
         let mut down: BTreeSet<String> = dead.map(|(machine, _)| name_of(machine)).collect();
@@ -273,7 +273,7 @@ impl Cluster {
         }
     }
 
-    /// Ends all faults (C1).
+    /// Ends all faults (SIM-CLUSTER-1).
     pub(super) fn mend_all(&mut self) {
         {
             let mut hub = lock(&self.hub);
@@ -297,7 +297,7 @@ impl Cluster {
         self.machines.iter().position(|it| it.id == claim.host)
     }
 
-    /// Has each device served that is not, as an operator does (C1).
+    /// Has each device served that is not, as an operator does (SIM-CLUSTER-1).
     pub(super) fn mend(&mut self) {
         let now = lock(&self.hub).now;
         if now < self.stopped_until {

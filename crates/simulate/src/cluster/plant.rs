@@ -20,7 +20,7 @@ pub(super) struct SharedDevice {
     pub id: Uuid,
     /// Machines that reach it.
     pub reached_from: Vec<usize>,
-    /// Set if it belongs to the cluster (F6).
+    /// Set if it belongs to the cluster (CLAIM-6).
     pub belongs: bool,
     pub mark: Option<Mark>,
     pub volumes: BTreeMap<Uuid, VolumeRecord>,

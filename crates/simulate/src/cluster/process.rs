@@ -1,8 +1,11 @@
 //! A process of a host: what a server does with its place in the cluster.
 //!
-//! - P1: a device is served when it is claimed, checked, and carries the mark of the claim.
-//! - P2: no request to a device begins when the tenure has ended, nor behind the loss of the device.
-//! - P3: changes of volumes of one device, and the comparison of its records, go one after the other.
+//! - SIM-PROCESS-1: a device is served when it is claimed, checked, and carries the mark of the
+//!   claim.
+//! - SIM-PROCESS-2: no request to a device begins when the tenure has ended, nor behind the loss of
+//!   the device.
+//! - SIM-PROCESS-3: changes of volumes of one device, and the comparison of its records, go one after
+//!   the other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -43,7 +46,7 @@ pub(super) struct Program {
     serving: RefCell<BTreeMap<Uuid, Mark>>,
     /// Devices whose records may differ from what they hold.
     doubtful: RefCell<BTreeSet<Uuid>>,
-    /// P3.
+    /// SIM-PROCESS-3.
     busy: RefCell<BTreeSet<Uuid>>,
     /// Devices for which a claim is under way.
     claiming: RefCell<BTreeMap<Uuid, Word>>,
@@ -150,7 +153,7 @@ impl Program {
         self.around.sleep(Duration::from_millis(time)).await;
     }
 
-    /// Returns whether a request to a device may begin now (P2), by which claim.
+    /// Returns whether a request to a device may begin now (SIM-PROCESS-2), by which claim.
     pub(super) fn may_begin(&self, device: Uuid) -> Option<Mark> {
         let mark = self.serving.borrow().get(&device).cloned()?;
         (!self.tenure.has_ended(|| self.around.now())).then_some(mark)
@@ -217,7 +220,7 @@ impl Program {
         self.show();
     }
 
-    /// Claims a device, and serves it (P1).
+    /// Claims a device, and serves it (SIM-PROCESS-1).
     pub(super) async fn serve(self: Rc<Self>, device: Uuid, word: Option<Word>, attempts: u32) {
         if self.may_have(device) {
             return;

@@ -1,12 +1,12 @@
 //! Blocks of the disk that fail for good, and what must hold nevertheless.
 //!
-//! - B1: what is acknowledged is there when the disk is mended, whatever failed meanwhile. Until then what can be read is what
-//!   may be there.
-//! - B2: where blocks take no writes, volumes go on at others, a request fails a bounded number of times, and the
+//! - BREAKING-1: what is acknowledged is there when the disk is mended, whatever failed meanwhile. Until then what can be read
+//!   is what may be there.
+//! - BREAKING-2: where blocks take no writes, volumes go on at others, a request fails a bounded number of times, and the
 //!   disk can be opened. Bitmaps have their places and no others: those are not meant. Nor are superblocks; of
 //!   roots one copy is.
-//! - B4: where a bitmap takes no writes, and nothing else is broken, all that was acknowledged can still be read, also when no
-//!   checkpoint can be written any more and the shard has failed.
+//! - BREAKING-4: where a bitmap takes no writes, and nothing else is broken, all that was acknowledged can still be read, also
+//!   when no checkpoint can be written any more and the shard has failed.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -30,8 +30,8 @@ const RANGES_MAX: usize = 3;
 const RANGE_BLOCKS_MAX: u64 = 12;
 /// Runs that cannot be read where a flush covered all.
 const RUNS_MAX: usize = 4;
-/// Attempts within which a write succeeds (B2): each block may fail twice, in several requests at once, before others are
-/// taken, and the journal and each node may be lost once.
+/// Attempts within which a write succeeds (BREAKING-2): each block may fail twice, in several requests at once, before others
+/// are taken, and the journal and each node may be lost once.
 const GO_ON_TRIES: u64 = 100;
 /// Blocks of each volume that are written so.
 const GO_ON_BLOCKS: u64 = 24;
@@ -98,14 +98,14 @@ impl Broken {
         broken.iter().any(|(range, defect, _)| *defect != Defect::Writes && overlaps(range))
     }
 
-    /// Returns true if all that is broken can still be read, and can be replaced by other blocks (B2). Otherwise it
+    /// Returns true if all that is broken can still be read, and can be replaced by other blocks (BREAKING-2). Otherwise it
     /// may keep the disk from being opened.
     pub(super) fn goes_on(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, place)| *defect == Defect::Writes && *place != Place::Bitmap)
     }
 
-    /// Returns true if checkpoints may have ended for good, and nothing else is amiss (B4).
+    /// Returns true if checkpoints may have ended for good, and nothing else is amiss (BREAKING-4).
     fn is_stuck(&self) -> bool {
         let broken = self.0.borrow();
         broken.iter().all(|(_, defect, _)| *defect == Defect::Writes)
@@ -205,7 +205,7 @@ fn find(place: Place, disk: &SimDevice, rng: &mut Rng) -> Option<PbaRange> {
     let first = first.saturating_sub(rng.below(RANGE_BLOCKS_MAX / 2)).max(start);
     let most = if rng.one_in(2) { 1 } else { RANGE_BLOCKS_MAX };
     let blocks = rng.between(1, most);
-    // B2: those of others than were meant, too.
+    // BREAKING-2: those of others than were meant, too.
     let has_others =
         |pba: &u64| superblock.locate(Pba(*pba)).is_some() && !superblock.is_bitmap(Pba(*pba));
     let mut kept = (first..first + blocks).skip_while(|pba| !has_others(pba));
@@ -235,7 +235,7 @@ impl Boot {
         unread.for_each(|(range, ..)| self.run.note_unread(*range));
     }
 
-    /// B2.
+    /// BREAKING-2.
     pub(super) async fn prove_going_on(&self, rig: &Rig) {
         if self.broken.is_sound() || !self.broken.goes_on() {
             return;
@@ -256,7 +256,7 @@ impl Boot {
         }
     }
 
-    /// B4.
+    /// BREAKING-4.
     pub(super) async fn prove_reading(&self, rig: &Rig) {
         if !self.broken.is_stuck() || self.profile.plane {
             return;

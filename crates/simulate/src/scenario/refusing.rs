@@ -1,7 +1,7 @@
 //! A full disk that takes nothing for a while, and what must hold nevertheless.
 //!
-//! - B3: when it takes everything again, the shard comes back, and what gives back as much as it takes finds room: the blocks
-//!   that were refused are all that is free.
+//! - BREAKING-3: when it takes everything again, the shard comes back, and what gives back as much as it takes finds room:
+//!   the blocks that were refused are all that is free.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -29,11 +29,11 @@ const WRITES_MAX: u64 = 400;
 const ANSWER: Duration = Duration::from_millis(100);
 /// Range of the time for which bringing a shard back fails, in milliseconds: each time some blocks are refused.
 const IN_VAIN_MS: (u64, u64) = (1_000, 20_000);
-/// Attempts within which a request is done (B3).
+/// Attempts within which a request is done (BREAKING-3).
 const TRIES: u32 = 20;
 
 impl Boot {
-    /// Is refused everything, or all but the journal, until no block is left that was not; then proves B3.
+    /// Is refused everything, or all but the journal, until no block is left that was not; then proves BREAKING-3.
     pub(super) async fn be_refused(&self, rig: &Rig, mut rng: Rng) {
         let Some(model) = self.run.volumes().into_iter().find(|model| model.is_usable()) else {
             return;

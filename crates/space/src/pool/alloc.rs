@@ -1,12 +1,12 @@
 //! Chooses the free blocks that are handed out.
 //!
-//! - H1: small requests fill the holes that others left. Large ones go on behind the last large
+//! - ALLOC-1: small requests fill the holes that others left. Large ones go on behind the last large
 //!   one, where small ones do not go while there is room elsewhere: so what is written in order
 //!   lies together, and is read with few device requests.
-//! - H2: each search is bounded, and the next large one goes on where the last one stopped.
-//! - H3: a request without a matching run takes the blocks in pieces: as long as blocks are free,
+//! - ALLOC-2: each search is bounded, and the next large one goes on where the last one stopped.
+//! - ALLOC-3: a request without a matching run takes the blocks in pieces: as long as blocks are free,
 //!   it gets them.
-//! - H4 and H6, requests take what was freed lately before they go on: in `recent.rs`. H5, what is
+//! - ALLOC-4 and ALLOC-6, requests take what was freed lately before they go on: in `recent.rs`. ALLOC-5, what is
 //!   overwritten stays near its neighbours: in `near.rs`.
 
 use layout::BITMAP_SLOTS;
@@ -94,8 +94,8 @@ impl Pool {
         runs
     }
 
-    /// Hands out `count` blocks in one run: one freed lately (H6), or else apart from where small requests fill the
-    /// holes (H1), if a bounded search finds one.
+    /// Hands out `count` blocks in one run: one freed lately (ALLOC-6), or else apart from where small requests
+    /// fill the holes (ALLOC-1), if a bounded search finds one.
     pub fn alloc_large(&mut self, count: u32) -> Option<PbaRange> {
         if let Some(run) = self.alloc_recent_large(count) {
             return Some(run);
@@ -166,7 +166,7 @@ impl Pool {
                 }
             }
         }
-        unreachable!("H3: the count of free blocks says that there is one")
+        unreachable!("ALLOC-3: the count of free blocks says that there is one")
     }
 
     /// The extent `step` places behind the cursor, and where a search in it begins.
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// H2: what one search does not reach, the next ones do.
+    /// ALLOC-2: what one search does not reach, the next ones do.
     #[test]
     fn large_requests_find_a_run_far_behind_holes_in_the_end() {
         let mut pool = scattered(8);
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(pool.alloc_large(32), None, "it was the only one");
     }
 
-    /// H3, in few pieces where the holes are not all of one block.
+    /// ALLOC-3, in few pieces where the holes are not all of one block.
     #[test]
     fn a_request_without_a_run_is_met_in_pieces_as_large_as_there_are() {
         let mut pool = scattered(4);

@@ -1,11 +1,11 @@
 //! Free blocks that the device does not know to be free yet, and that are still to be discarded.
 //!
-//! - U1: a stale block is free, and was not discarded since something may have been written to it.
+//! - DISCARD-MAP-1: a stale block is free, and was not discarded since something may have been written to it.
 //!   Where that is unknown, as after a restart, all free blocks count as stale.
-//! - U2: an extent is looked at only if something changed in it that may make a run of stale
+//! - DISCARD-MAP-2: an extent is looked at only if something changed in it that may make a run of stale
 //!   blocks, and then waits in a row for it. So where nothing was freed nothing is looked at.
-//! - U3: one step looks at a bounded number of runs, however large the pool is.
-//! - U4: an extent is looked at when nothing was freed in it for a while, or when it has waited for long.
+//! - DISCARD-MAP-3: one step looks at a bounded number of runs, however large the pool is.
+//! - DISCARD-MAP-4: an extent is looked at when nothing was freed in it for a while, or when it has waited for long.
 //!   What is overwritten again and again is thus written to blocks that the device has, as far as it may:
 //!   a block that was discarded costs more to write, on a device in memory a page fault.
 
@@ -18,12 +18,12 @@ use crate::bits::Bits;
 /// Shorter runs are left alone where others have blocks beside them: most devices free nothing for them,
 /// and they are soon used again.
 pub const RUN_BLOCKS_MIN: u32 = 32;
-/// Rounds without a freed block after which an extent is looked at (U4): two seconds, if there are four a second. Simulated
-/// runs are short.
+/// Rounds without a freed block after which an extent is looked at (DISCARD-MAP-4): two seconds, if there are four a
+/// second. Simulated runs are short.
 pub(super) const QUIET_ROUNDS: u64 = if cfg!(feature = "small-structures") { 1 } else { 8 };
 /// Rounds after which it is looked at in any case: a minute.
 const WAIT_ROUNDS_MAX: u64 = if cfg!(feature = "small-structures") { 8 } else { 240 };
-/// Runs and extents that one step looks at (U3): some ten microseconds.
+/// Runs and extents that one step looks at (DISCARD-MAP-3): some ten microseconds.
 const RUNS_PER_STEP: usize = 512;
 const EXTENTS_PER_STEP: usize = 8;
 
@@ -47,7 +47,7 @@ impl DiscardMap {
         Self { bits, count: 0, is_unknown: false, is_queued: false, queued_in: 0, freed_in: 0 }
     }
 
-    /// Returns whether the extent has waited long enough in `round` (U4).
+    /// Returns whether the extent has waited long enough in `round` (DISCARD-MAP-4).
     fn is_due(&self, round: u64) -> bool {
         self.freed_in + QUIET_ROUNDS <= round || self.queued_in + WAIT_ROUNDS_MAX <= round
     }
@@ -164,7 +164,8 @@ impl Pool {
         self.searched = self.searched.filter(|(index, _)| is_there(*index));
     }
 
-    /// Marks all free blocks of the extent as stale, as their state is unknown (U1). It is looked at in the next round.
+    /// Marks all free blocks of the extent as stale, as their state is unknown (DISCARD-MAP-1). It is looked at in the next
+    /// round.
     pub fn mark_for_discard(&mut self, index: u32) {
         if let Some(extent) = self.extents[index as usize].as_deref_mut() {
             extent.stale.is_unknown = true;
@@ -178,7 +179,7 @@ impl Pool {
         self.owned.clone().into_iter().for_each(|index| self.mark_for_discard(index));
     }
 
-    /// Something changed in an extent that may make a run to discard (U2).
+    /// Something changed in an extent that may make a run to discard (DISCARD-MAP-2).
     pub(super) fn note_stale(&mut self, index: u32) {
         if self.discards
             && let Some(extent) = self.extents[index as usize].as_deref_mut()
@@ -203,7 +204,7 @@ impl Pool {
             let is_learnt = extent.stale.is_unknown;
             extent.learn_stale();
             if is_learnt {
-                // That was a look at all of it: the search itself is another step (U3).
+                // That was a look at all of it: the search itself is another step (DISCARD-MAP-3).
                 self.searched = Some((index, from));
                 break;
             }
@@ -287,14 +288,14 @@ mod tests {
         }
     }
 
-    /// U2: how many extents there are does not matter, nor what could not be discarded before.
+    /// DISCARD-MAP-2: how many extents there are does not matter, nor what could not be discarded before.
     #[test]
     fn nothing_is_looked_at_where_nothing_was_freed() {
         let mut pool = full_pool(900);
         assert_eq!(search_all(&mut pool), (1, vec![]));
         // Every other block: no run, and looked at once.
         (0..900).for_each(|extent| release(&mut pool, extent, (2..1024).step_by(2)));
-        assert!(search_all(&mut pool).0 > 900 / EXTENTS_PER_STEP, "bounded steps (U3)");
+        assert!(search_all(&mut pool).0 > 900 / EXTENTS_PER_STEP, "bounded steps (DISCARD-MAP-3)");
         assert_eq!(search_all(&mut pool), (1, vec![]));
         release(&mut pool, 700, (101..171).step_by(2));
         let (steps, found) = search_all(&mut pool);
@@ -322,7 +323,7 @@ mod tests {
         assert_eq!(pool.alloc_large(120), Some(PbaRange::new(Pba(place.pba.0 + 290), 120)));
     }
 
-    /// U4: blocks that are freed go on being used for a while, and not for ever.
+    /// DISCARD-MAP-4: blocks that are freed go on being used for a while, and not for ever.
     #[test]
     fn an_extent_is_left_alone_while_blocks_are_freed_in_it_but_not_for_long() {
         let mut pool = full_pool(2);

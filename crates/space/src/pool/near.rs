@@ -4,12 +4,12 @@
 //! overwriting if each block went wherever something is free. A sequential read would then need a
 //! device request for each block.
 //!
-//! - H5: extents are cut into groups of [`GROUP_BLOCKS`]. A small write goes to the group in which
-//!   the blocks before and behind it lie, if they lie in the same one; else it stays in its own.
-//!   The first such write to a group that is full goes elsewhere, and what it leaves free is for
-//!   the next: a group keeps what was freed in it as long as nothing else of it is free, and there
-//!   is a free block for each group: a thirty-second part. A block that went elsewhere comes back
-//!   when it is written again.
+//! - ALLOC-5: extents are cut into groups of [`GROUP_BLOCKS`]. A small write goes to the group in
+//!   which the blocks before and behind it lie, if they lie in the same one; else it stays in its
+//!   own. The first such write to a group that is full goes elsewhere, and what it leaves free is
+//!   for the next: a group keeps what was freed in it as long as nothing else of it is free, and
+//!   there is a free block for each group: a thirty-second part. A block that went elsewhere comes
+//!   back when it is written again.
 
 use block_map::Neighbours;
 use layout::BITMAP_SLOTS;
@@ -20,7 +20,7 @@ use super::{Extent, LARGE_BLOCKS, Pool};
 /// As many as a read of 128 KiB, with which volumes are read in order, has.
 const GROUP_BLOCKS: u32 = 32;
 
-/// Blocks of an extent that are kept for each other (H5).
+/// Blocks of an extent that are kept for each other (ALLOC-5).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Group {
     extent: u32,
@@ -51,11 +51,11 @@ impl Extent {
 }
 
 impl Pool {
-    /// Hands out `count` blocks near others in one run, if there is one in their group (H5).
+    /// Hands out `count` blocks near others in one run, if there is one in their group (ALLOC-5).
     pub fn alloc_near(&mut self, neighbours: Neighbours, count: u32) -> Option<PbaRange> {
         let group = self.group_for(neighbours)?;
         let extent = self.extents[group.extent as usize].as_deref()?;
-        // H4 goes for these, too.
+        // ALLOC-4 goes for these, too.
         if !self.is_for_small(group.extent, extent.group_end(group.start)) {
             return None;
         }
@@ -87,8 +87,8 @@ impl Pool {
     }
 
     /// Returns `None` if the blocks just freed are all that is free in their group, which keeps
-    /// them (H5). Otherwise returns how many blocks right before them are free in the group, which
-    /// may have been kept until now.
+    /// them (ALLOC-5). Otherwise returns how many blocks right before them are free in the group,
+    /// which may have been kept until now.
     pub(super) fn free_before(&self, freed: PbaRange) -> Option<u64> {
         if self.free() < self.groups() {
             return Some(0);

@@ -1,11 +1,11 @@
 //! Blocks freed lately, which requests and checkpoints take first.
 //!
-//! - H4: blocks freed lately go before those that the cursors come to: what is overwritten again
+//! - ALLOC-4: blocks freed lately go before those that the cursors come to: what is overwritten again
 //!   and again stays on blocks that the device has already, and is not all over it. But a block
-//!   goes only if it is free still, not ahead of where large requests go on (H1), and not of an
+//!   goes only if it is free still, not ahead of where large requests go on (ALLOC-1), and not of an
 //!   extent of which most is free: that one is left to become empty, unless small requests are
 //!   filling it anyway.
-//! - H6: a large request takes a run freed lately that has room for all of it, under the same rule: what is
+//! - ALLOC-6: a large request takes a run freed lately that has room for all of it, under the same rule: what is
 //!   overwritten in large pieces stays on blocks that the device has, too. Runs freed in order are taken from their
 //!   start, so that what is overwritten in order still lies in order.
 //!
@@ -23,7 +23,7 @@ use super::{LARGE_BLOCKS, Pool, Runs};
 const SHORT_MAX: usize = 4096;
 /// Long ones: the nodes of the last checkpoints, each of them in few runs.
 const LONG_MAX: usize = 256;
-/// Runs that a request looks at (H2).
+/// Runs that a request looks at (ALLOC-2).
 const ATTEMPTS: usize = 8;
 
 /// Runs of blocks freed lately, the last ones behind.
@@ -89,12 +89,12 @@ fn push_bounded(runs: &mut VecDeque<PbaRange>, run: PbaRange, most: usize) {
 }
 
 impl Pool {
-    /// Hands out `count` blocks in one run among those freed lately, if a bounded search finds one (H4).
+    /// Hands out `count` blocks in one run among those freed lately, if a bounded search finds one (ALLOC-4).
     pub(super) fn alloc_recent(&mut self, count: u32) -> Option<PbaRange> {
         self.alloc_remembered(count, Recent::pop, Self::is_for_small)
     }
 
-    /// The same for a large request (H6).
+    /// The same for a large request (ALLOC-6).
     pub(super) fn alloc_recent_large(&mut self, count: u32) -> Option<PbaRange> {
         self.alloc_remembered(count, Recent::pop_long, |pool, index, _| pool.is_for_large(index))
     }
@@ -152,7 +152,7 @@ impl Pool {
     }
 
     /// Returns whether small requests may take blocks of the extent up to `end` that were freed
-    /// (H4).
+    /// (ALLOC-4).
     pub(super) fn is_for_small(&self, index: u32, end: u32) -> bool {
         let is_at = |place: usize| self.owned.get(place) == Some(&index);
         if is_at(self.large_cursor.place) && self.owned.len() > 1 {
@@ -161,7 +161,7 @@ impl Pool {
         !self.extent(index).is_emptying() || is_at(self.cursor.place)
     }
 
-    /// Returns whether large requests may take blocks of the extent that were freed (H6).
+    /// Returns whether large requests may take blocks of the extent that were freed (ALLOC-6).
     fn is_for_large(&self, index: u32) -> bool {
         let is_at = |place: usize| self.owned.get(place) == Some(&index);
         !self.extent(index).is_emptying() || is_at(self.large_cursor.place)
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(pool.alloc(1)[0].start, block(&pool, 3, BITMAP_SLOTS));
     }
 
-    /// H1.
+    /// ALLOC-1.
     #[test]
     fn what_was_freed_where_large_requests_go_on_is_left_to_them() {
         let mut pool = pool(4);
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(pool.alloc_large(40), Some(PbaRange::new(block(&pool, 2, 100), 40)));
     }
 
-    /// H6.
+    /// ALLOC-6.
     #[test]
     fn a_large_request_takes_runs_freed_lately_in_their_order() {
         let mut pool = pool(5);

@@ -1,9 +1,9 @@
 //! Chooses the extents that a pool gives back.
 //!
-//! - G1: an empty extent that is still to be discarded stays: its owner can use it, and after a
-//!   restart knows that data may be left in it. It goes when it was discarded, or when others run
-//!   short.
-//! - G2: an extent whose claim is in a record on its way stays: replay would claim it.
+//! - RETURNABLE-1: an empty extent that is still to be discarded stays: its owner can use it, and
+//!   after a restart knows that data may be left in it. It goes when it was discarded, or when
+//!   others run short.
+//! - RETURNABLE-2: an extent whose claim is in a record on its way stays: replay would claim it.
 
 use super::{Extent, Pool};
 
@@ -14,7 +14,7 @@ pub struct ReturnableExtents {
     pub floor: u64,
     /// Empty extents that stay.
     pub keep: u32,
-    /// Extents at most that go though they are still to be discarded (G1).
+    /// Extents at most that go though they are still to be discarded (RETURNABLE-1).
     pub undiscarded: u32,
 }
 
@@ -94,7 +94,7 @@ impl Pool {
 }
 
 impl Extent {
-    /// Returns whether it could go (G2).
+    /// Returns whether it could go (RETURNABLE-2).
     fn is_spare(&self) -> bool {
         self.is_empty() && self.owned_durably
     }

@@ -3,9 +3,9 @@
 use super::{Extent, Pool};
 
 /// An extent is roomy if at least this part of it is free. What is free in others lies scattered: it is what groups
-/// keep (H5), mostly.
+/// keep (ALLOC-5), mostly.
 const ROOMY_PART: u32 = 4;
-/// Extents that a search for a roomy one looks at (H2).
+/// Extents that a search for a roomy one looks at (ALLOC-2).
 const SEARCH_MAX: usize = 64;
 
 /// Free blocks, counted.

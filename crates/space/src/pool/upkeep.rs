@@ -79,7 +79,7 @@ impl Pool {
     }
 
     /// Free blocks of an extent, as kept and as found. None is found where a block is in use that could be handed out
-    /// (S1).
+    /// (POOL-1).
     pub fn recount_extent(&self, index: u32) -> Option<(u32, u32)> {
         let extent = self.extents[index as usize].as_deref()?;
         let is_sound = extent.committed.is_within(&extent.busy);

@@ -165,7 +165,7 @@ fn tcp_socket(is_ipv6: bool) -> Fd {
     Fd::new(socket(family, SocketType::STREAM, None).expect("a socket"))
 }
 
-/// U4. Method: a listener that accepts nothing has room for few connections; the next ones wait.
+/// URING-4. Method: a listener that accepts nothing has room for few connections; the next ones wait.
 #[test]
 fn a_connect_that_is_dropped_is_cancelled() {
     let ring = Ring::new().expect("a ring");
@@ -182,7 +182,7 @@ fn a_connect_that_is_dropped_is_cancelled() {
     finish(&ring);
 }
 
-/// U1, U4. Method: data counts its references. The outcome of what was dropped is thrown away, with its memory.
+/// URING-1, URING-4. Method: data counts its references. The outcome of what was dropped is thrown away, with its memory.
 #[test]
 fn an_abandoned_operation_keeps_its_memory_until_its_end_and_no_longer() {
     let ring = Ring::new().expect("a ring");
@@ -207,7 +207,7 @@ fn parts(count: usize) -> SendBatch {
     batch
 }
 
-/// U4. Method: more parts than a call takes, so that the kernel is asked several times.
+/// URING-4. Method: more parts than a call takes, so that the kernel is asked several times.
 #[test]
 fn a_send_of_many_parts_arrives_whole_whether_or_not_it_is_waited_for() {
     const PARTS: usize = 4000;
@@ -271,7 +271,7 @@ fn a_send_that_is_done_lets_go_of_its_data() {
     }
 }
 
-/// U5.
+/// URING-5.
 #[test]
 fn a_ring_that_goes_away_ends_a_send_that_is_stuck() {
     let ring = Ring::new().expect("a ring");
@@ -282,7 +282,7 @@ fn a_ring_that_goes_away_ends_a_send_that_is_stuck() {
     assert_eq!(Rc::strong_count(&data), 1, "the kernel has let go of it");
 }
 
-/// U5. Method: a pipe that is full takes a write when it is read from, which another thread does.
+/// URING-5. Method: a pipe that is full takes a write when it is read from, which another thread does.
 #[test]
 fn a_ring_that_goes_away_waits_for_a_write() {
     let ring = Ring::new().expect("a ring");

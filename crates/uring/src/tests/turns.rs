@@ -81,7 +81,8 @@ fn the_last_that_asked_is_woken() {
     assert!(told[1].0.load(Ordering::Relaxed));
 }
 
-/// W1. Method: the waker comes after the core has said that it is about to sleep, while it looks for work.
+/// WAKE-1. Method: the waker comes after the core has said that it is about to sleep, while it looks for
+/// work.
 #[test]
 fn a_core_that_is_about_to_sleep_is_woken() {
     let ring = Ring::new().expect("a ring");
@@ -120,7 +121,7 @@ fn a_sleeping_core_is_told_once() {
     assert_eq!(written(), Err(Errno::AGAIN), "it is awake again");
 }
 
-/// C2.
+/// CHUNK-2.
 #[test]
 fn there_is_a_chunk_as_long_as_one_is_free_or_can_be_made() {
     let ring = Ring::new().expect("a ring");

@@ -138,7 +138,7 @@ fn a_drive_that_does_all_at_once_has_something_to_do_while_it_is_answered() {
     }
 }
 
-/// W2.
+/// URING-WINDOW-2.
 #[test]
 fn from_a_drive_that_completes_each_nothing_is_held() {
     for depth in [4, 32, 128] {
@@ -150,7 +150,8 @@ fn from_a_drive_that_completes_each_nothing_is_held() {
     }
 }
 
-/// W3, with a drive that does all reads in the same time, so that those asked together are done together.
+/// URING-WINDOW-3, with a drive that does all reads in the same time, so that those asked together are
+/// done together.
 #[test]
 fn from_a_drive_in_step_with_its_askers_little_is_held() {
     for depth in [4, 8, 32] {
@@ -200,7 +201,7 @@ fn few_reads_are_never_held() {
     assert_eq!(windowed.held_max, 0);
 }
 
-/// W1, with every limit and order of events.
+/// URING-WINDOW-1, with every limit and order of events.
 #[test]
 fn what_is_held_goes_out_in_order() {
     for limit in 1..6 {

@@ -34,7 +34,7 @@ pub enum Problem {
         twin: bool,
     },
     /// A copy of a shard's root cannot be read, and the journal continues from a newer root than
-    /// all others. That root is lost unless the copy can be read later (F5).
+    /// all others. That root is lost unless the copy can be read later (FSCK-5).
     NewestRoot,
     /// A bitmap is damaged; what it said follows from the maps.
     Bitmap {

@@ -3,10 +3,10 @@
 //! Without it a drive is idle while its data is checked and sent, as the host and the drive take
 //! turns. So the next blocks are requested from the drive in advance.
 //!
-//! - H1: what was read ahead is returned only if no change of the map touched its blocks since, and
+//! - READ-AHEAD-1: what was read ahead is returned only if no change of the map touched its blocks since, and
 //!   the map says of them what it said then: a read that begins now would find the same blocks.
-//! - H2: a failed prefetch is no error: the reader of the blocks reads them itself.
-//! - H3: it takes no more than [`PIECES_MAX`] and [`BLOCKS_MAX`] of a shard, and is dropped if it
+//! - READ-AHEAD-2: a failed prefetch is no error: the reader of the blocks reads them itself.
+//! - READ-AHEAD-3: it takes no more than [`PIECES_MAX`] and [`BLOCKS_MAX`] of a shard, and is dropped if it
 //!   is not used for a while. What is read in vain is a quarter at most of what a reader has read
 //!   in order since (`streams.rs`).
 //!
@@ -103,7 +103,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// The map changed in `range` (H1).
+    /// The map changed in `range` (READ-AHEAD-1).
     pub(crate) fn forget(&mut self, range: LbaRange) {
         if !broken(Sabotage::KeepReadAhead) {
             let is_dropped = || self.pieces.iter().any(|piece| piece.range.overlaps(range));
@@ -124,7 +124,7 @@ impl Ahead {
     }
 
     /// Drops prefetched data that is useless. Readers start over, so that the waste stays a part of
-    /// what they read (H3).
+    /// what they read (READ-AHEAD-3).
     fn drop_if(&mut self, is_in_vain: impl Fn(&Piece) -> bool) {
         let before = self.pieces.len();
         self.pieces.retain(|piece| !is_in_vain(piece));
@@ -170,7 +170,7 @@ impl<D: Device> Inner<D> {
             let is_sound = runs.iter().all(Result::is_ok);
             situation_if(Situation::ReadAheadIsUsed, || is_sound);
             situation_if(Situation::ReadAheadHasFailed, || !is_sound);
-            // H2.
+            // READ-AHEAD-2.
             is_sound.then_some(runs)
         })
     }

@@ -3,13 +3,13 @@
 //! A request costs a device as much as several blocks do, so runs that lie close to each other are
 //! fetched together, with what lies between.
 //!
-//! - J1: between two runs there are at most [`GAP_BLOCKS_MAX`] blocks, and in a span no more
+//! - SPAN-1: between two runs there are at most [`GAP_BLOCKS_MAX`] blocks, and in a span no more
 //!   unrequested blocks than requested ones: a read takes at most twice its memory. On a device in
 //!   memory that lends its blocks there are no gaps: a writer to a lent gap would be refused.
-//! - J2: blocks in a gap are not used: they may be another tenant's, or be written meanwhile. Each
-//!   run is a slice of its own, and no more of the span is handed on.
-//! - J3: where the device fails a span, each of its runs is read alone: an error is one only of the
-//!   blocks that it concerns.
+//! - SPAN-2: blocks in a gap are not used: they may be another tenant's, or be written meanwhile.
+//!   Each run is a slice of its own, and no more of the span is handed on.
+//! - SPAN-3: where the device fails a span, each of its runs is read alone: an error is one only of
+//!   the blocks that it concerns.
 
 use std::rc::Rc;
 
@@ -42,7 +42,7 @@ impl Span {
         Self { range: run, runs: SmallVec::from_slice(&[number]), wanted: run.blocks }
     }
 
-    /// Takes in a run that begins no earlier than the last one, if J1 allows it.
+    /// Takes in a run that begins no earlier than the last one, if SPAN-1 allows it.
     fn try_join(&mut self, number: usize, run: PbaRange, gap_blocks_max: u64) -> bool {
         let start = self.range.start.0;
         // A damaged map may name a block twice.
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(requests(&[]), []);
     }
 
-    /// J1.
+    /// SPAN-1.
     #[test]
     fn what_is_read_in_vain_is_bounded() {
         assert_eq!(requests(&[run(0, 20), run(28, 1)]).len(), 1);
@@ -178,7 +178,7 @@ mod tests {
         }
     }
 
-    /// J1: what lies in memory.
+    /// SPAN-1: what lies in memory.
     #[test]
     fn runs_that_touch_are_one_without_gaps() {
         let scattered = [run(107, 2), run(100, 4), run(106, 1), run(104, 1)];

@@ -1,17 +1,17 @@
 //! Checks at the end of a scrub, while the shard is in use, that each owned block has one owner and
 //! is in use, that each block in use has an owner, and that counts are right.
 //!
-//! - A1: a leaf is taken down at one instant: what it names then is in use then, without exception.
-//! - A2: what is freed before its turn is not met, and what is freed behind it leaves the
+//! - ACCOUNT-1: a leaf is taken down at one instant: what it names then is in use then, without exception.
+//! - ACCOUNT-2: what is freed before its turn is not met, and what is freed behind it leaves the
 //!   inventory.
-//! - A3: what then is in doubt (`inventory.rs`) is asked for a second time: only owners found then
+//! - ACCOUNT-3: what then is in doubt (`inventory.rs`) is asked for a second time: only owners found then
 //!   count.
-//! - A4: a block that is named and free is in use from then on, so that it is not handed out.
+//! - ACCOUNT-4: a block that is named and free is in use from then on, so that it is not handed out.
 //!   Nothing else is changed: the right owner of a block with two owners is unknown, and blocks
 //!   without an owner are left to `fsck`.
-//! - A5: where anything cannot be read, what it names is unknown: no block is said to have no owner
+//! - ACCOUNT-5: where anything cannot be read, what it names is unknown: no block is said to have no owner
 //!   then.
-//! - A6: of two scrubs at once the one that came to this later goes on, and answers for both.
+//! - ACCOUNT-6: of two scrubs at once the one that came to this later goes on, and answers for both.
 
 use space::Owner;
 use std::cell::RefCell;
@@ -42,7 +42,7 @@ const TRIES_MAX: u32 = 8;
 pub(super) struct Accounts {
     inventory: Rc<RefCell<Inventory>>,
     stage: Stage,
-    /// True if all owners of blocks were read (A5).
+    /// True if all owners of blocks were read (ACCOUNT-5).
     is_complete: bool,
 }
 
@@ -175,7 +175,7 @@ impl<D: Device> Inner<D> {
         let leaf = leaf.await?;
         let told = misfits.into_iter().map(|(pba, what, owner)| self.misfit(pba, what, owner));
         step.damaged.extend(told);
-        // A6: nor is anything counted for it.
+        // ACCOUNT-6: nor is anything counted for it.
         if !self.pool.borrow().has_inventory(&inventory) {
             return Ok(None);
         }
@@ -228,7 +228,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Calls `visit` for all that the leaf of the keys from `at` on names, and for the nodes that are met there for the
-    /// first time: as it is at the instant when this is ready (A1).
+    /// first time: as it is at the instant when this is ready (ACCOUNT-1).
     async fn see_leaf(
         &self,
         state: &VolumeState,
@@ -312,7 +312,7 @@ impl<D: Device> Inner<D> {
         Some(from)
     }
 
-    /// Judges the doubts that are left when all owners were asked (A3).
+    /// Judges the doubts that are left when all owners were asked (ACCOUNT-3).
     fn judge(
         &self,
         doubts: impl IntoIterator<Item = (Pba, (Doubt, Owners))>,

@@ -11,9 +11,9 @@ use super::waiting::Waits;
 pub(super) struct Admission {
     /// Blocks set aside for map nodes that operations under way will make dirty.
     reserved: Cell<u64>,
-    /// Blocks of data deallocated, less those that writes have added since (A8).
+    /// Blocks of data deallocated, less those that writes have added since (SPACE-8).
     deallocated: Cell<u64>,
-    /// Requests that wait, of which one at a time has the turn (A4).
+    /// Requests that wait, of which one at a time has the turn (SPACE-4).
     waiting: Cell<u32>,
     turns: Semaphore,
     /// Blocks or credit came back.
@@ -45,17 +45,17 @@ impl Admission {
         self.reserved.set(left.expect("an operation gives back what it reserved, once"));
     }
 
-    /// Returns whether so many blocks of data were deallocated and not written since (A8).
+    /// Returns whether so many blocks of data were deallocated and not written since (SPACE-8).
     pub(super) fn is_refill(&self, data: u64) -> bool {
         data > 0 && data <= self.deallocated.get()
     }
 
-    /// Notes that a map has lost so many blocks by a deallocation (A8).
+    /// Notes that a map has lost so many blocks by a deallocation (SPACE-8).
     pub(super) fn note_deallocated(&self, blocks: u64) {
         self.deallocated.set(self.deallocated.get() + blocks);
     }
 
-    /// Notes that a write has added so many blocks to a map (A8).
+    /// Notes that a write has added so many blocks to a map (SPACE-8).
     pub(super) fn note_added(&self, blocks: u64) {
         self.deallocated.set(self.deallocated.get().saturating_sub(blocks));
     }

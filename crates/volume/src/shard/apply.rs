@@ -1,4 +1,4 @@
-//! Applies durable operations, and undoes failed ones. C1 to C4 are in `commit.rs`.
+//! Applies durable operations, and undoes failed ones. COMMIT-1 to COMMIT-4 are in `commit.rs`.
 
 use std::rc::Rc;
 
@@ -118,7 +118,7 @@ impl<D: Device> Inner<D> {
         let mut removed = Vec::new();
         while at < end {
             let next = state.map.borrow_mut().remove_some(at, end, &mut removed);
-            at = next.expect("D4: the range was loaded before it was queued, and stays so");
+            at = next.expect("NODE-4: the range was loaded before it was queued, and stays so");
         }
         self.admission.note_deallocated(removed.len() as u64);
         self.free_blocks(removed.iter().map(|(_, old)| old.pba));
@@ -133,7 +133,7 @@ impl<D: Device> Inner<D> {
         self.reclaim(state);
     }
 
-    /// Queues what undoes a failed write whose entry is on its way (C3).
+    /// Queues what undoes a failed write whose entry is on its way (COMMIT-3).
     fn restore(&self, id: OpId) {
         let (record, entries) = {
             let ops = self.ops.borrow();
@@ -183,6 +183,6 @@ fn entries_as_mapped(state: &VolumeState, range: LbaRange) -> Vec<Entry<'static>
             metadata: metadata.to_vec().into(),
         });
     });
-    visited.expect("D4: the range was loaded before it was queued, and stays so");
+    visited.expect("NODE-4: the range was loaded before it was queued, and stays so");
     entries
 }

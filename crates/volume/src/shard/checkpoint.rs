@@ -2,17 +2,17 @@
 //!
 //! A checkpoint is the state at one instant. It is taken by cloning pointers, and written while
 //! requests go on:
-//! - K1: maps, bitmaps and the replay point are of the same instant, between two records' effects.
-//! - K2: nothing that the last durable root leads to is overwritten by this or a later checkpoint.
+//! - CHECKPOINT-1: maps, bitmaps and the replay point are of the same instant, between two records' effects.
+//! - CHECKPOINT-2: nothing that the last durable root leads to is overwritten by this or a later checkpoint.
 //!   Blocks that only it needs are released when the next root is durable.
-//! - K3: the root is written when all that it leads to is durable.
-//! - K4: an extent given back goes to the device's allocator when the root without it is durable.
-//! - K5 (`roots.rs`): one copy of a root is enough to read it back: where the device refuses the other, that is left as it was. The first root
-//!   of each slot needs both: a slot with a copy of zeroes and no root that can be read was never written.
-//! - K6: whatever a power cut makes of the copies that are being written, a root is left that was durable before, or none ever
-//!   was. Both copies are written at the same time only while the other slot has such a root: the one before, which is
-//!   flushed. The first root of a shard, and one that a start makes durable once more (W1), have none beside
-//!   them: of these each copy is durable before the other is touched.
+//! - CHECKPOINT-3: the root is written when all that it leads to is durable.
+//! - CHECKPOINT-4: an extent given back goes to the device's allocator when the root without it is durable.
+//! - CHECKPOINT-5: one copy of a root is enough to read it back (`roots.rs`): where the device refuses the other, that is left as
+//!   it was. The first root of each slot needs both: a slot with a copy of zeroes and no root that can be read was never written.
+//! - CHECKPOINT-6: whatever a power cut makes of the copies that are being written, a root is left that was durable before, or
+//!   none ever was. Both copies are written at the same time only while the other slot has such a root: the one before, which is
+//!   flushed. The first root of a shard, and one that a start makes durable once more (REPERSIST-1), have none beside them: of
+//!   these each copy is durable before the other is touched.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -46,9 +46,9 @@ const BITMAPS_AT_ONCE: usize = 16;
 pub(super) enum CheckpointError {
     /// The device could not be written or flushed.
     Device(DeviceError),
-    /// Fewer blocks were set aside than it takes (A1).
+    /// Fewer blocks were set aside than it takes (SPACE-1).
     NoSpace,
-    /// The journal was lost meanwhile, or a flush of another shard failed: what the media hold is unknown (C4, C5).
+    /// The journal was lost meanwhile, or a flush of another shard failed: what the media hold is unknown (COMMIT-4, COMMIT-5).
     Lost,
 }
 
@@ -215,7 +215,7 @@ impl<D: Device> Inner<D> {
         outcome
     }
 
-    /// The state of this instant (K1).
+    /// The state of this instant (CHECKPOINT-1).
     fn snapshot(&self) -> (Snapshot, SpaceSnapshot) {
         let request = self.checkpoints.start();
         self.journal.borrow_mut().pass_over();
@@ -285,7 +285,7 @@ impl<D: Device> Inner<D> {
         if !broken(Sabotage::RootBeforeFlush) {
             self.flush_if_volatile().await?;
         }
-        // The snapshot holds what took effect before: that must not outlive a failed flush (K3, C4).
+        // The snapshot holds what took effect before: that must not outlive a failed flush (CHECKPOINT-3, COMMIT-4).
         if self.journal.borrow().is_lost() {
             situation(Situation::CheckpointUnprovenByFlush);
             return Err(CheckpointError::Lost);
@@ -437,7 +437,7 @@ impl<D: Device> Inner<D> {
 
     /// Makes a write that can only help once the root of a checkpoint is durable. A failure is
     /// tried again, soon at first, then with each tick, for as long as the shard runs and no task
-    /// waits (F1).
+    /// waits (REFUSED-1).
     pub(super) async fn insist<F>(&self, write: impl Fn() -> F) -> Result<(), DeviceError>
     where
         F: Future<Output = Result<(), DeviceError>>,
@@ -477,7 +477,7 @@ impl<D: Device> Inner<D> {
         returned.drain(..).for_each(|returned| self.extents.release(returned));
     }
 
-    /// The new root is durable: extents that only the old one needed go (K4), and the journal before it.
+    /// The new root is durable: extents that only the old one needed go (CHECKPOINT-4), and the journal before it.
     fn finish_checkpoint(
         &self,
         writer: &mut BlockWriter<'_, D>,

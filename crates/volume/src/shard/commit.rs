@@ -4,15 +4,15 @@
 //!  submit ──> queue ──> record in flight ──> settled: applied to the map, answered
 //!    └──────> data in flight ──────────────────┘
 //! ```
-//! - C1: an operation takes effect when its record, every earlier record, and the data of them all
+//! - COMMIT-1: an operation takes effect when its record, every earlier record, and the data of them all
 //!   are on the media: after the flush behind these completions, where the device needs one.
-//! - C2: operations take effect in the order of their records, each in one synchronous step.
-//! - C3: a write whose data failed never takes effect. If its entry is on its way already, a later
+//! - COMMIT-2: operations take effect in the order of their records, each in one synchronous step.
+//! - COMMIT-3: a write whose data failed never takes effect. If its entry is on its way already, a later
 //!   entry restores what was there; until that is durable its blocks and its range stay taken.
-//! - C4: nothing is acknowledged once a record or a flush has failed: what the media hold is unknown
+//! - COMMIT-4: nothing is acknowledged once a record or a flush has failed: what the media hold is unknown
 //!   until they are read back.
-//! - C5: a flush that fails concerns all shards of the device, whichever asked for it: it should have covered what they had
-//!   written, too, and a later one that succeeds says nothing of that. So shards share flushes, and what comes of one is
+//! - COMMIT-5: a flush that fails concerns all shards of the device, whichever asked for it: it should have covered what they
+//!   had written, too, and a later one that succeeds says nothing of that. So shards share flushes, and what comes of one is
 //!   known to all before the next begins (`flushes.rs`).
 
 use std::future::Future;
@@ -394,7 +394,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Writes whose data failed before their entry was on its way need no undoing (C3).
+    /// Writes whose data failed before their entry was on its way need no undoing (COMMIT-3).
     fn drop_failed_from_queue(&self) {
         loop {
             let failed = {
@@ -408,7 +408,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Lets take effect what may (C1, C2).
+    /// Lets take effect what may (COMMIT-1, COMMIT-2).
     fn settle(&self) {
         let mut any = false;
         loop {
@@ -465,13 +465,13 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// C4: nothing is written any more. The first reason is the one.
+    /// COMMIT-4: nothing is written any more. The first reason is the one.
     pub(super) fn lose_journal(&self, why: JournalLoss) {
         self.journal.borrow_mut().lose(why);
         self.tell_of_loss();
     }
 
-    /// C4: tells all tasks that wait for the journal, and queues nothing more.
+    /// COMMIT-4: tells all tasks that wait for the journal, and queues nothing more.
     fn tell_of_loss(&self) {
         {
             let mut journal = self.journal.borrow_mut();

@@ -1,5 +1,5 @@
 //! Finds out which writes of the journal's last records reached the media by comparing their data
-//! with its checksums (P2, P3, P7 of `replay.rs`).
+//! with its checksums (REPLAY-2, REPLAY-3, REPLAY-7).
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Touched {
     }
 }
 
-/// The writes, by record and entry, whose data did not reach the media (P2).
+/// The writes, by record and entry, whose data did not reach the media (REPLAY-2).
 pub(super) async fn unfinished_writes<D: Device>(
     inner: &Inner<D>,
     unsettled: &[Placed],
@@ -72,8 +72,8 @@ struct ToCompare<'a> {
     crcs: &'a [u32],
 }
 
-/// Those that are not trusted, that no later entry overlaps (P3), and of whose data the last record does not say that it is
-/// there (P7); the last one first.
+/// Those that are not trusted, that no later entry overlaps (REPLAY-3), and of whose data the last record does not say that
+/// it is there (REPLAY-7); the last one first.
 fn writes_to_compare(unsettled: &[Placed]) -> Vec<ToCompare<'_>> {
     let last = unsettled.last().map(|placed| placed.record.head);
     let is_there = |sequence| last.is_some_and(|head| head.proves_data(sequence));
@@ -235,7 +235,8 @@ mod tests {
         Entry::Unmap { volume, range: LbaRange::new(Lba(lba), blocks) }
     }
 
-    /// P3. Method: a write to blocks 10 to 13 of volume 1, and one entry behind it, in the same record or in the next.
+    /// REPLAY-3. Method: a write to blocks 10 to 13 of volume 1, and one entry behind it, in the same record or in the
+    /// next.
     #[test]
     fn a_write_is_compared_unless_a_later_entry_overlaps_it() {
         let resize = |blocks| Entry::Resize { volume: 1, blocks };
@@ -267,7 +268,7 @@ mod tests {
         }
     }
 
-    /// P7, and what is trusted.
+    /// REPLAY-7, and what is trusted.
     #[test]
     fn a_write_whose_data_is_known_to_be_there_is_not_compared() {
         let mut records: Vec<Placed> =

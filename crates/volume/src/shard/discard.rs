@@ -1,10 +1,10 @@
 //! Telling the device which blocks are free, in the background.
 //!
-//! - T1: a block is discarded only if neither the last durable root nor the present has it in use,
-//!   and no read can have found it. It is not handed out meanwhile.
-//! - T2: so many blocks for each tick, and none while free ones are few: requests come first.
-//! - T3: what could not be discarded is tried again, ever more seldom while the device fails.
-//! - T4: extents that are empty stay with the shard until they are discarded, if they are not
+//! - DISCARD-1: a block is discarded only if neither the last durable root nor the present has it in
+//!   use, and no read can have found it. It is not handed out meanwhile.
+//! - DISCARD-2: so many blocks for each tick, and none while free ones are few: requests come first.
+//! - DISCARD-3: what could not be discarded is tried again, ever more seldom while the device fails.
+//! - DISCARD-4: extents that are empty stay with the shard until they are discarded, if they are not
 //!   needed elsewhere before. What is free in a shard's extents at its start is discarded once
 //!   more: so nothing is forgotten at a restart but what was given back undiscarded.
 
@@ -44,7 +44,7 @@ impl<D: Device> Inner<D> {
             if self.is_discarder_done() {
                 return;
             }
-            // T3.
+            // DISCARD-3.
             pause_ticks = match discarded {
                 Ok(()) => 1,
                 Err(_) => PAUSE_TICKS_MAX.min(pause_ticks * 2),
@@ -61,7 +61,7 @@ impl<D: Device> Inner<D> {
         let (mut left, mut steps) = (BLOCKS_PER_TICK, STEPS_PER_TICK);
         self.pool.borrow_mut().begin_round();
         while left > 0 && steps > 0 && !self.is_discarder_done() {
-            // T2.
+            // DISCARD-2.
             let claimed = self.least_floor() + self.counters.live.get();
             let room = self.pool.borrow().free().saturating_sub(claimed) / 2;
             let most = u32::try_from(room).unwrap_or(u32::MAX).min(RUN_BLOCKS_MAX);

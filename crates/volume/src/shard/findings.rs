@@ -1,13 +1,13 @@
 //! Damage found by any path: counted once for each place, and reported once.
 //!
-//! - D1: a place counts when it is first found to be damaged, however often it is read later, and
+//! - FINDING-1: a place counts when it is first found to be damaged, however often it is read later, and
 //!   by a request, a scrub or a start. For a volume that includes its data and its map.
-//! - D2: it is handed out once, for the log, however many hosts read it again and again.
-//! - D3: a shard remembers so many places. Further ones are neither counted nor reported: the
+//! - FINDING-2: it is handed out once, for the log, however many hosts read it again and again.
+//! - FINDING-3: a shard remembers so many places. Further ones are neither counted nor reported: the
 //!   operator has plenty of reports by then.
-//! - D4: what was found, or refused, and what volumes have counted outlives a failure of the shard
+//! - FINDING-4: what was found, or refused, and what volumes have counted outlives a failure of the shard
 //!   and its return.
-//! - D5: a volume that a return costs is told by its name, and is not taken for one that was
+//! - FINDING-5: a volume that a return costs is told by its name, and is not taken for one that was
 //!   deleted.
 
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ use crate::VolumeError;
 use crate::state::VolumeState;
 use crate::superblocks::Copies;
 
-/// Places remembered (D3): a few hundred KiB.
+/// Places remembered (FINDING-3): a few hundred KiB.
 const PLACES_MAX: usize = 10_000;
 
 /// A place and what was there. What takes a damaged block's place is another matter.
@@ -42,12 +42,12 @@ pub(super) struct Findings {
     places: RefCell<BTreeSet<Place>>,
     /// Their number by volume, and without one.
     counts: RefCell<BTreeMap<Option<Uuid>, u64>>,
-    /// Findings that were not handed out yet (D2).
+    /// Findings that were not handed out yet (FINDING-2).
     untold: RefCell<Vec<Damaged>>,
     /// Requests that the device failed.
     device_errors: Cell<u64>,
     pub(super) refused: Refused,
-    /// Volumes that the last return could not read back (D5).
+    /// Volumes that the last return could not read back (FINDING-5).
     lost: RefCell<BTreeSet<Uuid>>,
 }
 
@@ -76,7 +76,8 @@ impl Findings {
         self.count(Place { pba, volume: None, lba: None });
     }
 
-    /// Notes the volumes that a return costs (D5), each with where its descriptor is damaged, which counts already.
+    /// Notes the volumes that a return costs (FINDING-5), each with where its descriptor is damaged, which counts
+    /// already.
     pub(super) fn note_lost<'a>(&self, lost: impl Iterator<Item = (&'a Rc<VolumeState>, Pba)>) {
         self.lost.borrow_mut().clear();
         for (state, pba) in lost {
@@ -145,13 +146,13 @@ impl<D: Device> Shard<D> {
         findings.places.borrow().len() as u64 + findings.device_errors.get()
     }
 
-    /// Volumes that were there before the shard returned, and that it could not read back (D5).
+    /// Volumes that were there before the shard returned, and that it could not read back (FINDING-5).
     #[must_use]
     pub fn lost_volumes(&self) -> BTreeSet<Uuid> {
         self.inner.findings.lost.borrow().clone()
     }
 
-    /// Takes the damaged blocks that were not reported so far (D2).
+    /// Takes the damaged blocks that were not reported so far (FINDING-2).
     #[must_use]
     pub fn take_findings(&self) -> Vec<Damaged> {
         self.inner.findings.untold.take()

@@ -82,13 +82,14 @@ impl<D: Device> Inner<D> {
     }
 
     /// Judges flushes that have ended: they count for nothing if one of the device has failed since
-    /// this shard was recovered (C5).
+    /// this shard was recovered (COMMIT-5).
     fn flushes_are_sound(&self) -> Result<(), FlushError> {
         let has_failed = self.extents.flushes().failures() != self.flush_failures;
         if has_failed && !broken(Sabotage::FlushAlone) { Err(FlushError::Others) } else { Ok(()) }
     }
 
-    /// A flush covers all records that are complete when it begins (C1). Returns whether anything went on.
+    /// A flush covers all records that are complete when it begins (COMMIT-1). Returns whether anything went
+    /// on.
     pub(super) fn poll_flush(&self, context: &mut Context<'_>, flusher: &mut Flusher) -> bool {
         let mut progress = false;
         loop {

@@ -1,9 +1,9 @@
 //! Rewrites blocks that a scrub finds damaged and memory has whole, before memory is lost.
 //!
-//! - G1: nothing is written in place. What is damaged counts as changed, and the next checkpoint
-//!   puts it elsewhere (K2). But a superblock has no other place: it is rewritten in place, as its
-//!   twin is on the device (B4).
-//! - G2: this decides nothing: what memory has is what every answer has come from since the start.
+//! - HEAL-1: nothing is written in place. What is damaged counts as changed, and the next checkpoint
+//!   puts it elsewhere (CHECKPOINT-2). But a superblock has no other place: it is rewritten in place, as its
+//!   twin is on the device (SUPERBLOCK-4).
+//! - HEAL-2: this decides nothing: what memory has is what every answer has come from since the start.
 //!   What only the device had stays as it is, an error for its reader.
 
 use std::rc::Rc;
@@ -51,7 +51,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Returns whether a copy was written, which the next checkpoint makes durable: a flush that fails concerns more than the copy
-    /// (C5). Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
+    /// (COMMIT-5). Where the place takes no writes the other copy holds it alone, and the next scrub tries again.
     async fn heal_superblock(&self) -> bool {
         let mended = superblocks::mend(&self.device, &self.superblock).await;
         mended.unwrap_or_else(|_| {

@@ -1,14 +1,14 @@
 //! Damage that cannot be rebuilt from other data, and what is lost with it.
 //!
-//! - Q1: a damaged descriptor costs its volume and nothing else. The shard is opened without it;
-//!   its blocks stay in use, and records of the journal that concern it are passed over. If there
-//!   were any, what leads to the descriptor is spoilt, so that an older state of the volume never
-//!   comes back.
-//! - Q2: what costs acknowledged changes of volumes that are there keeps the shard from being
+//! - LOSS-1: a damaged descriptor costs its volume and nothing else. The shard is opened without
+//!   it; its blocks stay in use, and records of the journal that concern it are passed over. If
+//!   there were any, what leads to the descriptor is spoilt, so that an older state of the volume
+//!   never comes back.
+//! - LOSS-2: what costs acknowledged changes of volumes that are there keeps the shard from being
 //!   opened, unless the caller consents, as a repair does. That is a damaged record of the journal,
 //!   a damaged node of the volume table, and a damaged node of a map that records lead to.
-//! - Q3: of a journal that is cut off, all that is left is taken to be on the media. What is not is
-//!   then an error for its reader, and not an older state.
+//! - LOSS-3: of a journal that is cut off, all that is left is taken to be on the media. What is
+//!   not is then an error for its reader, and not an older state.
 
 use std::fmt;
 
@@ -100,7 +100,7 @@ impl<D: Device> Inner<D> {
         self.read_back.note_loss(loss);
     }
 
-    /// Returns whether a record concerns a volume that is lost, and is passed over (Q1).
+    /// Returns whether a record concerns a volume that is lost, and is passed over (LOSS-1).
     pub(super) fn passes_over(&self, number: u32) -> bool {
         let is_lost = self.read_back.losses().iter().any(|loss| match loss {
             Loss::Volume { number: lost, .. } => *lost == number,
@@ -113,7 +113,7 @@ impl<D: Device> Inner<D> {
         is_lost
     }
 
-    /// The journal was replayed: volumes that it would have changed do not come back (Q1).
+    /// The journal was replayed: volumes that it would have changed do not come back (LOSS-1).
     pub(super) fn invalidate_lost_descriptors(&self) {
         let mut tables = self.tables.borrow_mut();
         for number in self.read_back.passed_over().iter().map(|number| u64::from(*number)) {
@@ -124,7 +124,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Replay needs a node that is damaged. With consent the map goes on without it (Q2).
+    /// Replay needs a node that is damaged. With consent the map goes on without it (LOSS-2).
     pub(super) fn go_on_without(
         &self,
         state: &VolumeState,

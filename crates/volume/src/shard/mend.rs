@@ -258,7 +258,7 @@ impl<D: Device> Shard<D> {
     }
 
     /// Rebuilds all bitmaps from the owned blocks. `keeps`: blocks without an owner stay in use;
-    /// they do so too where a map cannot be read (F3). Returns whether anything changed.
+    /// they do so too where a map cannot be read (FSCK-3). Returns whether anything changed.
     pub(crate) async fn rebuild_space(&self, keeps: bool) -> bool {
         let mut used = Census::new(self.inner.superblock);
         let frees = |pba: Pba, owner| {

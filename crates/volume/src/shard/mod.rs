@@ -115,7 +115,7 @@ pub(crate) struct Inner<D: Device> {
     /// For what is read ahead; none where that is of no use.
     ahead: Option<Rc<Room>>,
     extents: ExtentAllocator,
-    /// Flushes of the device that had failed when it was read back (C5).
+    /// Flushes of the device that had failed when it was read back (COMMIT-5).
     flush_failures: u64,
     pool: RefCell<Pool>,
     epochs: RefCell<Epochs>,
@@ -128,9 +128,9 @@ pub(crate) struct Inner<D: Device> {
     tables: RefCell<Tables>,
     /// Generation of the last durable root.
     generation: Cell<u64>,
-    /// The secret that its records carry (J7 of `layout`).
+    /// The secret that its records carry (JOURNAL-7).
     secret: Cell<u64>,
-    /// The last start that an attempt to bring this shard back may have written (R2 of `reopen.rs`).
+    /// The last start that an attempt to bring this shard back may have written (REOPEN-2).
     started_again: Cell<u64>,
     reclaims: Reclaims,
     committer: Committer,
@@ -148,7 +148,7 @@ pub(crate) struct Inner<D: Device> {
     /// Damage found, and errors of the device.
     findings: Rc<Findings>,
     read_back: ReadBack,
-    /// The next checkpoint gives back every extent that is not needed (A5).
+    /// The next checkpoint gives back every extent that is not needed (SPACE-5).
     return_all_extents: Cell<bool>,
 }
 

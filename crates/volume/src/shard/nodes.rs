@@ -205,7 +205,7 @@ impl<'a, D: Device> BlockWriter<'a, D> {
         self.inner.gives_back.superseded.set(self.superseded.len() as u64);
     }
 
-    /// Has it free before the next root is durable: what K2 forbids.
+    /// Has it free before the next root is durable: what CHECKPOINT-2 forbids.
     fn reuse_early(&mut self, pba: Pba) {
         let mut pool = self.inner.pool.borrow_mut();
         pool.uncommit_metadata(&mut self.space, pba);

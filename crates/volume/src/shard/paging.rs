@@ -2,15 +2,15 @@
 //!
 //! Nodes are brought in when they are missed. Where there is a limit, others go for them
 //! (`evict.rs`).
-//! - M1: nodes in memory, with those that changes under way may add, take no more than the limit.
+//! - PAGING-1: nodes in memory, with those that changes under way may add, take no more than the limit.
 //!   Half of it is for what cannot go: dirty nodes, those that the running checkpoint writes, and
 //!   what changes under way may make dirty. A quarter is for what reads bring in at once.
-//! - M2: a request that needs more than its part has it when it is alone there, so that every
+//! - PAGING-2: a request that needs more than its part has it when it is alone there, so that every
 //!   request gets on, whatever the limit is.
-//! - M3: a change claims its nodes before it brings any in, a read its part, and neither claims
+//! - PAGING-3: a change claims its nodes before it brings any in, a read its part, and neither claims
 //!   twice: no waiting task holds memory that others wait for. The reclaimer waits for checkpoints
 //!   only.
-//! - M4: a node is read once for all tasks that miss it, and once more if the data does not match.
+//! - PAGING-4: a node is read once for all tasks that miss it, and once more if the data does not match.
 //!   A damaged node is an error for these tasks only.
 
 use std::cell::{Cell, RefCell};
@@ -41,9 +41,9 @@ pub(super) struct Paging {
     limit: Option<u64>,
     /// Position of the clock's hand: volume and key.
     hand: Cell<(u32, u64)>,
-    /// Nodes being read (M4).
+    /// Nodes being read (PAGING-4).
     incoming: RefCell<Vec<Rc<Incoming>>>,
-    /// Nodes for reads that miss some (M1).
+    /// Nodes for reads that miss some (PAGING-1).
     reads: Semaphore,
     /// Nodes that changes under way claim.
     claimed: Cell<u64>,
@@ -199,7 +199,7 @@ impl<D: Device> Inner<D> {
         Visit { inner: self, state, range, held: None }
     }
 
-    /// Claims what a change of `ranges` needs in memory (M3), where there is a limit.
+    /// Claims what a change of `ranges` needs in memory (PAGING-3), where there is a limit.
     pub(crate) async fn claim(
         &self,
         state: &VolumeState,
@@ -264,8 +264,8 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Returns whether `nodes` more may become dirty (M1, M2). A checkpoint begins before they may
-    /// not.
+    /// Returns whether `nodes` more may become dirty (PAGING-1, PAGING-2). A checkpoint begins before they
+    /// may not.
     fn may_claim(&self, nodes: u64, reclaims: bool) -> bool {
         let Some(limit) = self.paging.limit else { return true };
         let most = limit / NODE_BYTES_MAX / 2;
@@ -291,7 +291,7 @@ impl<D: Device> Inner<D> {
         let mut sweep = Sweep::new(wanted);
         let volumes = self.volumes.all();
         let mut hand = self.paging.hand.get();
-        // Twice around, and the rest of where it begins (E3).
+        // Twice around, and the rest of where it begins (EVICT-3).
         for _ in 0..2 * volumes.len() + 3 {
             let Some((&number, state)) = volumes.range(hand.0..).next() else {
                 hand = (0, 0);
@@ -312,7 +312,7 @@ impl<D: Device> Inner<D> {
         self.paging.evictions.set(self.paging.evictions.get() + sweep.nodes);
     }
 
-    /// Reads a node that a volume's map misses, or waits for the task that already reads it (M4).
+    /// Reads a node that a volume's map misses, or waits for the task that already reads it (PAGING-4).
     /// The caller looks it up again.
     pub(crate) async fn load(
         &self,

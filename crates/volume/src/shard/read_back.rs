@@ -9,11 +9,11 @@ use super::{Loss, Mended};
 /// Damage that was met, what was done about it, and what is not known to be durable.
 #[derive(Default)]
 pub(super) struct ReadBack {
-    /// It may go on without what is damaged (Q2 of `losses.rs`).
+    /// It may go on without what is damaged (LOSS-2).
     allows_data_loss: Cell<bool>,
     /// Extents are claimed as they are found in use: the table of them is damaged.
     rebuilds_extents: Cell<bool>,
-    /// Extents without a block in use go to any shard that claims them: a newer root may be lost (Y2 of `rollback.rs`).
+    /// Extents without a block in use go to any shard that claims them: a newer root may be lost (ROLLBACK-2).
     is_root_rolled_back: Cell<bool>,
     /// Records were replayed.
     has_replayed: Cell<bool>,

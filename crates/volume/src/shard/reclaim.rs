@@ -3,11 +3,11 @@
 //! From the moment a deallocation takes effect its range is a *pending unmap*: it reads as zeroes, whatever the
 //! map still says. Pending unmaps are part of a checkpoint, so that a crash in between loses nothing.
 //!
-//! - Q1: a reclaimed block is reused when a root is durable whose map does not name it. Replay thus
+//! - RECLAIM-1: a reclaimed block is reused when a root is durable whose map does not name it. Replay thus
 //!   need not know how far the reclaiming had come when a record was made.
-//! - Q2: a write into a pending unmap takes what the map says of its own blocks out first, under its own
+//! - RECLAIM-2: a write into a pending unmap takes what the map says of its own blocks out first, under its own
 //!   range lock. Entries leave the map and the unmap stops being pending in one step.
-//! - Q3: what cannot be taken out now stays pending and is tried again. Of a damaged node all of whose
+//! - RECLAIM-3: what cannot be taken out now stays pending and is tried again. Of a damaged node all of whose
 //!   keys are unmapped, the blocks that it named are lost; no other data is.
 
 use std::cell::{Cell, RefCell};
@@ -29,7 +29,7 @@ use block_map::Missing;
 /// Runs of reclaimed blocks that may wait for a checkpoint: a megabyte of them.
 const RECLAIMED_RUNS_MAX: usize = 1 << 16;
 
-/// Blocks that no map names any more, waiting for a checkpoint (Q1).
+/// Blocks that no map names any more, waiting for a checkpoint (RECLAIM-1).
 #[derive(Debug, Default)]
 pub(super) struct Reclaimed {
     pub(super) runs: Vec<PbaRange>,
@@ -97,7 +97,7 @@ impl<D: Device> Inner<D> {
         self.background.notify_all();
     }
 
-    /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (Q1).
+    /// A block that a reclaimed leaf named: in no map now, and not to be reused yet (RECLAIM-1).
     fn reclaim_block(&self, pba: Pba) {
         self.pool.borrow_mut().uncommit(PbaRange::new(pba, 1));
         self.reclaims.reclaimed.borrow_mut().push(pba);
@@ -126,7 +126,7 @@ impl<D: Device> Inner<D> {
             if fails {
                 situation(Situation::ReclaimerFails);
                 self.notify_space();
-                // The others come first, and this one again later (Q3).
+                // The others come first, and this one again later (RECLAIM-3).
                 self.reclaims.queue.borrow_mut().rotate_left(1);
                 ticked.await;
             }
@@ -168,7 +168,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Takes the pending unmaps in `range` out of the map. The caller has locked the range (Q2).
+    /// Takes the pending unmaps in `range` out of the map. The caller has locked the range (RECLAIM-2).
     pub(crate) async fn finish_unmap(
         &self,
         state: &VolumeState,
@@ -227,7 +227,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// A node cannot be loaded. If it is damaged and all of its keys are unmapped, it goes (Q3).
+    /// A node cannot be loaded. If it is damaged and all of its keys are unmapped, it goes (RECLAIM-3).
     fn give_up(
         &self,
         state: &VolumeState,

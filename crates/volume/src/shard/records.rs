@@ -1,6 +1,6 @@
 //! The journal's records as they lie on the device, in the order of their sequence.
 //!
-//! A record counts if it is the valid continuation of the one before (P1). What the reader finds behind
+//! A record counts if it is the valid continuation of the one before (REPLAY-1). What the reader finds behind
 //! the last one may prove that one is missing. Neither is decided by one read, which may have gone astray.
 
 use std::cmp::Ordering;
@@ -46,7 +46,7 @@ impl<'a, D: Device> Reader<'a, D> {
         Self { inner, root, window: None, unreadable: Vec::new(), ahead, at: root.replay }
     }
 
-    /// The next record, if there is one (P1).
+    /// The next record, if there is one (REPLAY-1).
     ///
     /// What does not continue the journal is read again, and no more than the record: where the journal has its end that is
     /// two blocks in vain, or four if the record could lie at the start as well.
@@ -108,7 +108,7 @@ impl<'a, D: Device> Reader<'a, D> {
         OpenError::Journal { shard: self.root.shard, sequence: self.at.sequence }
     }
 
-    /// Returns whether the shard made it, and not a tenant (J7).
+    /// Returns whether the shard made it, and not a tenant (JOURNAL-7).
     fn is_ours(&self, record: &Record) -> bool {
         let head = &record.head;
         let has_secret = self.root.secret == 0 || head.secret == self.root.secret;
@@ -174,7 +174,8 @@ impl<'a, D: Device> Reader<'a, D> {
         Ok(all)
     }
 
-    /// A later record that says so proves that the missing one was there (J3, J6): what follows cannot be replayed without it.
+    /// A later record that says so proves that the missing one was there (JOURNAL-3, JOURNAL-6): what follows cannot be
+    /// replayed without it.
     pub(super) async fn look_behind(&mut self) -> Result<(), OpenError> {
         self.window = None;
         let blocks = self.root.journal.blocks;

@@ -53,7 +53,7 @@ impl<D: Device> Shard<D> {
 
     /// Reads shard `index` back and claims its extents. Writes nothing.
     ///
-    /// A volume whose descriptor is damaged is not there then (Q1); [`Recovered::losses`] says so.
+    /// A volume whose descriptor is damaged is not there then (LOSS-1); [`Recovered::losses`] says so.
     ///
     /// # Errors
     /// The shard is damaged or the device cannot be read.
@@ -71,7 +71,7 @@ impl<D: Device> Shard<D> {
         Ok(Self::read_back(Rc::new(inner)).await?.until_repersisted())
     }
 
-    /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (Q2).
+    /// As [`Shard::recover`], without whatever is damaged: if it is started, that is lost (LOSS-2).
     pub(crate) async fn salvage(
         device: D,
         superblock: Superblock,
@@ -266,7 +266,7 @@ impl<D: Device> Inner<D> {
         Ok(damaged)
     }
 
-    /// Takes in the volumes that `table` lists, but for those whose descriptor is damaged (Q1).
+    /// Takes in the volumes that `table` lists, but for those whose descriptor is damaged (LOSS-1).
     async fn load_descriptors(
         &self,
         descriptors: &[(u64, Mapping)],

@@ -1,16 +1,16 @@
 //! A device that does not take what the shard has to write for itself.
 //!
-//! - F1: a checkpoint that cannot be written is tried again, and changes go on, for as long as the
+//! - REFUSED-1: a checkpoint that cannot be written is tried again, and changes go on, for as long as the
 //!   journal and the memory of the maps have room and no task waits for the checkpoint. If one
-//!   does, the journal is lost after [`TRIES_MAX`] tries (C4): waiting tasks are told, and the
+//!   does, the journal is lost after [`TRIES_MAX`] tries (COMMIT-4): waiting tasks are told, and the
 //!   shard comes back when it can be written.
-//! - F2: where a device refused what others could have held, others are taken: of data when it has
+//! - REFUSED-2: where a device refused what others could have held, others are taken: of data when it has
 //!   refused the same block twice, of a map's node and of the journal's records when the shard
-//!   comes back, or begins. A bitmap has its places and no others, a root one more (K5).
-//! - F3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
-//! - F4: what was refused counts as free before a checkpoint, or what gives back as much as it
-//!   takes, finds no room (A1, A2): it may be taken now, and without it nothing is.
-//! - F5: a scrub, which only needs that no checkpoint is under way, is told after as many ticks,
+//!   comes back, or begins. A bitmap has its places and no others, a root one more (CHECKPOINT-5).
+//! - REFUSED-3: at most [`BLOCKS_MAX`] such blocks are remembered, until the process ends.
+//! - REFUSED-4: what was refused counts as free before a checkpoint, or what gives back as much as it
+//!   takes, finds no room (SPACE-1, SPACE-2): it may be taken now, and without it nothing is.
+//! - REFUSED-5: a scrub, which only needs that no checkpoint is under way, is told after as many ticks,
 //!   and nothing else comes of it.
 
 use std::cell::{Cell, RefCell};
@@ -25,12 +25,12 @@ use units::{Pba, PbaRange};
 use super::{Inner, Shard};
 use crate::sabotage::{Sabotage, broken};
 
-/// Tries of a block of a checkpoint before waiting tasks are told (F1). Except for the first few,
+/// Tries of a block of a checkpoint before waiting tasks are told (REFUSED-1). Except for the first few,
 /// one with each tick.
 pub(super) const TRIES_MAX: u32 = 32;
-/// Ticks for which a scrub waits for a checkpoint that is refused (F5).
+/// Ticks for which a scrub waits for a checkpoint that is refused (REFUSED-5).
 pub(super) const SCRUB_TICKS_MAX: u32 = TRIES_MAX;
-/// Blocks remembered (F3).
+/// Blocks remembered (REFUSED-3).
 const BLOCKS_MAX: usize = 4096;
 
 /// Blocks that a device refused.
@@ -63,7 +63,7 @@ impl Refused {
     }
 }
 
-/// F3.
+/// REFUSED-3.
 fn remember(blocks: &mut BTreeSet<Pba>, range: PbaRange) {
     for block in 0..range.blocks.min(BLOCKS_MAX as u64) {
         if blocks.len() == BLOCKS_MAX {
@@ -84,7 +84,7 @@ impl<D: Device> Inner<D> {
         again.into_iter().for_each(|pba| self.pool.borrow_mut().ban(pba));
     }
 
-    /// The shard was read back (F2).
+    /// The shard was read back (REFUSED-2).
     pub(super) fn avoid_what_was_refused(&self) {
         let blocks = self.findings.refused.blocks.borrow();
         if !broken(Sabotage::JournalInsists) {
@@ -93,7 +93,7 @@ impl<D: Device> Inner<D> {
         blocks.iter().for_each(|pba| self.pool.borrow_mut().ban(*pba));
     }
 
-    /// Returns whether refused blocks may be placed elsewhere when the shard is recovered (F2).
+    /// Returns whether refused blocks may be placed elsewhere when the shard is recovered (REFUSED-2).
     pub(super) fn could_go_elsewhere(&self, error: DeviceError) -> bool {
         let DeviceError::Io { range, .. } = error else { return false };
         if broken(Sabotage::StartOnce) {
@@ -102,7 +102,7 @@ impl<D: Device> Inner<D> {
         self.superblock.locate(range.start).is_some_and(|(_, bit)| bit >= BITMAP_SLOTS)
     }
 
-    /// Lets refused blocks be handed out again, if they are not in use (F4). Data that is refused
+    /// Lets refused blocks be handed out again, if they are not in use (REFUSED-4). Data that is refused
     /// there once more shows it at once; of the rest what is refused from now on counts.
     pub(super) fn release_quarantine(&self) -> bool {
         if self.pool.borrow().withheld() == 0 {
@@ -122,7 +122,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Waits until no checkpoint is under way, and for one that is refused so many ticks at most (F5).
+    /// Waits until no checkpoint is under way, and for one that is refused so many ticks at most (REFUSED-5).
     pub(super) async fn no_checkpoint(&self, ticks_max: u32) -> Result<(), DeviceError> {
         let mut ticks = 0;
         loop {
@@ -145,7 +145,7 @@ impl<D: Device> Inner<D> {
         self.findings.refused.checkpoint.set(None);
     }
 
-    /// Returns whether a task can only continue after the checkpoint under way (F1).
+    /// Returns whether a task can only continue after the checkpoint under way (REFUSED-1).
     pub(super) fn is_checkpoint_awaited(&self) -> bool {
         let journal = self.journal.borrow();
         let is_full = journal.place(u64::from(RECORD_BLOCKS_MAX)).is_none();

@@ -1,5 +1,6 @@
 //! Blocks that come back: what no map names any more at once, what only the last root needed when the next one is
-//! durable (K2). The latter step by step: a deleted volume or a large map leave more than a request should wait for.
+//! durable (CHECKPOINT-2). The latter step by step: a deleted volume or a large map leave more than a request should
+//! wait for.
 
 use std::cell::Cell;
 

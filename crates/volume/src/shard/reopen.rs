@@ -1,15 +1,15 @@
 //! A failed shard comes back in the process that goes on.
 //!
-//! - R1: nothing of the failed shard is on its way to the device when it is read back, nor begins
+//! - REOPEN-1: nothing of the failed shard is on its way to the device when it is read back, nor begins
 //!   later.
-//! - R2: what comes back is the device that went away: the same identity, the same size (or a larger one, if it was closed
+//! - REOPEN-2: what comes back is the device that went away: the same identity, the same size (or a larger one, if it was closed
 //!   for that), no older state, and only this server has started the shard meanwhile. Another server that did had all shards of the
 //!   device, maybe more than are here: extents that count as free here may be theirs.
-//! - R3: extents that the failed shard had go to no other shard before the next root is durable.
-//! - R4: what another writes where the failed shard had a block is no damage: its reader gets the
+//! - REOPEN-3: extents that the failed shard had go to no other shard before the next root is durable.
+//! - REOPEN-4: what another writes where the failed shard had a block is no damage: its reader gets the
 //!   error that the shard is gone, be it a read, a comparison, a check or a scrub, and nothing is
 //!   counted.
-//! - R5: a volume that does not come back, since its descriptor is damaged, is named: this shard
+//! - REOPEN-5: a volume that does not come back, since its descriptor is damaged, is named: this shard
 //!   still knows it.
 
 use std::rc::Rc;
@@ -39,8 +39,8 @@ impl<D: Device> Shard<D> {
         self.inner.lose_journal(JournalLoss::WayGone);
     }
 
-    /// Shuts the shard down, as [`Shard::shutdown`], and waits until nothing of it is on its way to the device (R1). It can come
-    /// back by [`Shard::reopen`]. Needs both loops to run, or to have ended.
+    /// Shuts the shard down, as [`Shard::shutdown`], and waits until nothing of it is on its way to the device (REOPEN-1). It can
+    /// come back by [`Shard::reopen`]. Needs both loops to run, or to have ended.
     ///
     /// # Errors
     /// The last checkpoint could not be written.
@@ -94,7 +94,7 @@ impl<D: Device> Shard<D> {
     async fn read_back_on(&self, device: D) -> Result<Self, OpenError> {
         let inner = &self.inner;
         let _ = self.close().await;
-        // R2.
+        // REOPEN-2.
         let superblock = read_superblock(&device).await?;
         if !inner.extents.is_of_this(&superblock) {
             return Err(OpenError::OtherDevice);
@@ -113,19 +113,19 @@ impl<D: Device> Shard<D> {
         }
         inner.started_again.set(recovered.shard().starts());
         let losses = recovered.losses().to_vec();
-        // F2.
+        // REFUSED-2.
         recovered.shard().inner.avoid_what_was_refused();
         let shard = recovered.confirm().await?.start().await?;
         inner.hand_on_counts(&shard.inner);
         inner.tell_of_losses(&losses);
-        // R3.
+        // REOPEN-3.
         inner.extents.settle_dispute(inner.index);
         Ok(shard)
     }
 }
 
 impl<D: Device> Inner<D> {
-    /// Each volume goes on with what it has counted (D4 of `findings.rs`).
+    /// Each volume goes on with what it has counted (FINDING-4).
     fn hand_on_counts(&self, successor: &Self) {
         let before = self.volumes.all();
         for (number, state) in &*successor.volumes.all() {
@@ -145,7 +145,7 @@ impl<D: Device> Inner<D> {
         self.findings.note_lost(known.filter(|(state, _)| !state.deleted.get()));
     }
 
-    /// Converts the error of a block or node that does not match its pointer (R4).
+    /// Converts the error of a block or node that does not match its pointer (REOPEN-4).
     pub(crate) fn excused(&self, error: VolumeError) -> VolumeError {
         let damage = matches!(error, VolumeError::Corrupt { .. } | VolumeError::CorruptMap { .. });
         if damage && self.life.has_ended() { VolumeError::ShutDown } else { error }

@@ -3,17 +3,17 @@
 //! After a crash or a failed flush the device may hold data that is visible but not durable: the
 //! newest root, records that no later one calls settled, and their data. A start takes all of it
 //! for there.
-//! - W1: it is durable before anything is written where the root before, or the state before such a
-//!   record, has something.
-//! - W2: nothing changes by it. All is written once more as it was read, if it is what it should
-//!   be; the root last, and one copy after the other (K6).
-//! - W3: a block that is refused, or cannot be read, stays as it is: others are not kept back by
-//!   it. The root has to be written.
-//! - W5: all shards of a device are confirmed before one is started. The newest root of one may
-//!   have given back an extent that the root before has: the shard that takes it must not become
-//!   durable before the former root.
-//! - W4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for more, are
-//!   under way at a time. So it is where data is compared, too (P2).
+//! - REPERSIST-1: it is durable before anything is written where the root before, or the state
+//!   before such a record, has something.
+//! - REPERSIST-2: nothing changes by it. All is written once more as it was read, if it is what it
+//!   should be; the root last, and one copy after the other (CHECKPOINT-6).
+//! - REPERSIST-3: a block that is refused, or cannot be read, stays as it is: others are not kept
+//!   back by it. The root has to be written.
+//! - REPERSIST-5: all shards of a device are confirmed before one is started. The newest root of
+//!   one may have given back an extent that the root before has: the shard that takes it must not
+//!   become durable before the former root.
+//! - REPERSIST-4: at most [`REQUESTS_AT_ONCE`] requests for [`BLOCKS_AT_ONCE`] blocks, or one for
+//!   more, are under way at a time. So it is where data is compared, too (REPLAY-2).
 
 use io_traits::{Buffer, Device, DeviceError};
 use layout::{Entry, Record, Root};
@@ -28,7 +28,7 @@ use crate::sabotage::{Sabotage, broken};
 
 /// Attempts to read what is to be written once more.
 const READ_TRIES: u32 = 3;
-/// Bounds of what is read or written at the same time (W4): 4 MiB.
+/// Bounds of what is read or written at the same time (REPERSIST-4): 4 MiB.
 const REQUESTS_AT_ONCE: usize = 32;
 const BLOCKS_AT_ONCE: u64 = 1024;
 
@@ -86,7 +86,8 @@ impl Piece {
     }
 }
 
-/// Returns how many of the next requests, of so many blocks each, are made at the same time (W4).
+/// Returns how many of the next requests, of so many blocks each, are made at the same time
+/// (REPERSIST-4).
 pub(super) fn at_once(blocks: impl Iterator<Item = u64>) -> usize {
     let mut sum = 0;
     let fits = blocks.take(REQUESTS_AT_ONCE).take_while(|blocks| {
@@ -102,7 +103,7 @@ impl<D: Device> Inner<D> {
         self.volatile && self.read_back.is_unflushed()
     }
 
-    /// Makes durable what the shard was read back from (W1), unless that was done.
+    /// Makes durable what the shard was read back from (REPERSIST-1), unless that was done.
     pub(super) async fn repersist(&self) -> Result<(), CheckpointError> {
         let unflushed = self.read_back.take_unflushed().filter(|_| self.volatile);
         let Some(unflushed) = unflushed.filter(|_| !broken(Sabotage::BuildOnUnflushed)) else {
@@ -137,7 +138,7 @@ impl<D: Device> Inner<D> {
         self.write_root_singly(&unflushed.root).await
     }
 
-    /// Writes blocks once more, if they are what is meant (W2, W3).
+    /// Writes blocks once more, if they are what is meant (REPERSIST-2, REPERSIST-3).
     async fn write_as_read(&self, piece: &Piece) -> Result<(), DeviceError> {
         let range = piece.range;
         let blocks = usize::try_from(range.blocks).expect("bounded by one write");

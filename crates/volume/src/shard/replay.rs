@@ -1,22 +1,22 @@
 //! Replay: the journal's records since the last checkpoint take effect again.
 //!
-//! - P1: replay ends at the first record that is not the valid continuation (`records.rs`, J2).
-//! - P2 (`compare.rs`): writes of records that no later record calls settled are compared with
-//!   their checksums, and skipped if they differ, each time that they are read: then they were
-//!   never acknowledged (J3). What of them cannot be read is taken to be there.
-//! - P3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
+//! - REPLAY-1: replay ends at the first record that is not the valid continuation (`records.rs`, JOURNAL-2).
+//! - REPLAY-2: writes of records that no later record calls settled are compared (`compare.rs`)
+//!   with their checksums, and skipped if they differ, each time that they are read: then they were
+//!   never acknowledged (JOURNAL-3). What of them cannot be read is taken to be there.
+//! - REPLAY-3: a write that a later entry overlaps needs no comparing: the range lock kept the later one
 //!   back until the earlier one had taken effect. Its blocks may have been reused since.
-//! - P4: a block that a write names is in no map, or the write changes nothing. The choice of
+//! - REPLAY-4: a block that a write names is in no map, or the write changes nothing. The choice of
 //!   deallocations that are deferred is this program's, and not part of the format.
-//! - P5: a record takes effect as soon as a later one calls it settled, so that only those are held
-//!   that P2 is about. If the journal turns out to be damaged behind it, nothing of all that is
+//! - REPLAY-5: a record takes effect as soon as a later one calls it settled, so that only those are held
+//!   that REPLAY-2 is about. If the journal turns out to be damaged behind it, nothing of all that is
 //!   used.
-//! - P6: a write that was skipped did take effect if a later one names a block that it frees:
+//! - REPLAY-6: a write that was skipped did take effect if a later one names a block that it frees:
 //!   blocks are used again only after that. What is not there of its data has rotted since, and is
 //!   an error for its reader. It stands beside or behind a write that failed and is not undone,
 //!   which keeps `settled` below it.
-//! - P7: nor is a write compared of which the last record says that it took effect, though it is
-//!   not settled (J6).
+//! - REPLAY-7: nor is a write compared of which the last record says that it took effect, though it is
+//!   not settled (JOURNAL-6).
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ pub(super) async fn replay<D: Device>(inner: &Inner<D>, root: &Root) -> Result<(
     let mut repeated = Vec::new();
     let unsettled = replay_settled(&mut reader, &mut repeated).await?;
     let is_cut = inner.read_back.losses().iter().any(|loss| matches!(loss, Loss::Journal { .. }));
-    // Q3.
+    // LOSS-3.
     let skipped = if is_cut { Vec::new() } else { unfinished_writes(inner, &unsettled).await? };
     // Behind a cut nothing is to be what it was.
     inner.read_back.set_unflushed((!is_cut).then(|| Unflushed::of(root, &unsettled)));
@@ -92,8 +92,8 @@ fn resizes(placed: &Placed) -> impl Iterator<Item = Entry<'static>> {
     entries.filter(|entry| matches!(entry, Entry::Resize { .. })).cloned()
 }
 
-/// Replays what a later record calls settled (P5), from the replay point on. Returns the rest. With consent the journal
-/// ends where a record is damaged (Q2).
+/// Replays what a later record calls settled (REPLAY-5), from the replay point on. Returns the rest. With consent the
+/// journal ends where a record is damaged (LOSS-2).
 async fn replay_settled<D: Device>(
     reader: &mut Reader<'_, D>,
     repeated: &mut Vec<Entry<'static>>,
@@ -146,7 +146,7 @@ async fn replay_settled<D: Device>(
 }
 
 impl<D: Device> Inner<D> {
-    /// Replays those of the writes that were passed over that free blocks which `entry` names (P6).
+    /// Replays those of the writes that were passed over that free blocks which `entry` names (REPLAY-6).
     async fn replay_what_frees(
         &self,
         passed_over: &mut Vec<Entry<'static>>,
@@ -260,7 +260,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// The volume that a record concerns; `None` if it is lost (Q1).
+    /// The volume that a record concerns; `None` if it is lost (LOSS-1).
     fn replay_volume(&self, number: u32) -> Result<Option<Rc<VolumeState>>, OpenError> {
         let volume = self.volumes.get(number);
         if volume.is_some() || self.passes_over(number) {
@@ -332,7 +332,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// A write names a block that is in use. Unless the block is what `key` leads to already, some
-    /// pending unmap's map must still name it, and that range is finished first (P4).
+    /// pending unmap's map must still name it, and that range is finished first (REPLAY-4).
     async fn vacate(&self, state: &VolumeState, key: u64, pba: Pba) -> Result<(), OpenError> {
         let own = |found: Option<Mapping>| found.is_some_and(|found| found.pba == pba);
         if state.map.borrow().get(key).is_ok_and(own) {

@@ -1,14 +1,14 @@
 //! Extents that a shard gives up after rolling back to an older root.
 //!
-//! - Y1: what the lost root had given back is empty. Nothing was in it when that root's snapshot
+//! - ROLLBACK-1: what the lost root had given back is empty. Nothing was in it when that root's snapshot
 //!   was taken: neither what the root before leads to, nor what requests had that were under way.
 //!   The journal leads from the root before to that snapshot.
-//! - Y2: so an extent in which nothing is when the journal has been replayed goes to any shard that
+//! - ROLLBACK-2: so an extent in which nothing is when the journal has been replayed goes to any shard that
 //!   claims it. That loses nothing, whichever shard is wrong.
-//! - Y3: one in which something is belongs to the shard alone: otherwise the device is not opened.
-//! - Y4: the next root is without what was left to others. Until it is durable all of this happens
+//! - ROLLBACK-3: one in which something is belongs to the shard alone: otherwise the device is not opened.
+//! - ROLLBACK-4: the next root is without what was left to others. Until it is durable all of this happens
 //!   again at each start, whichever shard is read back first.
-//! - Y5: nodes of maps that the lost root had rewritten may be gone, and what they named stays in
+//! - ROLLBACK-5: nodes of maps that the lost root had rewritten may be gone, and what they named stays in
 //!   use until they are given up. A repair with consent does that: for it only that is in use which
 //!   something names.
 
@@ -40,7 +40,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// The journal was replayed: extents in which something is are the shard's (Y3).
+    /// The journal was replayed: extents in which something is are the shard's (ROLLBACK-3).
     pub(super) async fn claim_used_extents(&self) -> Result<(), OpenError> {
         if !self.read_back.is_root_rolled_back() {
             return Ok(());
@@ -56,7 +56,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// Extents of which a repair makes all that they have free: what is named there is lost, and given up (Y5).
+    /// Extents of which a repair makes all that they have free: what is named there is lost, and given up (ROLLBACK-5).
     async fn unnamed_extents(&self) -> BTreeSet<u32> {
         let mut unnamed: BTreeSet<u32> = self.pool.borrow().owned().iter().copied().collect();
         let unread = self.for_each_owner(|pba, owner| {
@@ -72,7 +72,7 @@ impl<D: Device> Inner<D> {
         if is_open { BTreeSet::new() } else { unnamed }
     }
 
-    /// All shards were read back: what others claim is left to them (Y2), and the rest is the shard's.
+    /// All shards were read back: what others claim is left to them (ROLLBACK-2), and the rest is the shard's.
     pub(super) fn drop_contested_extents(&self) {
         if !self.read_back.is_root_rolled_back() {
             return;

@@ -1,4 +1,4 @@
-//! The root from which a shard is read back, whether there ever was one, and how one is written (K5, K6 of `checkpoint.rs`).
+//! The root from which a shard is read back, whether there ever was one, and how one is written (CHECKPOINT-5, CHECKPOINT-6).
 
 use io_traits::{Buffer, BufferSlice, Device, DeviceError};
 use layout::{DecodeError, Root, Superblock};
@@ -130,7 +130,7 @@ impl<D: Device> Inner<D> {
         Ok(self.flush_if_volatile().await?)
     }
 
-    /// The same, one copy after the other (K6).
+    /// The same, one copy after the other (CHECKPOINT-6).
     pub(super) async fn write_root_singly(&self, root: &Root) -> Result<(), CheckpointError> {
         let (places, block, _) = self.root_copies(root);
         let (mut is_written, mut refusal) = (false, None);
@@ -141,7 +141,7 @@ impl<D: Device> Inner<D> {
                 continue;
             };
             self.findings.count_device_error();
-            // K5: one that was written before it came to refuse is not taken for one that never was.
+            // CHECKPOINT-5: one that was written before it came to refuse is not taken for one that never was.
             if root.generation <= FIRST_ROOTS && self.was_never_written(place).await? {
                 return Err(error.into());
             }
@@ -158,7 +158,7 @@ impl<D: Device> Inner<D> {
         Ok(matches!(copy, Copy::Blank))
     }
 
-    /// Returns the places of a root's copies, their block, and how many of them are needed (K5).
+    /// Returns the places of a root's copies, their block, and how many of them are needed (CHECKPOINT-5).
     fn root_copies(&self, root: &Root) -> ([Pba; 2], BufferSlice, usize) {
         let mut block = Buffer::new(1);
         root.encode(block.as_mut_bytes());
@@ -167,7 +167,7 @@ impl<D: Device> Inner<D> {
         (places, block.into_slice(), needed)
     }
 
-    /// Writes copies of a root, of which so many are `needed` (K5).
+    /// Writes copies of a root, of which so many are `needed` (CHECKPOINT-5).
     async fn write_copies(
         &self,
         places: &[Pba],

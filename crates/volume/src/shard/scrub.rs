@@ -1,16 +1,16 @@
 //! Reading all that lies on the device while the shard is in use, to find damage before someone needs
 //! the block.
 //!
-//! - U1: each step looks up places at one instant and reads them before any of these blocks can be
+//! - SCRUB-1: each step looks up places at one instant and reads them before any of these blocks can be
 //!   reused (a read guard), so that nothing sound is ever called damaged.
-//! - U2: what is not in memory is read and not kept, but for inner nodes on the way.
-//! - U3: bitmap slots and roots are written in turn, guard or not: what differs there is looked up and
+//! - SCRUB-2: what is not in memory is read and not kept, but for inner nodes on the way.
+//! - SCRUB-3: bitmap slots and roots are written in turn, guard or not: what differs there is looked up and
 //!   read again before it counts.
-//! - U4: a node gets its place a little before it is written there: one that differs is looked up and
+//! - SCRUB-4: a node gets its place a little before it is written there: one that differs is looked up and
 //!   read again while no checkpoint is under way.
-//! - U5: records of the journal are not read, but made superfluous: a scrub begins with a checkpoint, which all that they
-//!   say is in. One that rots before the next checkpoint would keep the shard from being opened after a crash.
-//! - U6: when all was read, it is found out whether it fits together (`accounts.rs`).
+//! - SCRUB-5: records of the journal are not read, but made superfluous: a scrub begins with a checkpoint, which all that
+//!   they say is in. One that rots before the next checkpoint would keep the shard from being opened after a crash.
+//! - SCRUB-6: when all was read, it is found out whether it fits together (`accounts.rs`).
 //!
 //! The engine has no clock: the caller paces the steps.
 
@@ -151,7 +151,7 @@ impl<D: Device> Shard<D> {
     /// rewritten by a checkpoint that begins soon.
     ///
     /// # Errors
-    /// The device is gone or does not take a checkpoint (F5), or the shard is shut down.
+    /// The device is gone or does not take a checkpoint (REFUSED-5), or the shard is shut down.
     pub async fn scrub_step(&self, cursor: &mut ScrubCursor) -> Result<ScrubStep, VolumeError> {
         let inner = &self.inner;
         if inner.life.is_stopping() {
@@ -160,7 +160,7 @@ impl<D: Device> Shard<D> {
         let mut step = ScrubStep::default();
         match &mut cursor.stage {
             Stage::Copies => {
-                // U5.
+                // SCRUB-5.
                 if inner.journal.borrow().used() > 0 {
                     inner.ask_checkpoint();
                 }
@@ -232,7 +232,7 @@ impl<D: Device> Inner<D> {
             if sound(self.scrub_block(pba).await?) {
                 continue;
             }
-            // U3.
+            // SCRUB-3.
             self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             if !sound(self.scrub_block(pba).await?) {
                 step.damaged.push(Damaged { pba, structure, volume: None, lba: None });
@@ -287,7 +287,7 @@ impl<D: Device> Inner<D> {
             if self.matches(pointer).await? {
                 continue;
             }
-            // U3: it may have been superseded and its place reused.
+            // SCRUB-3: it may have been superseded and its place reused.
             self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             let _reading = self.begin_read();
             let current = self.current_tables().contains(&(pointer, structure));
@@ -330,7 +330,7 @@ impl<D: Device> Inner<D> {
                 situation_if(Situation::ScrubAwaitsCheckpoint, is_under_way);
                 self.no_checkpoint(SCRUB_TICKS_MAX).await?;
             }
-            // U1: the guard comes before the look-up.
+            // SCRUB-1: the guard comes before the look-up.
             let _reading = self.begin_read();
             let site = {
                 let map = state.map.borrow();
@@ -367,7 +367,7 @@ impl<D: Device> Inner<D> {
                     differing.push(node_damaged(pointer.pba));
                 }
             }
-            // U4.
+            // SCRUB-4.
             if !differing.is_empty() && !std::mem::replace(&mut again, true) {
                 continue;
             }
@@ -411,7 +411,7 @@ impl<D: Device> Inner<D> {
         Ok(())
     }
 
-    /// The entries of a leaf that is not in memory (U2); `None` if it is damaged.
+    /// The entries of a leaf that is not in memory (SCRUB-2); `None` if it is damaged.
     pub(super) async fn leaf_on_disk(
         &self,
         state: &VolumeState,

@@ -1,19 +1,19 @@
 //! Reserves space for operations, and makes them wait for it.
 //!
-//! - A1: a checkpoint always finds the blocks it needs: free blocks are never fewer than dirty
+//! - SPACE-1: a checkpoint always finds the blocks it needs: free blocks are never fewer than dirty
 //!   nodes, the nodes that operations under way will make dirty, and the tables' share together.
-//! - A2: what adds blocks stops short of a reserve, so that a full device can still be overwritten,
+//! - SPACE-2: what adds blocks stops short of a reserve, so that a full device can still be overwritten,
 //!   deallocated from, and checkpointed.
-//! - A3: extents are reserved ahead of need; the device's allocator is not asked on the data path
+//! - SPACE-3: extents are reserved ahead of need; the device's allocator is not asked on the data path
 //!   while the pool is well filled.
-//! - A4: a request without room waits in a queue, so that no large request starves. It waits for
+//! - SPACE-4: a request without room waits in a queue, so that no large request starves. It waits for
 //!   requests under way, then for a checkpoint if that frees anything, then for the reclaimer. Only
 //!   when nothing of the kind is left there is no space. What it waits for ends: later requests for
 //!   room wait behind it, so that the reclaimer alone goes on, and has ever less to take out of maps.
-//! - A5: a shard that finds no extent says so, and others give back what they have empty beyond
+//! - SPACE-5: a shard that finds no extent says so, and others give back what they have empty beyond
 //!   their own reserve. It waits for that only while others have any.
-//! - A8: on a full device as much can be written as was deallocated since it was full. Such a write
-//!   takes the blocks set aside for its map nodes out of the reserve of A2, and may leave the
+//! - SPACE-8: on a full device as much can be written as was deallocated since it was full. Such a write
+//!   takes the blocks set aside for its map nodes out of the reserve of SPACE-2, and may leave the
 //!   reserve short of a few.
 
 use io_traits::Device;
@@ -26,13 +26,13 @@ use crate::sabotage::{Sabotage, broken};
 use crate::{Capacity, VolumeError};
 use space::{ReturnableExtents, Returned};
 
-/// Blocks kept back from whatever adds blocks (A2): the largest write and what a good number of
+/// Blocks kept back from whatever adds blocks (SPACE-2): the largest write and what a good number of
 /// overwrites make dirty. A small device has less, but enough for a write of 1 MiB.
 const RESERVE_MAX: u64 = 2304;
 const RESERVE_MIN: u64 = 320;
 /// Such a part of the device is kept back.
 const RESERVE_PART: u64 = 256;
-/// Blocks of the reserve that writes of what was deallocated may leave in use (A8).
+/// Blocks of the reserve that writes of what was deallocated may leave in use (SPACE-8).
 const REFILL_NODES: u64 = 8;
 /// A device of which more than this part is unowned has extents to spare for large runs.
 const PLENTY_PART: u32 = 8;
@@ -84,7 +84,7 @@ impl<D: Device> Inner<D> {
         self.notify_space();
     }
 
-    /// Blocks that free ones must exceed for A1. Those of the running checkpoint are set aside.
+    /// Blocks that free ones must exceed for SPACE-1. Those of the running checkpoint are set aside.
     fn required_free_blocks(&self) -> u64 {
         self.counters.live.get() + self.admission.reserved() + self.blocks_for_tables()
     }
@@ -98,17 +98,18 @@ impl<D: Device> Inner<D> {
     }
 
     /// Blocks that stay free beyond those set aside for a checkpoint, also if others want extents
-    /// (A5).
+    /// (SPACE-5).
     pub(super) fn least_floor(&self) -> u64 {
         self.admission.reserved() + self.blocks_for_tables() + self.reserve()
     }
 
-    /// Blocks kept back from whatever adds blocks (A2).
+    /// Blocks kept back from whatever adds blocks (SPACE-2).
     fn reserve(&self) -> u64 {
         (self.superblock.blocks / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX)
     }
 
-    /// Blocks that have to be free for a request, beside those for checkpoints: its own, and those that it must leave (A2, A8).
+    /// Blocks that have to be free for a request, beside those for checkpoints: its own, and those that it must leave (SPACE-2,
+    /// SPACE-8).
     fn beside_checkpoints(&self, request: SpaceRequest) -> u64 {
         let SpaceRequest { data, metadata, effect } = request;
         match effect {
@@ -120,7 +121,7 @@ impl<D: Device> Inner<D> {
         }
     }
 
-    /// Free blocks below which one more extent is reserved (A3).
+    /// Free blocks below which one more extent is reserved (SPACE-3).
     fn quarter(&self) -> u64 {
         u64::from(self.superblock.extent_blocks) / 4
     }
@@ -151,7 +152,7 @@ impl<D: Device> Inner<D> {
         self.pool.borrow().free() >= wanted
     }
 
-    /// Returns whether fewer blocks are reserved ahead of need (A3) than `ahead`. As long as the
+    /// Returns whether fewer blocks are reserved ahead of need (SPACE-3) than `ahead`. As long as the
     /// device has plenty, those that lie scattered are left to overwrites, and do not count.
     fn is_short_of(&self, ahead: u64) -> bool {
         let (free, roomy) = {
@@ -166,7 +167,7 @@ impl<D: Device> Inner<D> {
     }
 
     /// Sets blocks aside for an operation. Where there are none now, it waits its turn for what is
-    /// under way to end, and for checkpoints as long as they can free any (A4).
+    /// under way to end, and for checkpoints as long as they can free any (SPACE-4).
     ///
     /// The credit returned belongs in the operation.
     pub(crate) async fn admit(&self, request: SpaceRequest) -> Result<u64, VolumeError> {
@@ -226,7 +227,7 @@ impl<D: Device> Inner<D> {
         Ok(SetAside { inner: self, blocks: self.admit(request).await? })
     }
 
-    /// Waits for a tick, if other shards may give an extent back until then (A5), or blocks that are being
+    /// Waits for a tick, if other shards may give an extent back until then (SPACE-5), or blocks that are being
     /// discarded come back.
     async fn wait_for_extent(&self, waits: &mut u32) -> bool {
         let ticked = self.ticked.notified();
@@ -253,7 +254,7 @@ impl<D: Device> Inner<D> {
         spare
     }
 
-    /// Now and then: gives back what others want (A5), or soon may.
+    /// Now and then: gives back what others want (SPACE-5), or soon may.
     pub(super) fn share_extents(&self) {
         let spare = self.publish_spare();
         if spare > 0 && self.extents.is_wanted_by_others(self.index) {
@@ -323,7 +324,7 @@ impl<D: Device> Inner<D> {
         u64::from(self.gives_back.extents.get()) * u64::from(self.superblock.extent_blocks)
     }
 
-    /// Hands out blocks that lie together, for a large write (A6).
+    /// Hands out blocks that lie together, for a large write (ALLOC-1).
     pub(super) fn alloc_large(&self, count: u32) -> Option<PbaRange> {
         let found = self.pool.borrow_mut().alloc_large(count);
         if found.is_some() {
@@ -335,7 +336,7 @@ impl<D: Device> Inner<D> {
         self.pool.borrow_mut().alloc_empty(count)
     }
 
-    /// Takes one more extent of the device (A3). The entry that says so goes ahead of whatever uses
+    /// Takes one more extent of the device (SPACE-3). The entry that says so goes ahead of whatever uses
     /// the extent.
     pub(super) fn reserve_extent(&self) -> bool {
         // What another shard reads back is no longer ours to add to.

@@ -11,7 +11,7 @@ use super::{Inner, Loss, Mended, Shard};
 use crate::OpenError;
 use crate::sabotage::{Sabotage, broken};
 
-/// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (F2).
+/// Attempts to begin on a device that refuses blocks, each of which keeps off what was refused before (REFUSED-2).
 const START_TRIES: u32 = 16;
 
 /// The handling of a device without space for a checkpoint.
@@ -29,7 +29,7 @@ pub struct Recovered<D: Device> {
     is_new: bool,
 }
 
-/// A shard that was read back from what is durable, and may be used when all shards of the device are confirmed (W5).
+/// A shard that was read back from what is durable, and may be used when all shards of the device are confirmed (REPERSIST-5).
 pub struct Confirmed<D: Device>(Recovered<D>);
 
 impl<D: Device> Recovered<D> {
@@ -103,7 +103,8 @@ impl<D: Device> Recovered<D> {
         Ok(())
     }
 
-    /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused (F2).
+    /// The same, read back once more: no root leads to what was written, and this one will keep off what was refused
+    /// (REFUSED-2).
     async fn keep_off(self) -> Result<Self, OpenError> {
         let failed = &self.shard.inner;
         situation(Situation::StartMadeAgain);
@@ -178,7 +179,10 @@ impl<D: Device> Confirmed<D> {
 
     async fn start_with(self, no_space: NoSpace) -> Result<Shard<D>, OpenError> {
         let are_all_flushed = self.0.shard.inner.extents.are_all_flushed();
-        assert!(are_all_flushed || broken(Sabotage::StartOneByOne), "W5: all shards are confirmed");
+        assert!(
+            are_all_flushed || broken(Sabotage::StartOneByOne),
+            "REPERSIST-5: all shards are confirmed"
+        );
         let mut recovered = self.0;
         let mut tries = 0;
         loop {
@@ -189,7 +193,7 @@ impl<D: Device> Confirmed<D> {
                 {
                     recovered = recovered.keep_off().await?;
                 }
-                // The journal was lost with the checkpoint: what reads see was made durable before (W1).
+                // The journal was lost with the checkpoint: what reads see was made durable before (REPERSIST-1).
                 Err(OpenError::Device(DeviceError::NoSpace { .. }))
                     if no_space == NoSpace::Fails && recovered.can_be_read() =>
                 {

@@ -105,7 +105,7 @@ fn who_cannot_be_foreseen_costs_a_quarter_at_most() {
     }
 }
 
-/// H1.
+/// READ-AHEAD-1.
 #[test]
 fn what_was_written_or_deallocated_since_is_what_is_read() {
     let (mut sim, volume) = read_in_order();
@@ -155,7 +155,7 @@ fn namesake(block: &[u8; BLOCK_SIZE]) -> [u8; BLOCK_SIZE] {
     other
 }
 
-/// H1: place and checksum are what they were, the contents are not.
+/// READ-AHEAD-1: place and checksum are what they were, the contents are not.
 #[test]
 fn an_equal_checksum_is_no_proof() {
     let (mut sim, volume) = read_in_order();
@@ -174,7 +174,7 @@ fn an_equal_checksum_is_no_proof() {
     assert!(found[..BLOCK_SIZE] == second, "what was there before is read");
 }
 
-/// H2.
+/// READ-AHEAD-2.
 #[test]
 fn a_failed_prefetch_fails_no_read() {
     for is_garbled in [false, true] {
@@ -246,7 +246,7 @@ fn a_device_in_memory_is_not_read_ahead() {
     assert!(told.borrow().is_none(), "no request asked for it before");
 }
 
-/// H3.
+/// READ-AHEAD-3.
 #[test]
 fn prefetched_data_that_is_never_read_is_released() {
     let (mut sim, volume) = read_in_order();

@@ -68,7 +68,7 @@ fn is_whole(sim: &mut Sim, blocks: u64) {
     assert_eq!(sim.run_ok(tags(&volume, 0, blocks)), expected);
 }
 
-/// P2: the last writes are compared with their checksums, and one that was acknowledged is not skipped for a wrong read.
+/// REPLAY-2: the last writes are compared with their checksums, and one that was acknowledged is not skipped for a wrong read.
 ///
 /// Method: cut the power behind acknowledged writes, and garble the first one or two reads of each block of their data.
 #[test]
@@ -87,7 +87,7 @@ fn a_start_skips_no_acknowledged_write_for_a_read_that_went_astray() {
     }
 }
 
-/// P1: the journal does not end, and no shard is refused, where a read went astray.
+/// REPLAY-1: the journal does not end, and no shard is refused, where a read went astray.
 ///
 /// Method: cut the power behind records of a block each, which are read with one request or with two, and garble the first one
 /// or two reads at each place of the journal, and the first one at each place alone.

@@ -42,7 +42,7 @@ fn write(sim: &mut Sim, mark: &ClaimMark) -> Option<ClaimMark> {
     sim.run_ok(write_claim_mark(&device, &superblock, mark)).expect("writable")
 }
 
-/// K1 and K3: a mark goes up only, and says nothing of another cluster. What it lies beside is untouched.
+/// CLAIM-MARK-1 and CLAIM-MARK-3: a mark goes up only, and says nothing of another cluster. What it lies beside is untouched.
 #[test]
 fn a_mark_goes_up_only_and_ends_with_the_cluster() {
     let sim = &mut device();
@@ -63,7 +63,7 @@ fn a_mark_goes_up_only_and_ends_with_the_cluster() {
     check(sim, &shard);
 }
 
-/// K2: whenever the power goes, the mark is the one before or the new one, and what is done is durable.
+/// CLAIM-MARK-2: whenever the power goes, the mark is the one before or the new one, and what is done is durable.
 ///
 /// Method: cut the power behind each write and flush of a second mark. Of what was not flushed each sector survives or not by a
 /// coin from the seed.
@@ -86,7 +86,7 @@ fn a_power_cut_leaves_one_of_two_marks() {
     }
 }
 
-/// K2: one copy is enough, to be read and to be written; with none the device is not marked, and says so.
+/// CLAIM-MARK-2: one copy is enough, to be read and to be written; with none the device is not marked, and says so.
 #[test]
 fn one_copy_of_a_mark_is_enough() {
     for kept in [0, 1] {

@@ -48,7 +48,7 @@ fn after_power_cut(sim: &Sim, seed: u64) -> Sim {
     Sim::new(sim.device.after_crash(&mut Random(seed)), seed)
 }
 
-/// C4: a device has one cluster at a time, and passes to another by way of none.
+/// CLUSTER-4: a device has one cluster at a time, and passes to another by way of none.
 #[test]
 fn a_device_of_a_cluster_joins_no_other() {
     let mut sim = device(None);
@@ -65,8 +65,8 @@ fn a_device_of_a_cluster_joins_no_other() {
     check(&mut sim, &shard);
 }
 
-/// C1 to C3: whenever the power goes, one copy is whole; a device that joined stays its cluster's, and one that did not
-/// quite can still be had by one cluster, and then by no other.
+/// CLUSTER-1 to CLUSTER-3: whenever the power goes, one copy is whole; a device that joined stays its cluster's, and
+/// one that did not quite can still be had by one cluster, and then by no other.
 ///
 /// Method: cut the power behind each write and flush of a join, and of a leave, with both copies whole and with either
 /// damaged before. Of what was not flushed each sector survives or not by a coin from the seed.
@@ -124,7 +124,7 @@ fn cut_and_claim(mut sim: Sim, joins: bool, (cut, seed): (u64, u64)) {
     }
 }
 
-/// C1: where a copy that is whole cannot be written, the device does not join; where one can be neither read nor
+/// CLUSTER-1: where a copy that is whole cannot be written, the device does not join; where one can be neither read nor
 /// written, the other one says it.
 #[test]
 fn a_device_joins_only_if_no_copy_can_say_otherwise() {
@@ -141,7 +141,7 @@ fn a_device_joins_only_if_no_copy_can_say_otherwise() {
     }
 }
 
-/// C1: what a process has written that ended before its flush is made durable by the next one, before it counts.
+/// CLUSTER-1: what a process has written that ended before its flush is made durable by the next one, before it counts.
 ///
 /// Method: end the process, not the power, behind each write and flush of a join; join again, and cut the power then.
 #[test]
@@ -161,8 +161,8 @@ fn a_device_that_has_joined_is_flushed_also_where_nothing_was_to_be_written() {
     }
 }
 
-/// C3: the only copy that is whole is not touched before the other one is durable, since a drive may lose what it was
-/// writing when the power went.
+/// CLUSTER-3: the only copy that is whole is not touched before the other one is durable, since a drive may lose what
+/// it was writing when the power went.
 #[test]
 fn the_only_whole_copy_is_written_last() {
     let [head, tail] = Superblock::places(DEVICE_BLOCKS);

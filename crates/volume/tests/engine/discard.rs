@@ -116,7 +116,7 @@ fn without_space_below_what_is_deallocated_in_pieces_is_given_back_by_itself() {
     check(&mut sim, &shard);
 }
 
-/// T3.
+/// DISCARD-3.
 #[test]
 fn a_device_that_fails_to_discard_for_a_while_is_told_again() {
     let (mut sim, small, blocks) = with_large_volume();
@@ -153,7 +153,7 @@ fn space_that_is_not_discarded_yet_is_there_for_all() {
     check_both(&mut sim, &shards);
 }
 
-/// T1: blocks being discarded are not allocated until the device has finished.
+/// DISCARD-1: blocks being discarded are not allocated until the device has finished.
 ///
 /// Method: a device that holds its discards, on which two shards then write until it is full, the
 /// one that discards and the one that gets what the other has empty. The discards are carried out
@@ -192,7 +192,8 @@ fn a_discard_that_is_late_hits_nothing_that_was_written_meanwhile() {
     }
 }
 
-/// T1: a shard has ended only when the device has finished what it was told to discard: the blocks may be a successor's then.
+/// DISCARD-1: a shard has ended only when the device has finished what it was told to discard: the blocks may be a
+/// successor's then.
 ///
 /// Method: shut a shard down while the device holds its discards.
 #[test]

@@ -302,8 +302,8 @@ fn a_write_whose_data_cannot_be_read_at_recovery_is_not_rolled_back() {
     }
 }
 
-/// P2: but not if another of its blocks can be read, and is not what was written. Method: of three blocks one is torn, and one
-/// unreadable.
+/// REPLAY-2: but not if another of its blocks can be read, and is not what was written. Method: of three blocks one is torn,
+/// and one unreadable.
 #[test]
 fn a_write_that_was_cut_short_is_rolled_back_also_if_some_of_it_cannot_be_read() {
     for (torn, unreadable) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -324,7 +324,7 @@ fn a_write_that_was_cut_short_is_rolled_back_also_if_some_of_it_cannot_be_read()
     }
 }
 
-/// P2: a failed read is no evidence. Method: the data is torn, and can be read at the third attempt.
+/// REPLAY-2: a failed read is no evidence. Method: the data is torn, and can be read at the third attempt.
 #[test]
 fn a_torn_write_is_rolled_back_also_if_it_can_be_read_late() {
     let (mut sim, _shard, volume) = fresh(true, 100);

@@ -51,8 +51,8 @@ fn scrub(sim: &mut Sim, shard: &Shard<TestDevice>) {
     });
 }
 
-/// D1, D2. Method: damage a block of each kind, have it met again and again by requests and scrubs, and
-/// count.
+/// FINDING-1, FINDING-2. Method: damage a block of each kind, have it met again and again by requests
+/// and scrubs, and count.
 #[test]
 fn each_damaged_place_counts_once_and_for_its_volume() {
     let (mut sim, shard, [first, second]) = filled();
@@ -125,7 +125,7 @@ fn what_the_device_fails_counts_whatever_was_asked() {
     assert_eq!(other.media_errors(), 0);
 }
 
-/// D4.
+/// FINDING-4.
 #[test]
 fn what_was_found_outlives_a_failure_of_the_shard() {
     let (mut sim, shard, [volume, _]) = filled();

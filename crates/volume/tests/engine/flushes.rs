@@ -96,7 +96,7 @@ fn returns() -> impl Iterator<Item = (Return, u64)> {
     [Return::Reopened, Return::Restarted].into_iter().flat_map(|how| (0..4).map(move |n| (how, n)))
 }
 
-/// W1: what records free that no flush covers is not written over before they are durable: without them it is what was
+/// REPERSIST-1: what records free that no flush covers is not written over before they are durable: without them it is what was
 /// acknowledged.
 ///
 /// Method: fail the flush behind writes over acknowledged data, come back, and cut the power at each write of that.
@@ -153,8 +153,8 @@ fn with_several_roots() -> (Sim, Volume<TestDevice>) {
     (sim, volume)
 }
 
-/// W1: a root that no flush covers is durable before what the root before leads to is written over. W2: what is written until
-/// then changes nothing.
+/// REPERSIST-1: a root that no flush covers is durable before what the root before leads to is written over. REPERSIST-2: what
+/// is written until then changes nothing.
 ///
 /// Method: fail the flush behind a root, while changes go on, and hold the roots' places while the shard comes back.
 #[test]
@@ -200,7 +200,7 @@ fn nothing_is_written_over_before_the_root_behind_a_failed_flush_is_durable() {
     }
 }
 
-/// W4: a start writes once more what no flush covers, many blocks at a time, in whatever order they come.
+/// REPERSIST-4: a start writes once more what no flush covers, many blocks at a time, in whatever order they come.
 ///
 /// Method: fail the flush behind many writes, open the shard on a device that completes at once all that is under way, and
 /// count how often it waits. Then cut the power.
@@ -228,8 +228,8 @@ fn a_start_waits_for_many_blocks_at_once_that_no_flush_covers() {
     check(&mut sim, &shard);
 }
 
-/// K6: whatever a power cut leaves of the copies of a root that are being written, a root is there: also where the newest one
-/// is lost, since no flush covered it, while a start makes it durable.
+/// CHECKPOINT-6: whatever a power cut leaves of the copies of a root that are being written, a root is there: also where the
+/// newest one is lost, since no flush covered it, while a start makes it durable.
 ///
 /// Method: end the process when both copies of a root are written, flushed or not. Hold roots that the start writes, all or the
 /// second copies alone, and cut the power so that they become garbage.
@@ -263,7 +263,8 @@ fn a_root_is_left_whatever_becomes_of_those_that_a_start_writes() {
     }
 }
 
-/// K5: a place of a root that came to take no writes keeps no start from making the root durable, not even one of the first.
+/// CHECKPOINT-5: a place of a root that came to take no writes keeps no start from making the root durable, not even one of the
+/// first.
 ///
 /// Method: let one copy of the first root, or of the second, take no writes, and start twice.
 #[test]
@@ -284,7 +285,7 @@ fn a_start_makes_a_root_durable_of_which_one_copy_takes_no_writes() {
     }
 }
 
-/// K6: the same of the first root that a shard ever writes: it is as if it had never been used then.
+/// CHECKPOINT-6: the same of the first root that a shard ever writes: it is as if it had never been used then.
 ///
 /// Method: cut the power at each write of the first start, so that what is being written becomes garbage.
 #[test]
@@ -323,8 +324,8 @@ fn with_spare_extents() -> (Sim, Volume<TestDevice>) {
     (sim, volume)
 }
 
-/// K4: an extent is given back only when a root without it is durable, also where a flush that another asked for fails while
-/// that root is on its way.
+/// CHECKPOINT-4: an extent is given back only when a root without it is durable, also where a flush that another asked for
+/// fails while that root is on its way.
 ///
 /// Method: fail one flush or another while a checkpoint that gives extents back is taken beside writes, and cut the power.
 #[test]
@@ -358,8 +359,8 @@ fn no_extent_is_given_back_by_a_root_that_a_failed_flush_left_behind() {
     assert!((10..150).contains(&given_back), "by {given_back}");
 }
 
-/// C5: a flush that one shard asked for, and that failed, should have covered what another one had written, too: also where
-/// the core that asked hears of that late.
+/// COMMIT-5: a flush that one shard asked for, and that failed, should have covered what another one had written, too: also
+/// where the core that asked hears of that late.
 ///
 /// Method: fail one flush while both shards write, and cut the power.
 #[test]
@@ -394,7 +395,7 @@ fn no_shard_acknowledges_what_the_failed_flush_of_another_should_have_covered() 
     }
 }
 
-/// C5: the same for the flush of a superblock that a scrub has rewritten.
+/// COMMIT-5: the same for the flush of a superblock that a scrub has rewritten.
 ///
 /// Method: damage a superblock, have one shard look for damage while the other writes, fail a
 /// flush, and cut the power.

@@ -1,4 +1,4 @@
-//! Records that a tenant made, in blocks of a journal (J7).
+//! Records that a tenant made, in blocks of a journal (JOURNAL-7).
 
 use crate::common::{
     Random, Sim, TestDevice, check, data, journal_of, open_with, tags, try_open_with,

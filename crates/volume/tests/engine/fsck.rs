@@ -218,7 +218,7 @@ fn an_unreadable_node_is_given_up_only_with_consent() {
     expect_data(&mut sim, keys);
 }
 
-/// F3: a node that the device fails to give, once or from then on, at whichever of the times that a
+/// FSCK-3: a node that the device fails to give, once or from then on, at whichever of the times that a
 /// repair reads it, keeps the blocks that it names. The repair fails, or does without it.
 #[test]
 fn a_read_that_fails_during_a_repair_costs_nothing() {
@@ -256,9 +256,9 @@ fn a_read_that_fails_during_a_repair_costs_nothing() {
     assert!(failed > 0, "without its maps a damaged bitmap cannot be rebuilt");
 }
 
-/// F3: the table of extents is damaged, and a map's root node comes wrong, at whichever of the times that a repair needs it. If
-/// it does so once, that costs nothing. If it does when it is read again, too, what it names is in no table that is written:
-/// the repair fails, or does without it.
+/// FSCK-3: the table of extents is damaged, and a map's root node comes wrong, at whichever of the times that a repair needs
+/// it. If it does so once, that costs nothing. If it does when it is read again, too, what it names is in no table that is
+/// written: the repair fails, or does without it.
 #[test]
 fn a_node_that_comes_wrong_for_a_while_while_extents_are_counted_keeps_them() {
     let (original, _) = filled();

@@ -195,8 +195,8 @@ fn check_others(sim: &mut Sim, order: [u16; 2]) -> Shard<TestDevice> {
     shards.swap_remove(0)
 }
 
-/// Y2: an extent that the lost root had given back, and that another shard has taken, is left to that: nothing is in it of the shard
-/// that goes back.
+/// ROLLBACK-2: an extent that the lost root had given back, and that another shard has taken, is left to that: nothing is in it
+/// of the shard that goes back.
 ///
 /// Method: both orders in which the shards are read back, and the power going at each write of the start.
 #[test]
@@ -236,7 +236,7 @@ fn a_repair_leaves_what_a_lost_root_had_given_back_to_who_took_it() {
     }
 }
 
-/// Y3: extents in use are not given up, whichever shard claims them.
+/// ROLLBACK-3: extents in use are not given up, whichever shard claims them.
 ///
 /// Method: the journal is damaged as well, before what emptied the extents. A repair would go on
 /// without that.

@@ -23,7 +23,7 @@ fn made_larger() -> Sim {
     sim
 }
 
-/// G1: wherever the power is cut, the device has the old size or the new one, is sound, and holds what it held.
+/// GROW-1: wherever the power is cut, the device has the old size or the new one, is sound, and holds what it held.
 ///
 /// Method: cut the power behind each write and flush of a growth in turn. Of what was not flushed each sector survives or not
 /// by a coin from the seed.

@@ -115,7 +115,7 @@ fn expect_all(sim: &mut Sim, shard: &Shard<TestDevice>, lost: &[u128]) {
     }
 }
 
-/// Q1: the others are served, and lose nothing.
+/// LOSS-1: the others are served, and lose nothing.
 #[test]
 fn a_damaged_descriptor_costs_its_volume_alone() {
     for number in 1..=3_u8 {
@@ -145,7 +145,8 @@ fn a_damaged_descriptor_costs_its_volume_alone() {
     }
 }
 
-/// Q1: what the journal had for it is gone with the next checkpoint, and an older state must not show.
+/// LOSS-1: what the journal had for it is gone with the next checkpoint, and an older state must not
+/// show.
 #[test]
 fn a_lost_volume_does_not_come_back_without_its_last_changes() {
     let mut sim = filled();
@@ -226,7 +227,8 @@ fn a_damaged_table_of_volumes_costs_its_volumes_and_leaves_a_shard_that_works() 
     check(&mut sim, &shard);
 }
 
-/// Q2, Q3: with consent the journal ends before the damage; what was there before is whole, or an error.
+/// LOSS-2, LOSS-3: with consent the journal ends before the damage; what was there before is whole, or
+/// an error.
 #[test]
 fn a_damaged_record_costs_what_came_behind_it() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 2000);

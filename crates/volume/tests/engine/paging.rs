@@ -151,7 +151,7 @@ fn a_look_up_that_needs_no_read_is_a_hit() {
     assert_eq!(counts(), (6, 3));
 }
 
-/// M4: tasks that miss the same node share one read.
+/// PAGING-4: tasks that miss the same node share one read.
 #[test]
 fn concurrent_readers_of_an_absent_node_read_it_once() {
     let (mut sim, volume) = filled(20);
@@ -169,8 +169,8 @@ fn concurrent_readers_of_an_absent_node_read_it_once() {
     assert_eq!(sim.device.reads() - reads, 1 + readers, "the leaf, and a block for each");
 }
 
-/// M4: a node that is damaged where it is read back from costs its own range and nothing else, and is
-/// there again when the device gives it again.
+/// PAGING-4: a node that is damaged where it is read back from costs its own range and nothing else,
+/// and is there again when the device gives it again.
 #[test]
 fn a_damaged_node_read_back_is_an_error_to_those_who_asked_for_it() {
     let (mut sim, volume) = filled(40);

@@ -75,7 +75,7 @@ fn a_creation_by_a_checkpoint_that_fails_for_want_of_space_is_in_doubt() {
     assert_eq!(*told.borrow(), Some(Err(VolumeError::JournalLost)));
 }
 
-/// F1. Method: no checkpoint can be written any more, and a writer goes on writing.
+/// REFUSED-1. Method: no checkpoint can be written any more, and a writer goes on writing.
 #[test]
 fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -99,7 +99,7 @@ fn who_waits_for_a_checkpoint_that_is_refused_is_told_and_nothing_is_lost() {
     check(&mut sim, volume.shard());
 }
 
-/// F1: what waits is memory for the map, long before the journal is full. Method: each write changes another leaf.
+/// REFUSED-1: what waits is memory for the map, long before the journal is full. Method: each write changes another leaf.
 #[test]
 fn who_waits_for_memory_that_a_refused_checkpoint_holds_is_told() {
     let (mut sim, volume) = crate::paging::filled(200);
@@ -118,8 +118,8 @@ fn who_waits_for_memory_that_a_refused_checkpoint_holds_is_told() {
     check(&mut sim, volume.shard());
 }
 
-/// F1: a creation that has to be in a checkpoint before it is answered. Method: it comes before the checkpoint that is refused, or
-/// when that was refused more often than a caller waits for.
+/// REFUSED-1: a creation that has to be in a checkpoint before it is answered. Method: it comes before the checkpoint that is
+/// refused, or when that was refused more often than a caller waits for.
 #[test]
 fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     for refused_before in [0, 2 * TICKS] {
@@ -150,7 +150,7 @@ fn a_creation_that_waits_for_a_refused_checkpoint_is_told() {
     }
 }
 
-/// F5. Method: only a scrub waits for a checkpoint that is refused, for a while and for longer.
+/// REFUSED-5. Method: only a scrub waits for a checkpoint that is refused, for a while and for longer.
 #[test]
 fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
     for (refused_for, is_told) in [(TICKS / 4, false), (2 * TICKS, true)] {
@@ -183,7 +183,7 @@ fn a_scrub_that_waits_for_a_refused_checkpoint_is_told_and_changes_go_on() {
     }
 }
 
-/// F2. Method: all is refused but the journal, so that a node is; then only that one, for ever.
+/// REFUSED-2. Method: all is refused but the journal, so that a node is; then only that one, for ever.
 #[test]
 fn a_node_goes_elsewhere_when_its_block_is_refused_for_ever() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -212,7 +212,8 @@ fn a_node_goes_elsewhere_when_its_block_is_refused_for_ever() {
     check(&mut sim, volume.shard());
 }
 
-/// F2. Method: one block is refused for ever, and it is the one that is free last: it would be the first to be tried again.
+/// REFUSED-2. Method: one block is refused for ever, and it is the one that is free last: it would be the first to be tried
+/// again.
 #[test]
 fn data_goes_elsewhere_when_a_block_was_refused_twice() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -227,7 +228,7 @@ fn data_goes_elsewhere_when_a_block_was_refused_twice() {
     check(&mut sim, volume.shard());
 }
 
-/// F2.
+/// REFUSED-2.
 #[test]
 fn the_journal_goes_on_behind_a_block_that_is_refused_for_ever() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -269,7 +270,8 @@ fn first_that_fails(sim: &mut Sim, volume: &Volume<TestDevice>, journal: PbaRang
     refused
 }
 
-/// F2. Method: a start whose checkpoint is refused tells where its nodes would lie; from then on these blocks take nothing.
+/// REFUSED-2. Method: a start whose checkpoint is refused tells where its nodes would lie; from then on these blocks take
+/// nothing.
 #[test]
 fn a_start_goes_elsewhere_when_a_block_that_it_wants_is_refused_for_ever() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 20_000);
@@ -296,7 +298,8 @@ fn a_start_goes_elsewhere_when_a_block_that_it_wants_is_refused_for_ever() {
     check(&mut sim, &shard);
 }
 
-/// A1 and F4. Method: a full device refuses every write for some time, in which it is tried again and again to bring the shard back.
+/// SPACE-1 and REFUSED-4. Method: a full device refuses every write for some time, in which it is tried again and again to bring
+/// the shard back.
 #[test]
 fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_again() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
@@ -325,8 +328,8 @@ fn what_a_full_device_refused_for_a_while_is_not_missed_when_it_takes_writes_aga
     check(&mut sim, volume.shard());
 }
 
-/// A1 and F4. Method: a full device refuses all nodes at one start after another, more blocks than it has beyond those of a
-/// checkpoint; then it takes them.
+/// SPACE-1 and REFUSED-4. Method: a full device refuses all nodes at one start after another, more blocks than it has beyond
+/// those of a checkpoint; then it takes them.
 #[test]
 fn a_start_on_a_full_device_takes_blocks_that_were_refused_before() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, DEVICE_BLOCKS);
@@ -351,7 +354,7 @@ fn a_start_on_a_full_device_takes_blocks_that_were_refused_before() {
     check(&mut sim, volume.shard());
 }
 
-/// A2 and F4. Method: on a full device blocks are refused twice, so that they are not handed out,
+/// SPACE-2 and REFUSED-4. Method: on a full device blocks are refused twice, so that they are not handed out,
 /// until a write waits for room; then the device is sound.
 #[test]
 fn a_full_device_that_refused_data_still_takes_what_gives_back_as_much() {
@@ -387,7 +390,7 @@ fn write_both_roots(sim: &mut Sim, shard: &Shard<TestDevice>) {
     }
 }
 
-/// K5. Method: one place of a slot that was never written is refused, then not any more.
+/// CHECKPOINT-5. Method: one place of a slot that was never written is refused, then not any more.
 #[test]
 fn the_first_root_of_a_slot_needs_both_its_places() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);
@@ -407,7 +410,7 @@ fn the_first_root_of_a_slot_needs_both_its_places() {
     check(&mut sim, &shard);
 }
 
-/// K5. Method: one place of each root is refused for ever, the first or the second, while
+/// CHECKPOINT-5. Method: one place of each root is refused for ever, the first or the second, while
 /// checkpoints are taken, the power is cut and the shard starts again.
 #[test]
 fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
@@ -430,7 +433,7 @@ fn a_root_of_which_one_place_is_refused_for_ever_costs_nothing() {
     }
 }
 
-/// K5. Method: both places of the next root are refused, then one of them is not.
+/// CHECKPOINT-5. Method: both places of the next root are refused, then one of them is not.
 #[test]
 fn a_root_of_which_no_place_takes_it_is_not_durable() {
     let (mut sim, volume) = fresh(&TestDevice::new(DEVICE_BLOCKS, true), None, 100);

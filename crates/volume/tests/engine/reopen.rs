@@ -120,7 +120,7 @@ fn a_start_without_room_for_a_checkpoint_serves_reads_until_there_is_some() {
     }
 }
 
-/// R5. Method: the descriptor of a volume that is not in use rots, then the shard fails, which has
+/// REOPEN-5. Method: the descriptor of a volume that is not in use rots, then the shard fails, which has
 /// the volume in memory.
 #[test]
 fn a_volume_that_does_not_come_back_is_named_and_costs_no_other() {
@@ -205,7 +205,7 @@ fn who_waits_to_deallocate_is_told_that_the_journal_is_lost() {
     assert_eq!(told.take(), Some(Err(VolumeError::JournalLost)));
 }
 
-/// R1: a write that is still on its way is waited for, and one that came too late is not begun.
+/// REOPEN-1: a write that is still on its way is waited for, and one that came too late is not begun.
 #[test]
 fn nothing_of_the_failed_shard_reaches_the_device_behind_its_successor() {
     let device = TestDevice::new(DEVICE_BLOCKS, true);
@@ -319,7 +319,7 @@ fn what_the_successor_writes_is_no_damage() {
     check(&mut sim, &shard);
 }
 
-/// R2: what is there now must be what went away.
+/// REOPEN-2: what is there now must be what went away.
 #[test]
 fn another_device_in_its_place_is_not_touched() {
     let (mut sim, old) = failed();
@@ -333,7 +333,7 @@ fn another_device_in_its_place_is_not_touched() {
     assert_eq!(device.block(Pba(0))[..8], *b"farflash");
 }
 
-/// R2, attacked: the drive was in another server meanwhile, which has more cores. This server does
+/// REOPEN-2, attacked: the drive was in another server meanwhile, which has more cores. This server does
 /// not go on as if that had not happened: data of shards that it does not have would be
 /// overwritten.
 #[test]
@@ -363,7 +363,7 @@ fn a_device_that_was_served_elsewhere_is_not_gone_on_with() {
     expect_all(&mut sim, &volume);
 }
 
-/// R2: starts that this shard's own attempts have written are none of others.
+/// REOPEN-2: starts that this shard's own attempts have written are none of others.
 #[test]
 fn attempts_that_fail_half_way_keep_no_later_one_from_coming_true() {
     let (mut sim, old) = failed();

@@ -99,7 +99,8 @@ fn first_tags(sim: &mut Sim, shard: &Shard<TestDevice>, lbas: &[u64]) -> Vec<u8>
     lbas.iter().map(one).collect()
 }
 
-/// P4: another program may take a large range out of its map at once, and use its blocks again; here that range is pending.
+/// REPLAY-4: another program may take a large range out of its map at once, and use its blocks again; here that range is
+/// pending.
 #[test]
 fn a_block_of_a_large_deallocation_can_be_used_by_a_later_entry() {
     let mut staged = Staged::new();
@@ -114,7 +115,7 @@ fn a_block_of_a_large_deallocation_can_be_used_by_a_later_entry() {
     check(&mut sim, &shard);
 }
 
-/// P4: a write that names what its block leads to already changes nothing, also beside a pending range.
+/// REPLAY-4: a write that names what its block leads to already changes nothing, also beside a pending range.
 #[test]
 fn a_write_may_be_named_twice() {
     let mut staged = Staged::new();
@@ -126,7 +127,7 @@ fn a_write_may_be_named_twice() {
     assert_eq!(first_tags(&mut sim, &shard, &[0, 5000]), [10, 0]);
 }
 
-/// P4: a block is in one map.
+/// REPLAY-4: a block is in one map.
 #[test]
 fn a_block_in_use_is_refused() {
     let mut staged = Staged::new();
@@ -177,7 +178,7 @@ fn a_write_that_its_volume_does_not_have_is_refused() {
     assert_eq!(first_tags(&mut sim, &shard, &[BLOCKS - 2, BLOCKS - 1]), [10, 10]);
 }
 
-/// P6: of two writes whose data is not there, that one took effect whose former block a later write has.
+/// REPLAY-6: of two writes whose data is not there, that one took effect whose former block a later write has.
 #[test]
 fn only_the_write_that_freed_a_block_is_replayed_for_its_next_user() {
     let mut staged = Staged::new();
@@ -196,7 +197,7 @@ fn only_the_write_that_freed_a_block_is_replayed_for_its_next_user() {
     assert!(matches!(lost, Err(VolumeError::Corrupt { .. })), "its data has rotted since");
 }
 
-/// P2: of a write in two runs the first cannot be read, and the second is not what was written.
+/// REPLAY-2: of a write in two runs the first cannot be read, and the second is not what was written.
 #[test]
 fn a_write_is_undone_whose_second_run_differs_behind_one_that_cannot_be_read() {
     for is_there in [false, true] {
@@ -217,7 +218,7 @@ fn a_write_is_undone_whose_second_run_differs_behind_one_that_cannot_be_read() {
     }
 }
 
-/// P2: what its data would be cannot be there.
+/// REPLAY-2: what its data would be cannot be there.
 #[test]
 fn a_run_beyond_the_device_keeps_its_write_from_effect() {
     let mut staged = Staged::new();

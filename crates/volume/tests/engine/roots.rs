@@ -33,7 +33,7 @@ fn astray(sim: &Sim, place: Pba, to: &[u64]) {
     sim.device.faults(|faults| faults.astray_reads = [(place.0, to)].into());
 }
 
-/// O1: one copy of a shard's only root is damaged, and reads of the other one go astray or fail.
+/// COPY-1: one copy of a shard's only root is damaged, and reads of the other one go astray or fail.
 /// Otherwise its extents would count as unowned.
 ///
 /// Method: damage either copy in each way, have one or two reads of the other one give zeroes, a
@@ -64,7 +64,7 @@ fn a_shard_counts_as_used_whatever_single_reads_of_its_only_whole_root_give() {
     }
 }
 
-/// O1: a place that reads as zeroes once, and cannot be read otherwise, may hold a root.
+/// COPY-1: a place that reads as zeroes once, and cannot be read otherwise, may hold a root.
 #[test]
 fn a_root_that_cannot_be_read_is_not_taken_for_one_that_never_was() {
     let (mut sim, superblock) = begun();
@@ -78,7 +78,7 @@ fn a_root_that_cannot_be_read_is_not_taken_for_one_that_never_was() {
     }
 }
 
-/// O1: a shard that was never used is none, whatever single reads of its places give.
+/// COPY-1: a shard that was never used is none, whatever single reads of its places give.
 #[test]
 fn a_shard_that_was_never_used_is_not_counted_for_reads_that_went_astray() {
     let (_, superblock) = begun();
@@ -151,7 +151,7 @@ fn a_repair_puts_no_older_root_where_a_read_of_the_newest_went_astray() {
     }
 }
 
-/// F5 of `fsck.rs`: a newest root that is in one copy alone, which cannot be read, is written over
+/// FSCK-5: a newest root that is in one copy alone, which cannot be read, is written over
 /// with consent alone. Until then a later successful read recovers it.
 #[test]
 fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
@@ -182,7 +182,7 @@ fn a_newest_root_that_cannot_be_read_is_given_up_with_consent_alone() {
     }
 }
 
-/// F5 of `fsck.rs`: a copy of the older root that cannot be read is rewritten: the shard is read
+/// FSCK-5: a copy of the older root that cannot be read is rewritten: the shard is read
 /// back without it, and nothing is missing.
 #[test]
 fn a_copy_of_the_older_root_that_cannot_be_read_is_rewritten() {

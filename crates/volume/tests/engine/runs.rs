@@ -88,7 +88,7 @@ fn large_writes_in_order_lie_together_on_a_device_that_aged() {
     check(&mut sim, volume.shard());
 }
 
-/// H5. On a device with room, whatever else is written there. A new volume finds room of its own.
+/// ALLOC-5. On a device with room, whatever else is written there. A new volume finds room of its own.
 #[test]
 fn what_is_overwritten_at_random_stays_together() {
     let blocks = 3 << 13;
@@ -111,7 +111,7 @@ fn what_is_overwritten_at_random_stays_together() {
     }
 }
 
-/// J3.
+/// SPAN-3.
 #[test]
 fn what_cannot_be_read_between_the_blocks_of_a_read_does_no_harm() {
     let (mut sim, volume) = fresh(&TestDevice::new(1 << 14, false), Some(2048), 64);
@@ -141,7 +141,7 @@ fn what_cannot_be_read_between_the_blocks_of_a_read_does_no_harm() {
     assert!(read(0, 9).0.is_ok() && read(10, 22).0.is_ok());
 }
 
-/// H4. Checkpoints take their share of the device, too, and no more with time.
+/// ALLOC-4. Checkpoints take their share of the device, too, and no more with time.
 #[test]
 fn overwrites_of_single_blocks_stay_on_blocks_that_the_device_has() {
     let blocks = 2000;

@@ -279,7 +279,7 @@ fn refill(device_blocks: u64, scattered: bool, piece: u64) -> u64 {
     lacking
 }
 
-/// A8. On a full device 1 MiB can be written where 1 MiB was deallocated, and elsewhere.
+/// SPACE-8. On a full device 1 MiB can be written where 1 MiB was deallocated, and elsewhere.
 #[test]
 fn as_much_can_be_written_as_was_deallocated() {
     for device_blocks in [1 << 14, 1 << 16] {

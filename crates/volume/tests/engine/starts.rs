@@ -60,7 +60,7 @@ pub(crate) async fn start(
     Recovered::start_all(recovered).await
 }
 
-/// W5: an extent that was given back by a root that no flush covers goes to no other shard before
+/// REPERSIST-5: an extent that was given back by a root that no flush covers goes to no other shard before
 /// that root is durable, also if a core comes that was not there before.
 ///
 /// Method: fail each flush of a shard that gives extents back, start it with another shard that
@@ -93,7 +93,7 @@ fn no_extent_has_two_owners_whenever_the_power_goes_at_a_start() {
     assert!(starts.len() > 30, "{}", starts.len());
 }
 
-/// W5: where what one shard was read back from cannot be made durable, no shard is started. It is
+/// REPERSIST-5: where what one shard was read back from cannot be made durable, no shard is started. It is
 /// not forgotten either: the next attempt does it.
 ///
 /// Method: as above, with a device that refuses both copies of the root at first; then the power

@@ -197,7 +197,7 @@ fn a_first_superblock_that_is_not_understood_counts() {
     }
 }
 
-/// C2: a cluster that only one copy names is not lost by a read that goes wrong, nor by a rewritten
+/// CLUSTER-2: a cluster that only one copy names is not lost by a read that goes wrong, nor by a rewritten
 /// copy.
 #[test]
 fn the_cluster_that_one_copy_names_is_never_taken_back() {

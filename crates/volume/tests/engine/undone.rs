@@ -97,8 +97,8 @@ fn expect_one_lost_block(sim: &mut Sim, rotten: Pba) {
     check(sim, &shard);
 }
 
-/// J6: a record that was acknowledged and rots beside a write that failed is missed: what came behind is not forgotten without
-/// a word.
+/// JOURNAL-6: a record that was acknowledged and rots beside a write that failed is missed: what came behind is not forgotten
+/// without a word.
 #[test]
 fn a_record_that_rots_beside_a_failed_write_is_missed() {
     let Staged { sim, .. } = stage(Records::Two);
@@ -116,8 +116,8 @@ fn a_record_that_rots_beside_a_failed_write_is_missed() {
     assert!(matches!(opened, Err(OpenError::Journal { .. })), "{:?}", opened.err());
 }
 
-/// P7: a write was acknowledged beside one that failed, and its data rots. That costs its data, and what was there before is
-/// not read as if nothing had been.
+/// REPLAY-7: a write was acknowledged beside one that failed, and its data rots. That costs its data, and what was there before
+/// is not read as if nothing had been.
 #[test]
 fn data_that_rots_beside_a_failed_write_is_an_error() {
     let Staged { sim, .. } = stage(Records::Two);
@@ -126,8 +126,8 @@ fn data_that_rots_beside_a_failed_write_is_an_error() {
     expect_one_lost_block(&mut sim, rotten);
 }
 
-/// P6: the same where both are in one record, of which the journal only says that something in it failed, and the block that the
-/// write freed was used again.
+/// REPLAY-6: the same where both are in one record, of which the journal only says that something in it failed, and the block
+/// that the write freed was used again.
 #[test]
 fn a_block_that_rots_beside_a_failed_write_costs_that_block() {
     let Staged { mut sim, volume, freed, failed } = stage(Records::One);

@@ -94,8 +94,8 @@ fn expect_all(sim: &mut Sim, volume: &Volume<TestDevice>, model: &Model, mapped:
     assert_eq!(volume.shard().capacity().data, mapped);
 }
 
-/// M4 and Q3: pages that the device fails to read fail the requests that need them. A deallocation
-/// that needs none is acknowledged, and its space comes back with the pages.
+/// PAGING-4 and RECLAIM-3: pages that the device fails to read fail the requests that need them. A
+/// deallocation that needs none is acknowledged, and its space comes back with the pages.
 ///
 /// Method: leaves of a map of which a third may be in memory cannot be read, while others are read,
 /// written, deallocated and checkpointed. Then they can, in the same run or behind a power cut, and

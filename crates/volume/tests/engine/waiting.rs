@@ -1,4 +1,4 @@
-//! Requests that wait for space (A4), and reclaimed blocks that wait for a checkpoint (Q1).
+//! Requests that wait for space (SPACE-4), and reclaimed blocks that wait for a checkpoint (RECLAIM-1).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -34,8 +34,8 @@ fn begin(
     told
 }
 
-/// A4: a small request for which there is room does not pass a large one that waits for room, so that no stream of small ones keeps it
-/// waiting for ever.
+/// SPACE-4: a small request for which there is room does not pass a large one that waits for room, so that no stream of small
+/// ones keeps it waiting for ever.
 ///
 /// Method: overwrites of 1 MiB on a full device, of which nothing completes, until one waits. What a request writes is at the
 /// device as soon as it has room.
@@ -116,7 +116,7 @@ fn write_beside_deallocation(count: u32, blocks: u64) -> (Result<(), VolumeError
     (outcome, leaves.len())
 }
 
-/// A4: a request for new blocks has them if a large deallocation brings them, after however many checkpoints.
+/// SPACE-4: a request for new blocks has them if a large deallocation brings them, after however many checkpoints.
 ///
 /// Method: each leaf that the reclaimer reads brings few blocks; that of the next is held until all else has ended.
 #[test]
@@ -128,7 +128,8 @@ fn a_request_for_new_blocks_waits_for_all_that_a_deallocation_brings() {
     }
 }
 
-/// A4: a request for new blocks learns that there is no space when a deallocation has brought all that it can, and not before.
+/// SPACE-4: a request for new blocks learns that there is no space when a deallocation has brought all that it can, and not
+/// before.
 ///
 /// Method: as above, with fewer blocks than the request takes.
 #[test]

@@ -1,4 +1,5 @@
-//! Claims of devices: made, refused, lost, forgotten by etcd, given back (F1 to F9, L1 to L3).
+//! Claims of devices: made, refused, lost, forgotten by etcd, given back (CLAIM-1 to CLAIM-9, LEFTOVER-1 to
+//! LEFTOVER-3).
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ fn with_holder_gone(record: HostRecord) -> (Lab, Host) {
     (lab, host)
 }
 
-/// E3, F9: a claim is counted, can be seen, and is told to the device by its mark.
+/// SESSION-3, CLAIM-9: a claim is counted, can be seen, and is told to the device by its mark.
 #[test]
 fn a_device_is_claimed_and_given_back() {
     let mut lab = Lab::default();
@@ -80,7 +81,7 @@ fn a_device_is_claimed_and_given_back() {
     assert_eq!(holder(&lab, 0), Some(other.record.id));
 }
 
-/// F2: each reason for which a device of a host that is gone is not given, and the words that give it.
+/// CLAIM-2: each reason for which a device of a host that is gone is not given, and the words that give it.
 #[test]
 fn a_device_of_a_host_that_is_gone_is_taken_by_word_only() {
     let (mut lab, host) = with_holder_gone(record(2));
@@ -105,7 +106,7 @@ fn a_device_of_a_host_that_is_gone_is_taken_by_word_only() {
     assert_eq!((mark.number, host.machine.sought()), (2, vec![record(2).id]));
 }
 
-/// F7: the fence of the former holder is waited for, and no longer.
+/// CLAIM-7: the fence of the former holder is waited for, and no longer.
 #[test]
 fn a_fence_is_waited_for_unless_its_host_is_back() {
     let (mut lab, host) = with_holder_gone(fenced(2));
@@ -147,7 +148,7 @@ fn a_claim_goes_on_in_the_next_session() {
     assert_eq!(holder(&lab, 0), Some(host.record.id));
 }
 
-/// F4: a claim that was made in a session which has ended meanwhile is not taken for one that holds.
+/// CLAIM-4: a claim that was made in a session which has ended meanwhile is not taken for one that holds.
 #[test]
 fn a_claim_whose_session_ended_is_not_held() {
     let mut lab = Lab::default();
@@ -165,7 +166,7 @@ fn a_claim_whose_session_ended_is_not_held() {
     lab.run(host.node.check(device(0))).expect("it is its own");
 }
 
-/// F4: a claim that is another's is lost, whose that is, is told, and the tenure ends with it.
+/// CLAIM-4: a claim that is another's is lost, whose that is, is told, and the tenure ends with it.
 #[test]
 fn a_claim_that_is_anothers_is_lost() {
     let mut lab = Lab::default();
@@ -186,7 +187,7 @@ fn a_claim_that_is_anothers_is_lost() {
     assert!(tenure.has_lost());
     assert_eq!(lab.run(host.node.check(device(0))), Err(fenced_by("h2")));
     lab.run(host.node.check(device(1))).expect("this one is its own");
-    // It was given back by a word (L3): the note tells that it was claimed.
+    // It was given back by a word (LEFTOVER-3): the note tells that it was claimed.
     lab.delete(key(1));
     lab.settle();
     assert_eq!(host.machine.lost(), [(device(1), None)]);
@@ -209,7 +210,7 @@ fn a_claim_of_the_same_process_is_its_own_whenever_it_was_made() {
     assert_eq!(host.machine.lost(), []);
 }
 
-/// F9: the mark of a later claim on a device says that it is lost; that of an earlier one says nothing.
+/// CLAIM-9: the mark of a later claim on a device says that it is lost; that of an earlier one says nothing.
 #[test]
 fn a_later_mark_on_a_device_loses_it() {
     let mut lab = Lab::default();
@@ -239,7 +240,7 @@ fn restored(before: impl FnOnce(&mut crate::memory::MemoryStore)) -> (Lab, Host,
     (lab, host, mark)
 }
 
-/// F8: a claim that etcd has forgotten is made again, at once.
+/// CLAIM-8: a claim that etcd has forgotten is made again, at once.
 #[test]
 fn a_forgotten_claim_is_made_again() {
     let (mut lab, host, mark) = restored(|_| {});
@@ -252,7 +253,7 @@ fn a_forgotten_claim_is_made_again() {
     assert!(host.machine.sought().is_empty());
 }
 
-/// F8: the same where the claim changes between the look and the transaction: it is looked at again.
+/// CLAIM-8: the same where the claim changes between the look and the transaction: it is looked at again.
 #[test]
 fn a_forgotten_claim_is_not_made_over_another() {
     let (mut lab, host, _) = restored(|_| {});
@@ -263,7 +264,8 @@ fn a_forgotten_claim_is_not_made_over_another() {
     assert_eq!(host.machine.lost(), [(device(0), Some("h2".to_owned()))]);
 }
 
-/// F8, F9: etcd knows another host as the holder: it counts if it is seen, or if its claim is the later one.
+/// CLAIM-8, CLAIM-9: etcd knows another host as the holder: it counts if it is seen, or if its claim is the later
+/// one.
 #[test]
 fn a_holder_that_a_forgetful_etcd_names_counts_if_it_is_seen_or_later() {
     // Not seen: an older claim.
@@ -295,7 +297,7 @@ fn a_holder_that_a_forgetful_etcd_names_counts_if_it_is_seen_or_later() {
     assert_eq!((holder(&lab, 0), host.machine.lost()), (None, vec![(device(0), None)]));
 }
 
-/// I2: a former process of this host is dead if it ran under this kernel, and is looked for if not.
+/// IDENTITY-2: a former process of this host is dead if it ran under this kernel, and is looked for if not.
 #[test]
 fn a_former_process_of_the_host_is_dead_if_its_kernel_is_this_one() {
     for (boot, is_sought) in [("b1", false), ("b7", true)] {
@@ -312,7 +314,8 @@ fn a_former_process_of_the_host_is_dead_if_its_kernel_is_this_one() {
     }
 }
 
-/// F7: a device that is taken between the host's look at its claims and the begin of its watch is found to be lost.
+/// CLAIM-7: a device that is taken between the host's look at its claims and the begin of its watch is found to be
+/// lost.
 #[test]
 fn a_claim_that_is_lost_while_a_session_begins_is_found() {
     let mut lab = Lab::default();
@@ -363,7 +366,7 @@ fn claims_made(lab: &Lab, n: u128, revision: i64) -> Vec<ClaimRecord> {
     claims.map(|value| serde_json::from_slice(value).expect("a claim")).collect()
 }
 
-/// L1: what a former process of this host left of a volatile device goes; nothing else does.
+/// LEFTOVER-1: what a former process of this host left of a volatile device goes; nothing else does.
 #[test]
 fn leftovers_of_former_processes_go() {
     let mut lab = Lab::default();
@@ -396,7 +399,7 @@ fn leftovers_of_former_processes_go() {
     lab.run(host.node.check(device(3))).expect("it is its own");
 }
 
-/// L3: by an operator's word all that is known of a device goes, but for the note that it was claimed.
+/// LEFTOVER-3: by an operator's word all that is known of a device goes, but for the note that it was claimed.
 #[test]
 fn a_device_that_is_gone_is_forgotten_by_word() {
     let (mut lab, host) = with_holder_gone(record(2));
@@ -412,12 +415,12 @@ fn a_device_that_is_gone_is_forgotten_by_word() {
     assert_eq!(lab.read::<ClaimRecord>(&note(0)).map(|claim| claim.host), Some(host.record.id));
     assert!(!host.node.view().claims.contains_key(&device(0)), "its own view shows it");
     assert_eq!(lab.now(), now);
-    // If it dies on the way, the rest goes by L1.
+    // If it dies on the way, the rest goes by LEFTOVER-1.
     let made = claims_made(&lab, 0, revision);
     assert!(made.len() == 1 && made[0].volatile, "{made:?}");
 }
 
-/// L1: a volatile device takes its records with it, another leaves them.
+/// LEFTOVER-1: a volatile device takes its records with it, another leaves them.
 #[test]
 fn only_a_volatile_device_takes_its_records_with_it() {
     let mut lab = Lab::default();

@@ -1,4 +1,4 @@
-//! Changes that are judged by what a tenant has on all hosts (D1, D2), and divisions of quotas.
+//! Changes that are judged by what a tenant has on all hosts (QUOTA-1, QUOTA-2), and divisions of quotas.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ fn admit(most: usize) -> (Admit, Arc<Mutex<Vec<usize>>>) {
     (admit, seen)
 }
 
-/// D1: a change of what counts is noted at the tenant, and another is not.
+/// QUOTA-1: a change of what counts is noted at the tenant, and another is not.
 #[test]
 fn a_change_is_counted_if_it_changes_what_counts() {
     let (mut lab, host) = with_device();
@@ -78,7 +78,7 @@ fn a_change_is_counted_if_it_changes_what_counts() {
     assert!(is_counted(&lab));
 }
 
-/// D2: a change is judged by a view of all changes before it, and judged again if another comes between.
+/// QUOTA-2: a change is judged by a view of all changes before it, and judged again if another comes between.
 #[test]
 fn a_change_is_judged_by_all_that_the_tenant_has() {
     let (mut lab, host) = with_device();
@@ -169,7 +169,7 @@ fn a_quota_is_divided_by_those_who_know_its_division() {
     assert_eq!(lab.run(host.node.regrant(regrant(&one, &two, &[2]))), Ok(false), "it lives");
     lab.run(other.node.leave()).expect("etcd is there");
     assert_eq!(lab.run(host.node.regrant(regrant(&one, &two, &[2]))), Ok(true));
-    // V2: a request that is carried out twice.
+    // VOLUME-RECORD-2: a request that is carried out twice.
     host.machine.double_all();
     assert_eq!(lab.run(host.node.regrant(regrant(&two, &one, &[]))), Ok(true));
     assert_eq!(held(&lab), Some(one.clone()));

@@ -1,4 +1,5 @@
-//! Sessions with etcd: begun, kept, ended, and what the host is told (E1, E2, E5, E6, E7, F6).
+//! Sessions with etcd: begun, kept, ended, and what the host is told (SESSION-1, SESSION-2, SESSION-5, SESSION-6, SESSION-7,
+//! CLAIM-6).
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ fn put_host(lab: &Lab, record: &HostRecord) {
     });
 }
 
-/// E1, F6: a host is connected, and has its record in etcd; the first of a cluster names that.
+/// SESSION-1, CLAIM-6: a host is connected, and has its record in etcd; the first of a cluster names that.
 #[test]
 fn a_host_that_joins_is_connected() {
     let mut lab = Lab::default();
@@ -51,7 +52,7 @@ fn a_host_that_joins_is_connected() {
     assert_eq!(lab.get(&keys().registered(record(1).id)), None, "it does not stop by itself");
 }
 
-/// F6: a host knows its cluster, and takes part in no other; an etcd that has forgotten it learns it again.
+/// CLAIM-6: a host knows its cluster, and takes part in no other; an etcd that has forgotten it learns it again.
 #[test]
 fn a_host_takes_part_in_its_own_cluster_only() {
     let mut lab = Lab::default();
@@ -113,7 +114,7 @@ fn a_record_that_is_not_understood_is_passed_over() {
     assert!(matches!(refused, Err(DirectoryError::Foreign { .. })), "{refused:?}");
 }
 
-/// E6: of two hosts of one name that register at once one does. Also a registration that is carried out twice is one.
+/// SESSION-6: of two hosts of one name that register at once one does. Also a registration that is carried out twice is one.
 #[test]
 fn a_registration_that_is_overtaken_begins_again() {
     let mut lab = Lab::default();
@@ -168,7 +169,7 @@ fn a_host_that_is_cut_off_says_so_and_tries_all_members() {
     lab.run(host.node.check(device(0))).expect("it is its own");
 }
 
-/// E1: the session ends with the lease, and with the record.
+/// SESSION-1: the session ends with the lease, and with the record.
 #[test]
 fn a_session_ends_with_the_lease_and_the_record() {
     let mut lab = Lab::default();
@@ -221,8 +222,8 @@ fn a_host_is_described_by_its_record() {
     assert_eq!(lab.read(&key), Some(other));
 }
 
-/// E5: a change that is not answered ends the session, and what was asked for in it has no effect in the next. A question that
-/// is not answered ends nothing.
+/// SESSION-5: a change that is not answered ends the session, and what was asked for in it has no effect in the next. A
+/// question that is not answered ends nothing.
 #[test]
 fn a_change_that_is_not_answered_ends_the_session() {
     let mut lab = Lab::default();
@@ -246,7 +247,7 @@ fn a_change_that_is_not_answered_ends_the_session() {
     }
 }
 
-/// E5: a change in a session that has ended refuses itself.
+/// SESSION-5: a change in a session that has ended refuses itself.
 #[test]
 fn a_change_in_a_session_that_has_ended_is_refused() {
     let mut lab = Lab::default();
@@ -265,7 +266,7 @@ fn a_change_in_a_session_that_has_ended_is_refused() {
     assert!(lab.names("/t/names/").is_empty());
 }
 
-/// F7: a host that stops by itself says so, is confirmed as often as its lease is kept, and stops when that ends.
+/// CLAIM-7: a host that stops by itself says so, is confirmed as often as its lease is kept, and stops when that ends.
 #[test]
 fn a_tenure_lasts_while_the_lease_is_kept() {
     let mut lab = Lab::default();
@@ -295,7 +296,8 @@ fn a_tenure_lasts_while_the_lease_is_kept() {
     assert!(tenure.is_over(|| now));
 }
 
-/// E7: a watch that tells nothing though there is something to tell ends the session, within three lengths of the lease.
+/// SESSION-7: a watch that tells nothing though there is something to tell ends the session, within three lengths of the
+/// lease.
 #[test]
 fn a_watch_that_is_silent_ends_the_session() {
     for is_removed in [false, true] {
@@ -317,7 +319,7 @@ fn a_watch_that_is_silent_ends_the_session() {
     }
 }
 
-/// E7: nothing is held against a watch that tells what there is, be it late; nor changes by other users of etcd.
+/// SESSION-7: nothing is held against a watch that tells what there is, be it late; nor changes by other users of etcd.
 #[test]
 fn a_watch_is_not_held_to_be_silent_for_what_it_need_not_tell() {
     let mut lab = Lab::default();

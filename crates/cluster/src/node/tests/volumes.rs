@@ -1,4 +1,4 @@
-//! Records of volumes and their names (E3, V1 to V4).
+//! Records of volumes and their names (SESSION-3, VOLUME-RECORD-1 to VOLUME-RECORD-4).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn stored(lab: &Lab, volume: &VolumeRecord) -> Option<VolumeRecord> {
     lab.read(&keys().volume(volume.id))
 }
 
-/// E3: when a change is answered, the host's own view shows it, and no time has passed for that.
+/// SESSION-3: when a change is answered, the host's own view shows it, and no time has passed for that.
 #[test]
 fn an_answer_comes_with_the_view_that_shows_the_change() {
     let (mut lab, host) = with_device();
@@ -73,7 +73,7 @@ fn a_name_is_taken_once_and_free_when_its_volume_is_gone() {
     assert_eq!(lab.run(host.node.reserve(other, None)), Err(taken("a")));
 }
 
-/// V2: a request that etcd carries out twice is answered as one that was carried out.
+/// VOLUME-RECORD-2: a request that etcd carries out twice is answered as one that was carried out.
 #[test]
 fn a_change_that_is_carried_out_twice_is_done() {
     let (mut lab, host) = with_device();
@@ -91,7 +91,7 @@ fn a_change_that_is_carried_out_twice_is_done() {
     lab.run(host.node.forget(volume(2, "b"))).expect("nothing is left to be done");
 }
 
-/// F3, V4: the changes of a device are in one row; each says so under the session's lease.
+/// CLAIM-3, VOLUME-RECORD-4: the changes of a device are in one row; each says so under the session's lease.
 #[test]
 fn a_change_of_a_device_is_noted_and_a_question_is_none() {
     let (mut lab, host) = with_device();
@@ -122,7 +122,7 @@ fn a_change_of_a_device_is_noted_and_a_question_is_none() {
     assert!(is_unreachable(&outcome), "{outcome:?}");
 }
 
-/// F3: nothing is changed about a device that is another host's, or none's; the answer names the host.
+/// CLAIM-3: nothing is changed about a device that is another host's, or none's; the answer names the host.
 #[test]
 fn changes_of_a_device_that_is_not_the_hosts_are_refused() {
     let (mut lab, host) = with_device();
@@ -146,7 +146,8 @@ fn changes_of_a_device_that_is_not_the_hosts_are_refused() {
     assert_eq!(host.machine.lost(), [(device(0), Some("h3".to_owned()))]);
 }
 
-/// V3: the record of a volume that another device holds, too, stays as it is, and the device that has it is named.
+/// VOLUME-RECORD-3: the record of a volume that another device holds, too, stays as it is, and the device that has it is
+/// named.
 #[test]
 fn a_record_that_is_another_devices_stays() {
     let (mut lab, host) = with_device();
@@ -165,7 +166,7 @@ fn a_record_that_is_another_devices_stays() {
     assert_eq!(lab.read::<Uuid>("/t/names/a"), Some(there.id));
 }
 
-/// V1: a change is made to what etcd holds, also if that changes between its question and its transaction.
+/// VOLUME-RECORD-1: a change is made to what etcd holds, also if that changes between its question and its transaction.
 #[test]
 fn a_change_that_comes_between_is_not_overwritten_blindly() {
     let (mut lab, host) = with_device();
@@ -265,7 +266,7 @@ fn many_records_make_few_transactions() {
     }
 }
 
-/// V1: nothing is written behind a transaction that was refused; all is read again.
+/// VOLUME-RECORD-1: nothing is written behind a transaction that was refused; all is read again.
 #[test]
 fn a_reconciliation_that_is_overtaken_begins_again() {
     let (mut lab, host) = with_device();

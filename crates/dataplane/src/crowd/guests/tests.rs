@@ -17,8 +17,8 @@ fn may_add(all: &[Uuid], volume: Uuid, max: usize) -> bool {
         && (own < OF_CONTROLLER || own + of_tenant < left)
 }
 
-/// V1 to V3. Method: hundreds are let in and end, by chance, in phases in which more do the one or the other; now and then it is
-/// asked of a volume, about as many places as make the difference. All answers are those of a plain count.
+/// GUEST-1 to GUEST-3. Method: hundreds are let in and end, by chance, in phases in which more do the one or the other; now and
+/// then it is asked of a volume, about as many places as make the difference. All answers are those of a plain count.
 #[test]
 fn answers_are_those_of_a_plain_count() {
     for seed in 0..20 {

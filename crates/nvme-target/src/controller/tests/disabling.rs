@@ -1,4 +1,4 @@
-//! A controller that is not enabled, or was shut down (K2).
+//! A controller that is not enabled, or was shut down (CONTROLLER-2).
 
 use super::*;
 
@@ -81,7 +81,7 @@ fn a_long_keep_alive_timeout_holds_for_a_disabled_controller() {
     assert_eq!(controller.next_timeout(), Some(NOW + long));
 }
 
-/// K6. Method: enabled while something of before is under way, for a minute; also reset and enabled again meanwhile.
+/// CONTROLLER-6. Method: enabled while something of before is under way, for a minute; also reset and enabled again meanwhile.
 #[test]
 fn a_controller_gets_ready_when_nothing_of_before_is_under_way() {
     let enabled = Cc::enabled(Cc::CSS_NVM);

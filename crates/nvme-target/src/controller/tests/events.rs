@@ -99,8 +99,8 @@ fn a_persistent_discovery_connection_hears_of_changes() {
     assert!(harness.event().is_some());
 }
 
-/// K3, for hosts that read the log in pieces. Method: a change comes between two of them, while no command waits for an event or
-/// while one was reported that the host has not cleared yet; the rest is read, and only then the host waits.
+/// CONTROLLER-3, for hosts that read the log in pieces. Method: a change comes between two of them, while no command waits for
+/// an event or while one was reported that the host has not cleared yet; the rest is read, and only then the host waits.
 #[test]
 fn a_change_between_two_pieces_of_the_discovery_log_is_told() {
     let counter = |rae| GetLogPage { rae, ..GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 0, 16) };
@@ -150,7 +150,7 @@ fn warnings_that_are_set_at_once_are_told_one_by_one() {
     assert_eq!(harness.event(), None, "all were told");
 }
 
-/// K3. Method: the host reads entries alone, before and behind the one change.
+/// CONTROLLER-3. Method: the host reads entries alone, before and behind the one change.
 #[test]
 fn a_change_of_the_discovery_log_is_told_once() {
     let entries = GetLogPage::new(Lid::DISCOVERY, NSID_ALL, 1024, 1024).encode();

@@ -1,10 +1,10 @@
 //! Rounds: each waiting flow gets a quantum in each, and sends when its deficit covers the cost of its
 //! request.
 //!
-//! - R1: the deficit of a waiting flow is not lost, whatever its requests cost; a flow that does not
-//!   wait is given one quantum and no more. Unused quota is carried by `bucket.rs`.
-//! - R2: rounds in which no flow could send are skipped: a flow that cannot pay waits for the round in
-//!   which it can. Small quotas and large requests cost no more than others.
+//! - ROUND-1: the deficit of a waiting flow is not lost, whatever its requests cost; a flow that does
+//!   not wait is given one quantum and no more. Unused quota is carried by `bucket.rs`.
+//! - ROUND-2: rounds in which no flow could send are skipped: a flow that cannot pay waits for the round
+//!   in which it can. Small quotas and large requests cost no more than others.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -106,7 +106,7 @@ impl Rounds {
         if !core::mem::take(&mut account.waits) {
             return;
         }
-        // R1: it has waited till now.
+        // ROUND-1: it has waited till now.
         account.enter(self.round);
         account.number = account.number.wrapping_add(1);
         self.waiting -= 1;
@@ -148,7 +148,7 @@ impl Rounds {
         }
     }
 
-    /// R2: goes on to the next round in which a flow can pay.
+    /// ROUND-2: goes on to the next round in which a flow can pay.
     fn begin_round(&mut self) {
         let accounts = &self.accounts;
         let turn = self.parked.first_turn(|entry| is_live(accounts, entry));
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!((rounds.take(), rounds.round), (Some(A), 3));
     }
 
-    /// R1: a flow that was away for a hundred rounds pays for one block of ten, and waits for nine.
+    /// ROUND-1: a flow that was away for a hundred rounds pays for one block of ten, and waits for nine.
     #[test]
     fn a_flow_that_did_not_wait_has_one_quantum() {
         let mut rounds = Rounds::default();
@@ -228,7 +228,7 @@ mod tests {
         assert!((8..=9).contains(&turns_of_b), "{turns_of_b}");
     }
 
-    /// R1: a flow that leaves its line for another keeps what it has waited for.
+    /// ROUND-1: a flow that leaves its line for another keeps what it has waited for.
     #[test]
     fn what_was_waited_for_is_kept() {
         let mut rounds = Rounds::default();

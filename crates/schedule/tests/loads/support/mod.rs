@@ -60,7 +60,7 @@ pub(crate) struct Seen {
     pub(crate) at_once: u64,
     pub(crate) queued: u64,
     pub(crate) changes: u64,
-    /// The part of the allowance of L1 to L5 that was needed: near 1, and the tests are sharp.
+    /// The part of the allowance of WINDOW-1 to WINDOW-5 that was needed: near 1, and the tests are sharp.
     pub(crate) needed: [f64; 5],
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct World {
     slowness: f64,
     cores: Vec<Option<Core>>,
     tenants: BTreeMap<u64, Tenant>,
-    /// L1 of all cores together, and what may come together: since policy and cost model are as they are.
+    /// WINDOW-1 of all cores together, and what may come together: since policy and cost model are as they are.
     taken: [Excess; CLASSES],
     brought: [f64; CLASSES],
     finding: Option<String>,
@@ -187,7 +187,9 @@ impl World {
         for (taken, burst) in self.taken.iter().zip(bursts) {
             let taken = taken.now();
             if bounded && taken > burst + 1.0 {
-                found.get_or_insert_with(|| format!("L1: {taken} blocks by all cores, of {burst}"));
+                found.get_or_insert_with(|| {
+                    format!("WINDOW-1: {taken} blocks by all cores, of {burst}")
+                });
             }
         }
         if let Some(found) = found {
@@ -250,7 +252,8 @@ impl World {
         }
     }
 
-    /// L1: cores may do no more than the device, nor promise more than they may do, but for the least of a volume.
+    /// WINDOW-1: cores may do no more than the device, nor promise more than they may do, but for the least of a
+    /// volume.
     fn check_plan(&mut self, plan: &Plan, promises: &[Promise]) {
         let whole = self.ceiling.quota(self.model).per_second;
         for (class, whole) in whole.into_iter().enumerate() {
@@ -258,13 +261,13 @@ impl World {
                 |core: CoreIndex| plan.cores[core].map_or(0.0, |p| p.ceiling.per_second[class]);
             let sum: f64 = plan.cores.keys().map(part).sum();
             if sum > whole * 1.000_001 {
-                self.find(|| format!("L1: cores may do {sum} of {whole}"));
+                self.find(|| format!("WINDOW-1: cores may do {sum} of {whole}"));
             }
             for core in plan.cores.keys() {
                 let of_core = promises.iter().zip(&plan.quotas).filter(|(p, _)| p.core == core);
                 let sum: f64 = of_core.map(|(_, quota)| quota.per_second[class]).sum();
                 if sum > part(core) * 1.000_101 {
-                    self.find(|| format!("L1: core {core} promises {sum} of {}", part(core)));
+                    self.find(|| format!("WINDOW-1: core {core} promises {sum} of {}", part(core)));
                 }
             }
         }
@@ -476,12 +479,12 @@ impl World {
                     let tenant = self.tenants.get_mut(&token).expect("a volume that is there");
                     assert_eq!(tenant.flow, Some(flow));
                     let oldest = tenant.waiting[class].pop_front().map(|(oldest, _)| oldest);
-                    assert_eq!(oldest, Some(request), "Q1: in order");
-                    assert!(self.has_room(at, class), "Q2: there is room");
+                    assert_eq!(oldest, Some(request), "SCHEDULER-1: in order");
+                    assert!(self.has_room(at, class), "SCHEDULER-2: there is room");
                     self.issued(token, request);
                 }
                 Dispatch::WaitUntil(wake) => {
-                    assert!(wake > self.now, "P2: in the future");
+                    assert!(wake > self.now, "POLICY-2: in the future");
                     if core.wake_at.is_none_or(|armed| wake < armed) {
                         core.wake_at = Some(wake);
                         let generation = core.generation;
