@@ -434,7 +434,7 @@ clippy: test-deps
 	cargo clippy --package space --package pins --features space/loom,pins/loom --tests --locked -- -D warnings
 
 .PHONY: tidy
-tidy: deps ## layering, sizes, banned words and calls, links between documents, syntax of the scripts
+tidy: deps ## layering, sizes, banned words and calls, labels, links between documents, syntax of the scripts
 	@cargo xtask tidy
 	for script in $(SCRIPTS); do bash -n $$script; done
 

@@ -8,6 +8,7 @@
 //! - [`debug_form`]: messages in the form that Rust prints for debugging.
 //! - [`mutants`]: the page of mutants says what the runs found, and no mutant is excluded without a reason.
 //! - [`language`]: plain words, and the width of Markdown.
+//! - [`labels`]: labels of invariants are defined once, and what cites one can be found.
 //! - [`links`]: links between the Markdown files lead somewhere.
 //! - [`source`]: the files, their tokens, and which of their lines are tests.
 //!
@@ -18,6 +19,7 @@
 mod debug_form;
 mod edges;
 mod errors;
+mod labels;
 mod language;
 mod links;
 mod rules;
@@ -68,16 +70,20 @@ pub(crate) fn run(root: &Path) -> ExitCode {
 
 fn check(root: &Path) -> io::Result<Vec<Finding>> {
     let mut findings = edges::check(root)?;
-    for file in source::load_all(root)? {
-        let mut in_file = sizes::check(&file);
-        in_file.extend(words::check(&file));
-        in_file.extend(errors::check(&file));
-        in_file.extend(debug_form::check(&file));
-        in_file.extend(language::check(&file));
+    let files = source::load_all(root)?;
+    let labels = labels::Labels::of(&files);
+    for file in &files {
+        let mut in_file = sizes::check(file);
+        in_file.extend(words::check(file));
+        in_file.extend(errors::check(file));
+        in_file.extend(debug_form::check(file));
+        in_file.extend(labels.check(file));
+        in_file.extend(language::check(file));
         in_file.retain(|finding| !file.allows(finding.rule, finding.line));
         findings.extend(in_file);
     }
     findings.extend(links::check(root)?);
+    findings.extend(labels.check_documents(root)?);
     findings.extend(language::check_documents(root)?);
     findings.extend(mutants(root)?);
     findings.sort();

@@ -521,6 +521,32 @@ pub(super) const PLAIN_WORDS: &[PlainWord] = &[
 
 pub(super) const MARKDOWN_WIDTH_MAX: usize = 100;
 
+/// Words in comments that look like labels without the prefix of their list, and are none.
+pub(super) struct NoLabel {
+    pub(super) words: &'static [&'static str],
+    /// The crates whose comments may have them.
+    pub(super) crates: &'static [&'static str],
+}
+
+pub(super) const NO_LABELS: &[NoLabel] = &[
+    // Idle states of a CPU.
+    NoLabel { words: &["C1", "C3", "C6"], crates: &["array-model"] },
+    // A cache of a CPU.
+    NoLabel { words: &["L2"], crates: &["bench"] },
+    // Instructions of a CPU.
+    NoLabel { words: &["SSE2"], crates: &["checksum"] },
+    // Values of DH-HMAC-CHAP.
+    NoLabel { words: &["C1", "C2", "R1", "R2", "S1", "S2"], crates: &["auth", "nvme-wire"] },
+    // Fields of NVMe.
+    NoLabel { words: &["EUI64", "RTD3", "SGL1"], crates: &["nvme-wire"] },
+    // The committee of SCSI.
+    NoLabel { words: &["T10"], crates: &["iscsi-target"] },
+    // Percentiles and a compression, as RocksDB names them.
+    NoLabel { words: &["P50", "P95", "P99", "LZ4"], crates: &["datastore"] },
+    // Magic numbers of the format.
+    NoLabel { words: &["FCM1", "FJR1", "FMN1", "FOM1", "FSR1", "FVD1"], crates: &["layout"] },
+];
+
 /// Macros whose text people read.
 pub(super) const TEXT_MACROS: [&str; 10] = [
     "anyhow",
