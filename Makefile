@@ -108,19 +108,18 @@ test-but-simulator: deps
 	echo "make: beside the tests of the crates: guests $(BESIDE)"
 	$(MAKE) --no-print-directory --jobs 3 test-guests test-most-crates test-beside
 
-# All else gives way to the guests: they take longest, one after the other, and their kernels give up what takes too long.
 .PHONY: test-guests
 test-guests: deps
 	@$(MAKE) --no-print-directory --output-sync=target guests
 
 .PHONY: test-most-crates
 test-most-crates: deps
-	@nice -n 10 $(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore) and not $(STORE_TESTS)'
+	@$(NEXTEST) $(TESTED) --filterset 'not group(alone) and not group(datastore) and not $(STORE_TESTS)'
 	cargo test $(TESTED) --doc
 
 .PHONY: test-beside
 test-beside: deps
-	@nice -n 10 $(MAKE) --no-print-directory --jobs 1 --output-sync=target $(BESIDE)
+	@$(MAKE) --no-print-directory --jobs 1 --output-sync=target $(BESIDE)
 
 .PHONY: test-crates
 test-crates: test-deps ## the tests of all crates but the simulator
