@@ -82,9 +82,9 @@ reproduce: build ## run all figures of the papers in simulated time; rewrites do
 	@rm -rf docs/figures
 	$(RELEASE)/farflash reproduce --all --time 0.125 --out $(TARGET)/reproduce --page docs/figures.md
 
-# Each of these waits for servers and timers, so they run beside the crates' tests and the guests, one behind the other. The output
-# of each is shown when it has ended.
-BESIDE := test-young-clocks cores-test python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
+# Each of these waits for servers, timers or an emulated machine, so they run beside the crates' tests: the guests one behind the
+# other, which take longest, and all else one behind the other beside them. The output of each is shown when it has ended.
+BESIDE := guests test-young-clocks cores-test python-test datastore-test iscsi-test power-test demo-smoke api-test package-test \
 	tune-test nbd-test container-test
 
 .PHONY: test
@@ -105,12 +105,8 @@ test-but-simulator: deps
 	trap 'cat $$FARFLASH_SKIPPED >&2' EXIT
 	# Nothing else of any weight runs beside the tests that measure the CPU.
 	$(NEXTEST) $(TESTED) --filterset 'group(alone)'
-	echo "make: beside the tests of the crates: guests $(BESIDE)"
-	$(MAKE) --no-print-directory --jobs 3 test-guests test-most-crates test-beside
-
-.PHONY: test-guests
-test-guests: deps
-	@$(MAKE) --no-print-directory --output-sync=target guests
+	echo "make: beside the tests of the crates: $(BESIDE)"
+	$(MAKE) --no-print-directory --jobs 2 test-most-crates test-beside
 
 .PHONY: test-most-crates
 test-most-crates: deps
@@ -119,7 +115,7 @@ test-most-crates: deps
 
 .PHONY: test-beside
 test-beside: deps
-	@$(MAKE) --no-print-directory --jobs 1 --output-sync=target $(BESIDE)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target $(BESIDE)
 
 .PHONY: test-crates
 test-crates: test-deps ## the tests of all crates but the simulator
@@ -349,7 +345,7 @@ guest-tune: deps ## tune a guest of 8 CPUs, 2 memory nodes and 64 drives, start 
 	tests/guest/injection $(TARGET)/debug/farflash
 
 .PHONY: guest-groups
-guest-groups: deps ## authentication in the groups that an emulated processor takes minutes for
+guest-groups: deps ## authentication in the groups that take an emulated processor longest
 	@$(BUILD_FARFLASH)
 	tests/guest/run --farflash $(TARGET)/debug/farflash --flavor trixie groups
 
