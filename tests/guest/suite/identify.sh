@@ -54,12 +54,12 @@ smart_log_counts() {
     dd if=/dev/urandom of="$DRIVE" bs=1M count=16 oflag=direct status=none
     after=$(smart_field data_units_written)
     # A data unit is 1000 blocks of 512 bytes; 16 MiB are 33 of them.
-    [ $((after - before)) -ge 30 ] && [ $((after - before)) -le 36 ]
+    [ $((after - before)) -ge 31 ] && [ $((after - before)) -le 35 ]
     local reads
     before=$(smart_field data_units_read) reads=$(smart_field host_read_commands)
     dd if="$DRIVE" of=/dev/null bs=1M count=16 iflag=direct status=none
     after=$(smart_field data_units_read)
-    [ $((after - before)) -ge 30 ] && [ $((after - before)) -le 36 ]
+    [ $((after - before)) -ge 31 ] && [ $((after - before)) -le 35 ]
     # The host may cut what it is asked for, and join nothing.
     [ $(($(smart_field host_read_commands) - reads)) -ge 16 ]
     nvme smart-log "/dev/$CONTROLLER" -o json | jq -e '.critical_warning == 0 or .critical_warning.value == 0'
