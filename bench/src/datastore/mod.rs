@@ -20,6 +20,7 @@ use report::{Align, Spread, Table, duration_ns, rate};
 use serde::Serialize;
 use serde_json::Value;
 
+use self::attached::{Rates, RingSwitch};
 use self::generators::{DEPTHS, Pair};
 use crate::machine::{Facts, machine};
 use crate::page::Area;
@@ -51,7 +52,7 @@ struct Datastores {
 struct Results {
     facts: Facts,
     generators: Vec<Pair>,
-    attached: Vec<attached::Pair>,
+    attached: Vec<Rates>,
     datastores: Option<Datastores>,
     verdicts: Vec<Verdict>,
 }
@@ -63,6 +64,8 @@ pub(crate) fn datastore(args: &RunArgs) -> Result<()> {
     let facts = machine();
     let generators = generators::measure(rounds, &out)?;
     let attached = attached::measure(&farflash, rounds, &out)?;
+    // As an operator sets it for speed.
+    let _on = RingSwitch::set(true);
     let datastores = if farflash.with_file_name("farflash-datastore").is_file() {
         Some(Datastores::measure(&farflash, &out, time)?)
     } else {
@@ -115,11 +118,7 @@ fn by_way(figure: &Value, column: &str, wanted: impl Fn(&Value) -> bool) -> [Vec
     })
 }
 
-fn judge(
-    generators: &[Pair],
-    attached: &[attached::Pair],
-    datastores: Option<&Datastores>,
-) -> Vec<Verdict> {
+fn judge(generators: &[Pair], attached: &[Rates], datastores: Option<&Datastores>) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for (pair, (depth, is_goal)) in generators.iter().zip(DEPTHS) {
         let goal = |bound: f64| is_goal.then_some(Bound::AtLeast(bound));
@@ -142,14 +141,16 @@ fn judge(
             goal(TIMES_MIN),
         ));
     }
-    for (pair, shape) in attached.iter().zip(attached::SHAPES) {
-        let (what, values, unit) = match shape.depth {
-            1 => ("added by an attached file", pair.added_us(1), Unit::Microseconds),
-            _ => ("an attached file's rate, of the library's", pair.shares(), Unit::Share),
-        };
-        let what = format!("{what}, {}", shape.name());
-        let reached = Spread::of(&values);
-        verdicts.push(Verdict { what, place: "mem", reached, unit, bound: None, limit: None });
+    for (rates, shape) in attached.iter().zip(attached::SHAPES) {
+        for (file, how) in [(&rates.device, ""), (&rates.ring, " by io_uring")] {
+            let (what, values, unit) = match shape.depth {
+                1 => ("added by an attached file", rates.added_us(file, 1), Unit::Microseconds),
+                _ => ("an attached file's rate, of the library's", rates.shares(file), Unit::Share),
+            };
+            let what = format!("{what}{how}, {}", shape.name());
+            let reached = Spread::of(&values);
+            verdicts.push(Verdict { what, place: "mem", reached, unit, bound: None, limit: None });
+        }
     }
     if let Some(Datastores { p95_us, peaks }) = datastores {
         let [reached, limit] = Datastores::compared(peaks, |local, way| way / local);
@@ -194,13 +195,13 @@ impl Results {
             ("load", Align::Left),
             ("by the library, requests/s", Align::Right),
             ("through an attached file", Align::Right),
+            ("the same by io_uring", Align::Right),
         ]);
-        for (pair, shape) in self.attached.iter().zip(attached::SHAPES) {
-            attached.row([
-                shape.name(),
-                Spread::shown(&pair.library, rate),
-                Spread::shown(&pair.file, rate),
-            ]);
+        for (rates, shape) in self.attached.iter().zip(attached::SHAPES) {
+            let shown =
+                [&rates.library, &rates.device, &rates.ring].map(|of| Spread::shown(of, rate));
+            let [library, device, ring] = shown;
+            attached.row([shape.name(), library, device, ring]);
         }
         let mut tables = vec![generators, attached];
         if let Some(datastores) = &self.datastores {

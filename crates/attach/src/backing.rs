@@ -1,11 +1,19 @@
 //! The seam to a volume: requests for whole blocks, answered by callbacks.
 
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Waker;
+
 use farflash_client::{Data, Error, Reply, Request, Volume};
 
 /// Called once with the bytes read.
 pub type ReadDone = Box<dyn FnOnce(Result<&[u8], Error>) + Send>;
 /// Called once when a request has ended.
 pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// Called on the thread that carries out requests, until it returns [`ControlFlow::Break`]. It must not wait.
+pub type Turn = Box<dyn FnMut(&Waker) -> ControlFlow<()> + Send>;
 
 /// The way in which a range is made to read as zeroes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -29,6 +37,18 @@ pub trait Backing: Send + Sync + 'static {
     fn clear(&self, offset: u64, len: u64, how: Clearing, done: Done);
     /// Makes durable what was written.
     fn flush(&self, done: Done);
+}
+
+/// The thread that carries out requests, for what is to run there.
+pub trait Attend {
+    /// Has it call `turn`: now, whenever `event` is signalled, and when the waker is woken.
+    fn attend(&self, event: Arc<OwnedFd>, turn: Turn) -> Result<(), Error>;
+}
+
+impl Attend for Volume {
+    fn attend(&self, event: Arc<OwnedFd>, turn: Turn) -> Result<(), Error> {
+        Volume::attend(self, event, turn)
+    }
 }
 
 impl Backing for Volume {

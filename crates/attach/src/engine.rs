@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -71,6 +72,15 @@ struct Change {
     _permit: Permit,
 }
 
+/// A write that was let in and has its data, and has not begun.
+pub(crate) struct Writing {
+    blocks: Range<u64>,
+    piece: Piece,
+    offset: u64,
+    len: usize,
+    permit: Permit,
+}
+
 pub(crate) struct Engine<B> {
     backing: B,
     block: usize,
@@ -90,6 +100,10 @@ impl<B: Backing> Engine<B> {
             window: Window::new(limits),
             on_trouble,
         })
+    }
+
+    pub(crate) fn backing(&self) -> &B {
+        &self.backing
     }
 
     pub(crate) fn size(&self) -> u64 {
@@ -134,23 +148,34 @@ impl<B: Backing> Engine<B> {
         data: &[u8],
         done: impl FnOnce(Result<usize, Failed>) + Send + 'static,
     ) {
+        match self.prepare_write(offset, data) {
+            Ok(writing) => self.start_write(writing, done),
+            Err(failed) => done(Err(failed)),
+        }
+    }
+
+    /// The first half of [`Engine::write`]: copies `data`. Waits for the window.
+    pub(crate) fn prepare_write(&self, offset: u64, data: &[u8]) -> Result<Writing, Failed> {
         let len = self.within(offset, data.len() as u64) as usize;
         if len == 0 && !data.is_empty() {
-            return done(Err(Failed::Beyond));
+            return Err(Failed::Beyond);
         }
         let span = Span::of(offset, len, self.block);
         let permit = self.window.enter(span.len);
-        let bytes = span.start..span.start + span.len as u64;
-        self.begin(
-            bytes,
-            Change {
-                pieces: [write_of(span, &data[..len])].into(),
-                request: "write",
-                offset,
-                done: Box::new(move |result| done(result.map(|()| len))),
-                _permit: permit,
-            },
-        );
+        let blocks = span.start..span.start + span.len as u64;
+        Ok(Writing { blocks, piece: write_of(span, &data[..len]), offset, len, permit })
+    }
+
+    /// The second half of [`Engine::write`].
+    pub(crate) fn start_write(
+        self: &Arc<Self>,
+        writing: Writing,
+        done: impl FnOnce(Result<usize, Failed>) + Send + 'static,
+    ) {
+        let Writing { blocks, piece, offset, len, permit } = writing;
+        let done = Box::new(move |result: Result<(), Failed>| done(result.map(|()| len)));
+        let pieces = [piece].into();
+        self.begin(blocks, Change { pieces, request: "write", offset, done, _permit: permit });
     }
 
     /// Makes what there is of a range read as zeroes. Waits for the window.
@@ -195,7 +220,7 @@ impl<B: Backing> Engine<B> {
         self.size().saturating_sub(offset).min(len)
     }
 
-    fn begin(self: &Arc<Self>, blocks: std::ops::Range<u64>, change: Change) {
+    fn begin(self: &Arc<Self>, blocks: Range<u64>, change: Change) {
         let (ticket, starts) = self.order().begin(blocks, change);
         if let Some(change) = starts {
             self.go_on(ticket, change);

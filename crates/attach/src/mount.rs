@@ -1,17 +1,24 @@
 //! The file while it is attached.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session};
 
-use crate::backing::Backing;
+use crate::backing::{Attend, Backing};
 use crate::engine::{Engine, Trouble};
-use crate::fs::{REQUEST_BYTES_MAX, VolumeFs};
+use crate::file::File;
+use crate::fs::VolumeFs;
+use crate::ring::{NoRing, Prepared, Served, Way};
 use crate::window::{Limits, Progress};
 
+/// The longest request by `/dev/fuse`: as much as the kernel sends at once unless its limits were raised, and as much
+/// as a farflash server writes atomically.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Threads that read requests from the kernel: the second starts requests while the first is woken or copies.
 const THREADS: usize = 2;
 
@@ -46,11 +53,12 @@ pub enum MountError {
 pub struct Mounted<B> {
     session: BackgroundSession,
     engine: Arc<Engine<B>>,
+    requests: Result<Served, NoRing>,
 }
 
 /// Mounts `backing`, of `size` bytes, over the file at `path`. `on_trouble` is told of requests that fail, on the
 /// thread that carries out requests.
-pub fn mount<B: Backing>(
+pub fn mount<B: Backing + Attend>(
     backing: B,
     size: u64,
     path: &Path,
@@ -61,9 +69,18 @@ pub fn mount<B: Backing>(
     if limits.bytes < REQUEST_BYTES_MAX as usize {
         return Err(MountError::Memory { given: limits.bytes });
     }
+    let ring = Prepared::new(limits, backing.block_size());
     let engine = Engine::new(backing, size, limits, Box::new(on_trouble));
     let background = u16::try_from(limits.requests).unwrap_or(u16::MAX);
-    let fs = VolumeFs { engine: engine.clone(), owner, time, background };
+    let file = Arc::new(File { engine: engine.clone(), owner, time });
+    let by_ring = Arc::new(AtomicBool::new(ring.is_ok()));
+    let bytes = ring.as_ref().map_or(REQUEST_BYTES_MAX, Prepared::request_bytes);
+    let fs = VolumeFs {
+        file: file.clone(),
+        background,
+        request_bytes: (REQUEST_BYTES_MAX, bytes),
+        by_ring: by_ring.clone(),
+    };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(source),
@@ -72,15 +89,40 @@ pub fn mount<B: Backing>(
         MountOption::NoAtime,
     ];
     config.n_threads = Some(THREADS);
-    let session = Session::new(fs, path, &config).and_then(Session::spawn);
-    Ok(Mounted { session: session.map_err(MountError::Mount)?, engine })
+    let session = Session::new(fs, path, &config).map_err(MountError::Mount)?;
+    let requests = match ring {
+        Ok(ring) if by_ring.load(Ordering::Relaxed) => {
+            let device = session.as_fd().try_clone_to_owned().map_err(MountError::Mount)?;
+            // Until the kernel has the slots it holds requests back.
+            let served = ring.serve(device, file);
+            Ok(served.map_err(|error| MountError::Mount(io::Error::other(error)))?)
+        }
+        Ok(_) => Err(NoRing::NotOffered),
+        Err(why) => Err(why),
+    };
+    // With a ring its threads get what the kernel sends by `/dev/fuse` alone: it is of no concern here.
+    let session = session.spawn().map_err(MountError::Mount)?;
+    Ok(Mounted { session, engine, requests })
 }
 
 impl<B: Backing> Mounted<B> {
     /// A handle to it for other threads.
     #[must_use]
     pub fn handle(&self) -> Handle<B> {
-        Handle { engine: self.engine.clone(), notifier: self.session.notifier() }
+        Handle {
+            engine: self.engine.clone(),
+            notifier: self.session.notifier(),
+            ring: self.requests.as_ref().ok().cloned(),
+        }
+    }
+
+    /// The way on which its requests come.
+    #[must_use]
+    pub fn way(&self) -> Way<'_> {
+        match &self.requests {
+            Ok(served) => Way::Ring { slots: served.slots },
+            Err(why) => Way::Device(why),
+        }
     }
 
     /// Waits until it is unmounted.
@@ -93,11 +135,13 @@ impl<B: Backing> Mounted<B> {
 pub struct Handle<B> {
     engine: Arc<Engine<B>>,
     notifier: Notifier,
+    ring: Option<Served>,
 }
 
 impl<B> Clone for Handle<B> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), notifier: self.notifier.clone() }
+        let Self { engine, notifier, ring } = self;
+        Self { engine: engine.clone(), notifier: notifier.clone(), ring: ring.clone() }
     }
 }
 
@@ -115,5 +159,12 @@ impl<B: Backing> Handle<B> {
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.engine.progress()
+    }
+
+    /// Returns the kernel's error number if it did not take the memory for requests by io_uring that it had offered. They
+    /// come by `/dev/fuse` then.
+    #[must_use]
+    pub fn ring_failure(&self) -> Option<i32> {
+        self.ring.as_ref().and_then(Served::failure)
     }
 }

@@ -36,6 +36,8 @@ pub struct Progress {
 struct Used {
     progress: Progress,
     bytes: usize,
+    /// Threads that wait.
+    waiting: usize,
 }
 
 pub(crate) struct Window {
@@ -51,8 +53,12 @@ impl Window {
 
     /// Waits until a request with so many bytes of data may start.
     pub(crate) fn enter(self: &Arc<Self>, bytes: usize) -> Permit {
-        let used = self.freed.wait_while(self.lock(), |used| self.limits.are_reached(used, bytes));
-        let mut used = used.unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.lock();
+        while self.limits.are_reached(&used, bytes) {
+            used.waiting += 1;
+            used = self.freed.wait(used).unwrap_or_else(PoisonError::into_inner);
+            used.waiting -= 1;
+        }
         used.progress.outstanding += 1;
         used.bytes += bytes;
         Permit { window: self.clone(), bytes }
@@ -79,8 +85,12 @@ impl Drop for Permit {
         used.progress.outstanding -= 1;
         used.progress.ended += 1;
         used.bytes -= self.bytes;
+        let is_waited_for = used.waiting > 0;
         drop(used);
-        self.window.freed.notify_all();
+        // A system call, also where no thread waits.
+        if is_waited_for {
+            self.window.freed.notify_all();
+        }
     }
 }
 
@@ -120,7 +130,7 @@ mod tests {
         let limits = Limits { requests: 3, bytes: 100 };
         let reached = |outstanding: usize, held: usize, bytes: usize| {
             let progress = Progress { outstanding, ended: 0 };
-            limits.are_reached(&Used { progress, bytes: held }, bytes)
+            limits.are_reached(&Used { progress, bytes: held, waiting: 0 }, bytes)
         };
         assert_eq!([reached(2, 0, 0), reached(3, 0, 0)], [false, true]);
         assert_eq!([reached(1, 60, 40), reached(1, 60, 41)], [false, true]);

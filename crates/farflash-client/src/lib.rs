@@ -80,6 +80,7 @@
 #![forbid(unsafe_code)]
 
 mod asking;
+mod attending;
 mod awaiting;
 mod blocks;
 mod cluster;

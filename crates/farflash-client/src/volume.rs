@@ -5,8 +5,10 @@ use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
 use client::{Options, Swap};
 use io_traits::Spawn;
@@ -16,6 +18,7 @@ use units::Duration;
 use uuid::Uuid;
 
 use crate::asking::begin;
+use crate::attending::attend;
 use crate::blocks::Format;
 use crate::directory::{Directory, Place};
 use crate::execution::{check_end, execute};
@@ -456,6 +459,21 @@ impl Volume {
             });
         });
         pending
+    }
+
+    /// Has the thread that carries out requests call `turn`: now, whenever `event` is signalled (an `eventfd` that
+    /// waits when it is read, which no other thread does), and when the waker given to it is woken, until it returns [`ControlFlow::Break`]. For programs that
+    /// get their requests from elsewhere: what they submit within `turn` goes out without a change of threads. It must not
+    /// wait, as all requests would wait with it.
+    ///
+    /// # Errors
+    /// The process was forked, or the thread has ended.
+    pub fn attend(
+        &self,
+        event: Arc<OwnedFd>,
+        turn: impl FnMut(&Waker) -> ControlFlow<()> + Send + 'static,
+    ) -> Result<(), Error> {
+        attend(&self.shared.runtime, event, turn)
     }
 
     pub(crate) fn format(&self) -> Format {

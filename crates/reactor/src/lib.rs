@@ -15,6 +15,7 @@
 mod arrivals;
 mod core;
 mod cpu;
+mod events;
 mod handle;
 mod hot;
 mod idle;
@@ -35,6 +36,7 @@ pub use self::core::{
     CoreConfig, CoreThread, Ended, StartError, run_on_current_thread, spawn_thread,
 };
 pub use cpu::{allowed_cpus, leave_cores};
+pub use events::Events;
 pub use handle::{Handle, Sleep};
 pub use idle::IdlePolicy;
 pub use listener::TcpListener;

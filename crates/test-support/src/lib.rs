@@ -4,6 +4,7 @@
 
 pub mod cgroup;
 pub mod etcd;
+pub mod fuse_switch;
 pub mod skipped;
 pub mod waiting;
 

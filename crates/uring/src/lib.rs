@@ -20,6 +20,7 @@
 
 mod chunk;
 mod fd;
+mod fuse;
 mod interface;
 mod operation;
 mod request;
@@ -34,8 +35,9 @@ mod window;
 
 pub use chunk::{CHUNK_LEN, CHUNKS, Chunk, Received};
 pub use fd::Fd;
+pub use fuse::{FUSE_ANSWER_LEN, FUSE_HEADER_LEN, FuseCall, FuseRing, fuse_queues};
 pub use interface::receiving_interface;
-pub use operation::{Connect, Done, Read, Send, Write};
+pub use operation::{Connect, Done, Read, Send, Signal, Write};
 pub use ring::{DRAIN_MAX, Ring, RingCounters};
 pub use rustix::io::Errno;
 pub use setup::{SetupError, self_test};

@@ -80,6 +80,8 @@ operations! {
     };
     /// A write of all its data.
     Write -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| outcome;
+    /// The next signal of an event.
+    Signal -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| outcome;
     /// A request without data: a sync, a hole to be punched.
     Done -> Result<(), Errno> = |_: &Ring, outcome: Result<(), Errno>, _| outcome;
 }
@@ -158,6 +160,11 @@ impl Ring {
     /// Writes all of `data` to byte `offset` and on.
     pub fn write(&self, fd: &Fd, offset: u64, data: BufferSlice) -> Write {
         Write(self.operation(fd, Request::Write { data, offset, done: 0 }))
+    }
+
+    /// Waits for the next signal of `event`, an `eventfd` that waits when it is read; those of before are told as one.
+    pub fn signal(&self, event: &Fd) -> Signal {
+        Signal(self.operation(event, Request::Wake(Box::default())))
     }
 
     /// Makes completed writes durable: `fdatasync`.

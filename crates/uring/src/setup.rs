@@ -10,9 +10,9 @@ use rustix::system::uname;
 use crate::ring::Ring;
 use crate::table::UNOWNED;
 
-const SETUP: &str = "io_uring_setup";
+pub(crate) const SETUP: &str = "io_uring_setup";
 const ENTER: &str = "io_uring_enter";
-const REGISTER: &str = "io_uring_register";
+pub(crate) const REGISTER: &str = "io_uring_register";
 
 /// Why there is no io_uring to be had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -74,7 +74,7 @@ impl SetupError {
         Self::new(errno, "eventfd", "eventfd")
     }
 
-    fn new(errno: Errno, call: &'static str, lacking: &'static str) -> Self {
+    pub(crate) fn new(errno: Errno, call: &'static str, lacking: &'static str) -> Self {
         Self::within(errno, call, lacking, &Surroundings::find())
     }
 

@@ -19,6 +19,7 @@ use crate::ring::FILLS_MAX;
 use crate::setup::{Mode, Options};
 use crate::{Arrival, CHUNKS, Chunk, Fd, ReadWindow, Received, Ring, Watch, self_test};
 
+mod fuse;
 mod operations;
 mod turns;
 

@@ -175,6 +175,7 @@ fn document(entry: &Entry) -> Value {
         "process": record.process,
         "loop_devices": mounts::loop_devices_on(&record.path),
         "waits_since": record.waits_since,
+        "requests_by": if record.by_ring { "io_uring" } else { "/dev/fuse" },
     })
 }
 

@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::cgroup::ControlGroup;
+use crate::support::fuse_switch::FuseSwitch;
 use crate::support::library::{api, cluster, with_token};
 use crate::support::loop_device::LoopDevice;
 use crate::support::skipped::skipped;
@@ -87,7 +88,7 @@ impl World {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    fn try_attach(&self, more: &[&str]) -> Outcome {
+    pub fn try_attach(&self, more: &[&str]) -> Outcome {
         let words = self.words(more);
         run(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
@@ -96,6 +97,9 @@ impl World {
     pub fn attach(&self, more: &[&str]) -> PathBuf {
         let outcome = self.try_attach(more);
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        if let Some(way) = FuseSwitch::expected_way() {
+            assert_eq!(self.list()[0]["requests_by"], way);
+        }
         PathBuf::from(outcome.stdout.trim_end())
     }
 
@@ -108,7 +112,7 @@ impl World {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
     }
 
-    fn list(&self) -> Vec<Value> {
+    pub fn list(&self) -> Vec<Value> {
         let list = succeed(&["attach", "--list", "--json", "--state-dir", &self.path("state")]);
         let list: Value = serde_json::from_str(&list).unwrap();
         list["attached"].as_array().unwrap().clone()
@@ -184,7 +188,7 @@ fn any_bytes_are_written_and_read_back_in_blocks_of_512() {
     any_bytes(&["--sector", "512"]);
 }
 
-fn any_bytes(options: &[&str]) {
+pub fn any_bytes(options: &[&str]) {
     const REACH: usize = 5 << 20;
     let Some(world) = World::with(options) else { return };
     let path = world.attach(&["--path", &world.path("it's v.img")]);
@@ -259,6 +263,10 @@ fn ends_and_lengths(path: &Path) {
 /// Threads that change different bytes of the same blocks do not undo each other's writes.
 #[test]
 fn writers_of_one_block_do_not_disturb_each_other() {
+    writers_of_one_block();
+}
+
+pub fn writers_of_one_block() {
     const THREADS: usize = 8;
     const PART: usize = 150;
     let Some(world) = World::new() else { return };
@@ -367,6 +375,10 @@ fn what_is_attached_and_in_use_stays_attached() {
 /// elsewhere. No request fails, and what was written is there.
 #[test]
 fn a_killed_server_costs_waiting_and_no_errors() {
+    killed_server();
+}
+
+pub fn killed_server() {
     let Some(mut world) = World::new() else { return };
     let path = world.attach(&["--path", &world.path("v.img")]);
     let writers = Writers::start(&path, true);
@@ -390,6 +402,10 @@ fn a_killed_server_costs_waiting_and_no_errors() {
 /// dead mount is taken away without being asked for.
 #[test]
 fn a_killed_attach_loses_nothing_that_was_synced() {
+    killed_attach();
+}
+
+pub fn killed_attach() {
     let Some(world) = World::new() else { return };
     for round in 0..3 {
         let path = world.attach(&["--path", &world.path("v.img")]);
@@ -416,6 +432,10 @@ fn a_killed_attach_loses_nothing_that_was_synced() {
 /// synced is there, and the file system is sound.
 #[test]
 fn a_file_system_on_a_loop_device_outlives_its_server() {
+    file_system_on_a_loop_device();
+}
+
+pub fn file_system_on_a_loop_device() {
     let Some(mut world) = World::new() else { return };
     let path = world.attach(&["--path", &world.path("v.img")]);
     let Some(device) = LoopDevice::directly_on(&path) else {

@@ -6,6 +6,7 @@ mod support;
 
 mod absent;
 mod attach;
+mod attach_ring;
 mod awaited_answer;
 mod awaiting;
 mod belonging;

@@ -64,6 +64,9 @@ pub(crate) struct Record {
     pub(crate) made_file: bool,
     /// Since when requests wait for the server, in seconds since 1970.
     pub(crate) waits_since: Option<u64>,
+    /// Requests come from the kernel by io_uring, and not by /dev/fuse.
+    #[serde(default)]
+    pub(crate) by_ring: bool,
 }
 
 /// A record, and whether a process serves its file.
@@ -218,6 +221,7 @@ mod tests {
             size_bytes: 1 << 30,
             made_file: true,
             waits_since: None,
+            by_ring: false,
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use attach::{Handle, Limits, MountError, Mounted, Options};
+use attach::{Handle, Limits, MountError, Mounted, NoRing, Options, Way};
 use farflash_client::{Cluster, Error, OpenOptions, Target, Volume};
 use process_limits::threads;
 use rustix::io::Errno;
@@ -59,6 +59,7 @@ pub(super) fn serve(attach: &Attach) -> Result<(), Failure> {
         size_bytes: volume.opened().size_bytes,
         made_file: place.is_made,
         waits_since: None,
+        by_ring: false,
     };
     let mut serving = Serving { volume, held, record, watch: Watch::default() };
     let served = serving.mount_and_stay(attach, &state);
@@ -249,6 +250,15 @@ impl Serving {
     fn mount_and_stay(&mut self, attach: &Attach, state: &StateDirectory) -> Result<(), Failure> {
         let path = self.record.path.clone();
         let mounted = self.mount(attach)?;
+        self.record.by_ring = match mounted.way() {
+            Way::Ring { .. } => true,
+            // That is how most kernels come. The page about attaching tells how to switch it on.
+            Way::Device(NoRing::NotOffered) => false,
+            Way::Device(why) => {
+                note(&format!("requests come by /dev/fuse: {why}\n hint: {}", remedy_of(why)));
+                false
+            }
+        };
         let told = self.write_record().and_then(|()| match attach.report_ready {
             true => go_into_background(&path, &state.log_of(&self.record.id)),
             false => {
@@ -329,6 +339,15 @@ impl Serving {
         if let Err(error) = handle.resize(size) {
             note(&format!("the kernel was not told that the volume has {size} bytes now: {error}"));
         }
+        if let Some(errno) = handle.ring_failure()
+            && std::mem::take(&mut self.record.by_ring)
+        {
+            let why = io::Error::from_raw_os_error(errno);
+            note(&format!(
+                "requests come by /dev/fuse: the kernel refuses them by io_uring: {why}"
+            ));
+            is_changed = true;
+        }
         match self.watch.look(Instant::now(), handle.progress()) {
             Some(Change::Waiting(lasts)) => {
                 let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -356,6 +375,17 @@ impl Serving {
 fn no_signals(error: &io::Error) -> Failure {
     let what = format!("the file cannot be served: {error}");
     Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
+}
+
+/// Advice for requests that do not come by io_uring.
+fn remedy_of(why: &NoRing) -> String {
+    match why {
+        NoRing::NotOffered => "echo Y > /sys/module/fuse/parameters/enable_uring".to_owned(),
+        NoRing::Bounds { cpus, bytes } => {
+            format!("attach it with --outstanding {cpus} --memory {bytes}B or more of each")
+        }
+        NoRing::Ring(error) => error.remedy().to_owned(),
+    }
 }
 
 /// Advice for a file system that cannot be mounted: a limit of this machine has a name of its own.

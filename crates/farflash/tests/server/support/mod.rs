@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde_json::Value;
 pub use test_support::waiting::{PATIENCE, until};
-pub use test_support::{cgroup, skipped};
+pub use test_support::{cgroup, fuse_switch, skipped};
 
 /// Longest run of the binary to its end. Reached only when something is wrong.
 const RUN_LIMIT: Duration = Duration::from_secs(300);
