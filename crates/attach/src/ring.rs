@@ -44,13 +44,17 @@ pub enum NoRing {
     /// The kernel does not offer it.
     #[error("the kernel does not offer io_uring for FUSE (fuse.enable_uring)")]
     NotOffered,
-    /// A request for each CPU is more than may be under way.
-    #[error("{cpus} CPUs take {cpus} requests under way and {bytes} bytes for their data")]
+    /// Enough requests for each CPU are more than may be under way.
+    #[error(
+        "for each of {cpus} CPUs, {} requests under way take {} bytes",
+        .least.requests,
+        .least.bytes
+    )]
     Bounds {
         /// CPUs that the kernel may ever use.
         cpus: usize,
-        /// Memory that would do.
-        bytes: usize,
+        /// Bounds that would do.
+        least: Limits,
     },
     /// There is no ring to be had.
     #[error(transparent)]
@@ -67,7 +71,7 @@ impl Prepared {
     pub(crate) fn new(limits: Limits, block: usize) -> Result<Self, NoRing> {
         let cpus = fuse_queues().ok_or(NoRing::NotOffered)?;
         let plan = Plan::within(limits, cpus, block)
-            .ok_or_else(|| NoRing::Bounds { cpus, bytes: Plan::bytes_min(cpus, block) })?;
+            .ok_or_else(|| NoRing::Bounds { cpus, least: Plan::least(cpus, block) })?;
         let ring = FuseRing::new(plan.queues, plan.depth, plan.request_bytes as usize)?;
         Ok(Self { ring, plan })
     }

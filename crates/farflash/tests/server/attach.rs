@@ -263,14 +263,14 @@ fn ends_and_lengths(path: &Path) {
 /// Threads that change different bytes of the same blocks do not undo each other's writes.
 #[test]
 fn writers_of_one_block_do_not_disturb_each_other() {
-    writers_of_one_block();
+    writers_of_one_block(&["--outstanding", "6", "--memory", "1MiB"]);
 }
 
-pub fn writers_of_one_block() {
+pub fn writers_of_one_block(bounds: &[&str]) {
     const THREADS: usize = 8;
     const PART: usize = 150;
     let Some(world) = World::new() else { return };
-    let path = world.attach(&["--outstanding", "6", "--memory", "1MiB"]);
+    let path = world.attach(bounds);
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let file = if thread % 2 == 0 { open(&path) } else { open_direct(&path) };

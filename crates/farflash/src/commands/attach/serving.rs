@@ -381,8 +381,9 @@ fn no_signals(error: &io::Error) -> Failure {
 fn remedy_of(why: &NoRing) -> String {
     match why {
         NoRing::NotOffered => "echo Y > /sys/module/fuse/parameters/enable_uring".to_owned(),
-        NoRing::Bounds { cpus, bytes } => {
-            format!("attach it with --outstanding {cpus} --memory {bytes}B or more of each")
+        NoRing::Bounds { least, .. } => {
+            let Limits { requests, bytes } = least;
+            format!("attach it with --outstanding {requests} --memory {bytes}B or more of each")
         }
         NoRing::Ring(error) => error.remedy().to_owned(),
     }
