@@ -20,10 +20,12 @@ pub(crate) struct VolumeFs<B> {
     pub(crate) file: Arc<File<B>>,
     /// Requests that the kernel has under way without a thread that waits for each.
     pub(crate) background: u16,
-    /// Bytes of the longest request, by `/dev/fuse` and by io_uring.
-    pub(crate) request_bytes: (u32, u32),
-    /// Requests are to come by io_uring, if the kernel has that; then set to whether it has.
-    pub(crate) by_ring: Arc<AtomicBool>,
+    /// Bytes of the longest request.
+    pub(crate) request_bytes: u32,
+    /// The same by io_uring, if requests may come by that.
+    pub(crate) ring_request_bytes: Option<u32>,
+    /// Set when it is mounted: the kernel offers io_uring.
+    pub(crate) ring_is_offered: Arc<AtomicBool>,
 }
 
 impl<B: Backing> VolumeFs<B> {
@@ -61,11 +63,14 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
         // Kernels without it send requests one by one.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_background(self.background.max(1));
-        let has_ring = self.by_ring.load(Ordering::Relaxed)
-            && config.add_capabilities(InitFlags::FUSE_OVER_IO_URING).is_ok();
-        self.by_ring.store(has_ring, Ordering::Relaxed);
-        let (by_device, by_ring) = self.request_bytes;
-        let _ = config.set_max_write(if has_ring { by_ring } else { by_device });
+        let by_ring = InitFlags::FUSE_OVER_IO_URING;
+        let is_offered = config.capabilities().contains(by_ring);
+        self.ring_is_offered.store(is_offered, Ordering::Relaxed);
+        let bytes = match self.ring_request_bytes {
+            Some(bytes) if config.add_capabilities(by_ring).is_ok() => bytes,
+            _ => self.request_bytes,
+        };
+        let _ = config.set_max_write(bytes);
         Ok(())
     }
 

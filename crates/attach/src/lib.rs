@@ -29,5 +29,5 @@ mod window;
 pub use backing::{Attend, Backing, Clearing, Done, ReadDone, Turn};
 pub use engine::Trouble;
 pub use mount::{Handle, MountError, Mounted, Options, mount};
-pub use ring::{NoRing, Way};
+pub use ring::NoRing;
 pub use window::{Limits, Progress};

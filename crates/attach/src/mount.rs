@@ -13,7 +13,7 @@ use crate::backing::{Attend, Backing};
 use crate::engine::{Engine, Trouble};
 use crate::file::File;
 use crate::fs::VolumeFs;
-use crate::ring::{NoRing, Prepared, Served, Way};
+use crate::ring::{NoRing, Prepared, Served};
 use crate::window::{Limits, Progress};
 
 /// The longest request by `/dev/fuse`: as much as the kernel sends at once unless its limits were raised, and as much
@@ -73,13 +73,13 @@ pub fn mount<B: Backing + Attend>(
     let engine = Engine::new(backing, size, limits, Box::new(on_trouble));
     let background = u16::try_from(limits.requests).unwrap_or(u16::MAX);
     let file = Arc::new(File { engine: engine.clone(), owner, time });
-    let by_ring = Arc::new(AtomicBool::new(ring.is_ok()));
-    let bytes = ring.as_ref().map_or(REQUEST_BYTES_MAX, Prepared::request_bytes);
+    let is_offered = Arc::<AtomicBool>::default();
     let fs = VolumeFs {
         file: file.clone(),
         background,
-        request_bytes: (REQUEST_BYTES_MAX, bytes),
-        by_ring: by_ring.clone(),
+        request_bytes: REQUEST_BYTES_MAX,
+        ring_request_bytes: ring.as_ref().ok().map(Prepared::request_bytes),
+        ring_is_offered: is_offered.clone(),
     };
     let mut config = Config::default();
     config.mount_options = vec![
@@ -91,13 +91,13 @@ pub fn mount<B: Backing + Attend>(
     config.n_threads = Some(THREADS);
     let session = Session::new(fs, path, &config).map_err(MountError::Mount)?;
     let requests = match ring {
-        Ok(ring) if by_ring.load(Ordering::Relaxed) => {
+        _ if !is_offered.load(Ordering::Relaxed) => Err(NoRing::NotOffered),
+        Ok(ring) => {
             let device = session.as_fd().try_clone_to_owned().map_err(MountError::Mount)?;
             // Until the kernel has the slots it holds requests back.
             let served = ring.serve(device, file);
             Ok(served.map_err(|error| MountError::Mount(io::Error::other(error)))?)
         }
-        Ok(_) => Err(NoRing::NotOffered),
         Err(why) => Err(why),
     };
     // With a ring its threads get what the kernel sends by `/dev/fuse` alone: it is of no concern here.
@@ -116,13 +116,10 @@ impl<B: Backing> Mounted<B> {
         }
     }
 
-    /// The way on which its requests come.
+    /// Returns why its requests come by `/dev/fuse`, if not by io_uring.
     #[must_use]
-    pub fn way(&self) -> Way<'_> {
-        match &self.requests {
-            Ok(served) => Way::Ring { slots: served.slots },
-            Err(why) => Way::Device(why),
-        }
+    pub fn no_ring(&self) -> Option<&NoRing> {
+        self.requests.as_ref().err()
     }
 
     /// Waits until it is unmounted.

@@ -26,18 +26,6 @@ use crate::window::Limits;
 use plan::Plan;
 use wire::Operation;
 
-/// The way on which requests come from the kernel.
-#[derive(Clone, Copy, Debug)]
-pub enum Way<'a> {
-    /// By io_uring.
-    Ring {
-        /// Requests that are under way at a time.
-        slots: usize,
-    },
-    /// By `/dev/fuse`.
-    Device(&'a NoRing),
-}
-
 /// Why requests do not come by io_uring.
 #[derive(Debug, thiserror::Error)]
 pub enum NoRing {
@@ -87,13 +75,10 @@ impl Prepared {
         device: OwnedFd,
         file: Arc<File<B>>,
     ) -> Result<Served, Error> {
-        let Self { ring, plan } = self;
+        let ring = self.ring;
         let event = ring.event();
         let answered = Arc::<Answered>::default();
-        let served = Served {
-            answered: answered.clone(),
-            slots: usize::from(plan.queues) * usize::from(plan.depth),
-        };
+        let served = Served { answered: answered.clone() };
         let thread = file.clone();
         let mut front = Front { file, ring, device: Some(device), answered, came: Vec::new() };
         thread.engine.backing().attend(event, Box::new(move |waker| front.turn(waker)))?;
@@ -105,7 +90,6 @@ impl Prepared {
 #[derive(Clone)]
 pub(crate) struct Served {
     answered: Arc<Answered>,
-    pub(crate) slots: usize,
 }
 
 impl Served {

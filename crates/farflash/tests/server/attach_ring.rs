@@ -51,6 +51,10 @@ fn without_a_ring_requests_come_by_the_device() {
     let Some(world) = World::new() else { return };
     world.attach(&[]);
     world.detach("v");
+    let outcome = world.try_attach(&["--outstanding", "7"]);
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(!outcome.stderr.contains("/dev/fuse"), "it is not the bounds: {outcome:?}");
+    world.detach("v");
     drop(off);
     let _on = FuseSwitch::set(true);
     let outcome = world.try_attach(&["--outstanding", "7"]);

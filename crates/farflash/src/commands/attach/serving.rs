@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use attach::{Handle, Limits, MountError, Mounted, NoRing, Options, Way};
+use attach::{Handle, Limits, MountError, Mounted, NoRing, Options};
 use farflash_client::{Cluster, Error, OpenOptions, Target, Volume};
 use process_limits::threads;
 use rustix::io::Errno;
@@ -250,15 +250,12 @@ impl Serving {
     fn mount_and_stay(&mut self, attach: &Attach, state: &StateDirectory) -> Result<(), Failure> {
         let path = self.record.path.clone();
         let mounted = self.mount(attach)?;
-        self.record.by_ring = match mounted.way() {
-            Way::Ring { .. } => true,
-            // That is how most kernels come. The page about attaching tells how to switch it on.
-            Way::Device(NoRing::NotOffered) => false,
-            Way::Device(why) => {
-                note(&format!("requests come by /dev/fuse: {why}\n hint: {}", remedy_of(why)));
-                false
-            }
-        };
+        self.record.by_ring = mounted.no_ring().is_none();
+        if let Some(why) = mounted.no_ring()
+            && let Some(remedy) = ring_remedy(why)
+        {
+            note(&format!("requests come by /dev/fuse: {why}\n hint: {remedy}"));
+        }
         let told = self.write_record().and_then(|()| match attach.report_ready {
             true => go_into_background(&path, &state.log_of(&self.record.id)),
             false => {
@@ -377,15 +374,15 @@ fn no_signals(error: &io::Error) -> Failure {
     Failure::runtime(what, "raise the limits on open files and threads (ulimit -n, -u)")
 }
 
-/// Advice for requests that do not come by io_uring.
-fn remedy_of(why: &NoRing) -> String {
+/// Advice for requests that do not come by io_uring. None where the kernel does not offer it, as most do not: the page
+/// about attaching tells how to switch it on.
+fn ring_remedy(why: &NoRing) -> Option<String> {
     match why {
-        NoRing::NotOffered => "echo Y > /sys/module/fuse/parameters/enable_uring".to_owned(),
-        NoRing::Bounds { least, .. } => {
-            let Limits { requests, bytes } = least;
-            format!("attach it with --outstanding {requests} --memory {bytes}B or more of each")
-        }
-        NoRing::Ring(error) => error.remedy().to_owned(),
+        NoRing::NotOffered => None,
+        NoRing::Bounds { least: Limits { requests, bytes }, .. } => Some(format!(
+            "attach it with --outstanding {requests} --memory {bytes}B or more of each"
+        )),
+        NoRing::Ring(error) => Some(error.remedy().to_owned()),
     }
 }
 
