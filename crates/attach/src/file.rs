@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use farflash_client::ErrorKind;
-use fuser::{Errno, FopenFlags};
+use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo};
 
 use crate::backing::{Backing, Clearing};
 use crate::engine::{Engine, Failed};
@@ -17,9 +17,9 @@ use crate::engine::{Engine, Failed};
 /// process that serves the file is gone.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// Readable and writable for the user that attached it.
-pub(crate) const MODE: u16 = 0o600;
+const MODE: u16 = 0o600;
 /// Bytes that programs are advised to read and write at a time.
-pub(crate) const IO_BYTES: u32 = 4096;
+const IO_BYTES: u32 = 4096;
 
 /// Modes of fallocate(2).
 mod mode {
@@ -48,6 +48,28 @@ pub(crate) struct Changes {
 }
 
 impl<B: Backing> File<B> {
+    /// Its attributes; it is the root of its file system.
+    pub(crate) fn attributes(&self) -> FileAttr {
+        let (size, time, (uid, gid)) = (self.engine.size(), self.time, self.owner);
+        FileAttr {
+            ino: INodeNo::ROOT,
+            size,
+            blocks: size / 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: FileType::RegularFile,
+            perm: MODE,
+            nlink: 1,
+            uid,
+            gid,
+            rdev: 0,
+            blksize: IO_BYTES,
+            flags: 0,
+        }
+    }
+
     /// Refuses another size, owner or mode. The truncation on opening has no effect, as with a block device.
     pub(crate) fn change(&self, changes: Changes) -> Result<(), Errno> {
         let Changes { rights, size, is_open } = changes;

@@ -1,60 +1,38 @@
 //! Requests that come by `/dev/fuse`.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use fuser::{
-    BsdFileFlags, FileAttr, FileHandle, FileType, Filesystem, INodeNo, InitFlags, KernelConfig,
-    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyOpen, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
 };
 
 use crate::backing::Backing;
-use crate::engine::Failed;
-use crate::file::{Changes, File, IO_BYTES, MODE, TTL, errno, flags_of_opening};
+use crate::file::{Changes, File, TTL, errno, flags_of_opening};
+use crate::ring::{NoRing, Prepared};
+use crate::window::Limits;
+
+/// The longest request by `/dev/fuse`: as much as the kernel sends at once unless its limits were raised, and as much
+/// as a farflash server writes atomically.
+pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
 /// A file system that is one file, its root.
 pub(crate) struct VolumeFs<B> {
     pub(crate) file: Arc<File<B>>,
-    /// Requests that the kernel has under way without a thread that waits for each.
-    pub(crate) background: u16,
-    /// Bytes of the longest request.
-    pub(crate) request_bytes: u32,
-    /// The same by io_uring, if requests may come by that.
-    pub(crate) ring_request_bytes: Option<u32>,
-    /// Set when it is mounted: the kernel offers io_uring.
-    pub(crate) ring_is_offered: Arc<AtomicBool>,
+    pub(crate) limits: Limits,
+    /// Bytes of a block of the volume.
+    pub(crate) block: usize,
+    /// Set when it is mounted.
+    pub(crate) ring: Arc<Mutex<Result<Prepared, NoRing>>>,
 }
 
-impl<B: Backing> VolumeFs<B> {
-    fn attributes(&self) -> FileAttr {
-        let (size, time, (uid, gid)) = (self.file.engine.size(), self.file.time, self.file.owner);
-        FileAttr {
-            ino: INodeNo::ROOT,
-            size,
-            blocks: size / 512,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            kind: FileType::RegularFile,
-            perm: MODE,
-            nlink: 1,
-            uid,
-            gid,
-            rdev: 0,
-            blksize: IO_BYTES,
-            flags: 0,
-        }
-    }
-}
-
-fn answer(reply: ReplyEmpty) -> impl FnOnce(Result<(), Failed>) + Send + 'static {
+fn answer(reply: ReplyEmpty) -> impl FnOnce(Result<(), Errno>) + Send + 'static {
     move |result| match result {
         Ok(()) => reply.ok(),
-        Err(failed) => reply.error(errno(failed)),
+        Err(errno) => reply.error(errno),
     }
 }
 
@@ -62,20 +40,26 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Kernels without it send requests one by one.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        let _ = config.set_max_background(self.background.max(1));
+        // Requests that are under way without a thread of a program that waits for each.
+        let background = u16::try_from(self.limits.requests).unwrap_or(u16::MAX);
+        let _ = config.set_max_background(background.max(1));
         let by_ring = InitFlags::FUSE_OVER_IO_URING;
-        let is_offered = config.capabilities().contains(by_ring);
-        self.ring_is_offered.store(is_offered, Ordering::Relaxed);
-        let bytes = match self.ring_request_bytes {
-            Some(bytes) if config.add_capabilities(by_ring).is_ok() => bytes,
-            _ => self.request_bytes,
+        let ring = if config.capabilities().contains(by_ring) {
+            Prepared::new(self.limits, self.block)
+        } else {
+            Err(NoRing::NotOffered)
+        };
+        let bytes = match &ring {
+            Ok(ring) if config.add_capabilities(by_ring).is_ok() => ring.request_bytes(),
+            _ => REQUEST_BYTES_MAX,
         };
         let _ = config.set_max_write(bytes);
+        *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = ring;
         Ok(())
     }
 
     fn getattr(&self, _: &Request, _: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply.attr(&TTL, &self.attributes());
+        reply.attr(&TTL, &self.file.attributes());
     }
 
     fn setattr(
@@ -98,7 +82,7 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
     ) {
         let rights = mode.is_some() || uid.is_some() || gid.is_some();
         match self.file.change(Changes { rights, size, is_open: handle.is_some() }) {
-            Ok(()) => reply.attr(&TTL, &self.attributes()),
+            Ok(()) => reply.attr(&TTL, &self.file.attributes()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -148,7 +132,8 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
     }
 
     fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.file.engine.flush(answer(reply));
+        let done = answer(reply);
+        self.file.engine.flush(|result| done(result.map_err(errno)));
     }
 
     fn fallocate(
@@ -161,9 +146,6 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.file.allocate(offset, len, mode, |result| match result {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        });
+        self.file.allocate(offset, len, mode, answer(reply));
     }
 }

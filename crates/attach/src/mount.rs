@@ -1,10 +1,10 @@
 //! The file while it is attached.
 
 use std::io;
+use std::mem;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session};
@@ -12,13 +12,10 @@ use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session};
 use crate::backing::{Attend, Backing};
 use crate::engine::{Engine, Trouble};
 use crate::file::File;
-use crate::fs::VolumeFs;
-use crate::ring::{NoRing, Prepared, Served};
+use crate::fs::{REQUEST_BYTES_MAX, VolumeFs};
+use crate::ring::{NoRing, Served};
 use crate::window::{Limits, Progress};
 
-/// The longest request by `/dev/fuse`: as much as the kernel sends at once unless its limits were raised, and as much
-/// as a farflash server writes atomically.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Threads that read requests from the kernel: the second starts requests while the first is woken or copies.
 const THREADS: usize = 2;
 
@@ -69,18 +66,11 @@ pub fn mount<B: Backing + Attend>(
     if limits.bytes < REQUEST_BYTES_MAX as usize {
         return Err(MountError::Memory { given: limits.bytes });
     }
-    let ring = Prepared::new(limits, backing.block_size());
+    let block = backing.block_size();
     let engine = Engine::new(backing, size, limits, Box::new(on_trouble));
-    let background = u16::try_from(limits.requests).unwrap_or(u16::MAX);
     let file = Arc::new(File { engine: engine.clone(), owner, time });
-    let is_offered = Arc::<AtomicBool>::default();
-    let fs = VolumeFs {
-        file: file.clone(),
-        background,
-        request_bytes: REQUEST_BYTES_MAX,
-        ring_request_bytes: ring.as_ref().ok().map(Prepared::request_bytes),
-        ring_is_offered: is_offered.clone(),
-    };
+    let ring = Arc::new(Mutex::new(Err(NoRing::NotOffered)));
+    let fs = VolumeFs { file: file.clone(), limits, block, ring: ring.clone() };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(source),
@@ -90,8 +80,8 @@ pub fn mount<B: Backing + Attend>(
     ];
     config.n_threads = Some(THREADS);
     let session = Session::new(fs, path, &config).map_err(MountError::Mount)?;
-    let requests = match ring {
-        _ if !is_offered.load(Ordering::Relaxed) => Err(NoRing::NotOffered),
+    let mut ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
+    let requests = match mem::replace(&mut *ring, Err(NoRing::NotOffered)) {
         Ok(ring) => {
             let device = session.as_fd().try_clone_to_owned().map_err(MountError::Mount)?;
             // Until the kernel has the slots it holds requests back.

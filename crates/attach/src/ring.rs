@@ -163,6 +163,11 @@ struct Reply {
 }
 
 impl Reply {
+    /// The beginning of what came with the request.
+    fn payload(&self, len: usize) -> &[u8] {
+        self.call.as_ref().map_or(&[], |call| &call.payload()[..len])
+    }
+
     fn data(mut self, data: &[u8]) {
         self.answer(0, data);
     }
@@ -199,19 +204,11 @@ fn start<B: Backing>(file: &File<B>, call: FuseCall, answered: Arc<Answered>) {
     let payload_len = call.payload().len();
     let (unique, operation) = wire::parse(call.header(), call.arguments(), payload_len);
     let engine = &file.engine;
-    // What is written is copied before its call becomes a reply.
-    let writing = match operation {
-        Operation::Write { offset, len } => {
-            Some(engine.prepare_write(offset, &call.payload()[..len]))
-        }
-        _ => None,
-    };
     let reply = Reply { unique, call: Some(call), answered };
-    let attributes = || wire::attributes(engine.size(), file.owner, file.time);
     match operation {
-        Operation::GetAttributes => reply.data(&attributes()),
+        Operation::GetAttributes => reply.data(&wire::attributes(&file.attributes())),
         Operation::SetAttributes(changes) => match file.change(changes) {
-            Ok(()) => reply.data(&attributes()),
+            Ok(()) => reply.data(&wire::attributes(&file.attributes())),
             Err(errno) => reply.error(errno),
         },
         Operation::Open => reply.data(&wire::opened()),
@@ -219,14 +216,15 @@ fn start<B: Backing>(file: &File<B>, call: FuseCall, answered: Arc<Answered>) {
             Ok(bytes) => reply.data(bytes),
             Err(failed) => reply.error(errno(failed)),
         }),
-        Operation::Write { .. } => match writing {
-            Some(Ok(writing)) => engine.start_write(writing, |result| match result {
-                Ok(len) => reply.data(&wire::written(len)),
+        Operation::Write { offset, len } => {
+            match engine.prepare_write(offset, reply.payload(len)) {
+                Ok(writing) => engine.start_write(writing, |result| match result {
+                    Ok(len) => reply.data(&wire::written(len)),
+                    Err(failed) => reply.error(errno(failed)),
+                }),
                 Err(failed) => reply.error(errno(failed)),
-            }),
-            Some(Err(failed)) => reply.error(errno(failed)),
-            None => unreachable!("a write is prepared"),
-        },
+            }
+        }
         Operation::Statistics => reply.data(&wire::statistics()),
         Operation::Nothing => reply.data(&[]),
         Operation::Sync => engine.flush(|result| reply.done(result.map_err(errno))),

@@ -9,7 +9,7 @@ use uring::{Errno, Fd, Ring, Signal};
 
 use crate::handle::Handle;
 
-/// The signals of an event. What others of the process do with rings of theirs may signal it, too.
+/// The signals of an event: an `eventfd`.
 pub struct Events {
     ring: Ring,
     event: Fd,

@@ -40,17 +40,6 @@ impl FuseSwitch {
         Some(Self { before, _lock: lock })
     }
 
-    /// Returns the number of queues, one for each CPU that the kernel may ever use.
-    ///
-    /// # Panics
-    /// There is no list of CPUs in `/sys`.
-    #[must_use]
-    pub fn queues() -> usize {
-        let possible = fs::read_to_string("/sys/devices/system/cpu/possible").expect("/sys");
-        let last = possible.trim().rsplit(['-', ',']).next().and_then(|last| last.parse().ok());
-        last.map_or(1, |last: usize| last + 1)
-    }
-
     /// Returns the way on which requests come by what this thread has switched.
     #[must_use]
     pub fn expected_way() -> Option<&'static str> {

@@ -19,6 +19,7 @@ use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::ring::ENTER_GETEVENTS;
 use crate::setup::{SETUP, SetupError, errno_of};
 
 /// Bytes of each of the two headers of a request.
@@ -29,8 +30,6 @@ pub const FUSE_ANSWER_LEN: usize = 16;
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH` of linux/fuse.h.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// `io_uring_enter`: run deferred completions.
-const ENTER_GETEVENTS: u32 = 1;
 /// System calls of one turn, so that the requests which came with the first ones begin.
 const ENTERS_MAX: usize = 4;
 /// The list of CPUs for each of which the kernel has a queue.

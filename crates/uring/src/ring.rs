@@ -30,7 +30,7 @@ const DRAIN_STEP: Duration = Duration::from_millis(100);
 pub(crate) const FILLS_MAX: usize = 16;
 
 /// `io_uring_enter`: run deferred completions, wait for some. Kernel constants, as the next two.
-const ENTER_GETEVENTS: u32 = 1;
+pub(crate) const ENTER_GETEVENTS: u32 = 1;
 const ENTER_EXT_ARG: u32 = 1 << 3;
 /// A sleeping server is idle, not waiting for a disk. Since 6.15.
 const ENTER_NO_IOWAIT: u32 = 1 << 7;

@@ -1,17 +1,13 @@
 //! Requests and answers as the kernel writes and reads them (linux/fuse.h, version 7.42; native byte order).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
+use fuser::FileAttr;
+use uring::{FUSE_ANSWER_LEN, FUSE_HEADER_LEN};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::file::{Changes, IO_BYTES, MODE, TTL, flags_of_opening};
+use crate::file::{Changes, TTL, flags_of_opening};
 
-/// Bytes that the kernel has for each of the headers.
-pub(crate) const HEADER_LEN: usize = 128;
-/// Bytes of the header of an answer.
-pub(crate) const ANSWER_LEN: usize = 16;
-/// The number of the file: the root of its file system.
-const ROOT: u64 = 1;
 /// The bits of a mode that say that it is a file (inode(7)).
 const REGULAR: u32 = 0o100_000;
 
@@ -156,8 +152,8 @@ const _: () = assert!(size_of::<Statistics>() == 80 && size_of::<Allocate>() == 
 
 /// Returns the number of a request, which its answer repeats, and what it asks for.
 pub(crate) fn parse(
-    header: &[u8; HEADER_LEN],
-    arguments: &[u8; HEADER_LEN],
+    header: &[u8; FUSE_HEADER_LEN],
+    arguments: &[u8; FUSE_HEADER_LEN],
     payload_len: usize,
 ) -> (u64, Operation) {
     let header: Header = of(header);
@@ -196,35 +192,36 @@ pub(crate) fn parse(
 }
 
 /// The beginning of `bytes`, which are longer.
-fn of<T: FromBytes>(bytes: &[u8; HEADER_LEN]) -> T {
+fn of<T: FromBytes>(bytes: &[u8; FUSE_HEADER_LEN]) -> T {
     T::read_from_prefix(bytes).map(|(value, _)| value).expect("arguments are shorter than headers")
 }
 
 /// Returns the header of an answer to the request of this number. `error` is a positive error number, or 0.
-pub(crate) fn answer(unique: u64, error: i32) -> [u8; ANSWER_LEN] {
-    let mut header = [0; ANSWER_LEN];
+pub(crate) fn answer(unique: u64, error: i32) -> [u8; FUSE_ANSWER_LEN] {
+    let mut header = [0; FUSE_ANSWER_LEN];
     // The length, which comes first, stands elsewhere.
     header[4..8].copy_from_slice(&(-error).to_ne_bytes());
     header[8..].copy_from_slice(&unique.to_ne_bytes());
     header
 }
 
-/// Returns the attributes of the file.
-pub(crate) fn attributes(size: u64, owner: (u32, u32), time: SystemTime) -> Vec<u8> {
-    let time = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+/// Returns the attributes of a file.
+pub(crate) fn attributes(file: &FileAttr) -> Vec<u8> {
+    let times = [file.atime, file.mtime, file.ctime]
+        .map(|time| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO));
     let attributes = Attributes {
         valid_seconds: TTL.as_secs(),
         valid_nanos: TTL.subsec_nanos(),
-        inode: ROOT,
-        size,
-        sectors: size / 512,
-        seconds: [time.as_secs(); 3],
-        nanos: [time.subsec_nanos(); 3],
-        mode: REGULAR | u32::from(MODE),
-        links: 1,
-        user: owner.0,
-        group: owner.1,
-        io_bytes: IO_BYTES,
+        inode: file.ino.0,
+        size: file.size,
+        sectors: file.blocks,
+        seconds: times.map(|time| time.as_secs()),
+        nanos: times.map(|time| time.subsec_nanos()),
+        mode: REGULAR | u32::from(file.perm),
+        links: file.nlink,
+        user: file.uid,
+        group: file.gid,
+        io_bytes: file.blksize,
         ..Attributes::new_zeroed()
     };
     attributes.as_bytes().to_vec()
@@ -250,13 +247,14 @@ pub(crate) fn statistics() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use fuser::{FileType, INodeNo};
     use proptest::prelude::*;
 
     use super::*;
 
     /// A request as the kernel writes it: fields one behind the other.
-    fn request(opcode: u32, arguments: &[&[u8]]) -> ([u8; HEADER_LEN], [u8; HEADER_LEN]) {
-        let (mut header, mut all) = ([0xee; HEADER_LEN], [0xee; HEADER_LEN]);
+    fn request(opcode: u32, arguments: &[&[u8]]) -> ([u8; FUSE_HEADER_LEN], [u8; FUSE_HEADER_LEN]) {
+        let (mut header, mut all) = ([0xee; FUSE_HEADER_LEN], [0xee; FUSE_HEADER_LEN]);
         header[4..8].copy_from_slice(&opcode.to_ne_bytes());
         header[8..16].copy_from_slice(&77u64.to_ne_bytes());
         let arguments = arguments.concat();
@@ -321,7 +319,23 @@ mod tests {
         assert_eq!(header[8..], 0x0102u64.to_ne_bytes());
         assert_eq!(written(4096), [&4096u32.to_ne_bytes()[..], &[0; 4]].concat());
         let time = UNIX_EPOCH + Duration::new(9, 7);
-        let attributes = attributes(1 << 20, (1, 2), time);
+        let attributes = attributes(&FileAttr {
+            ino: INodeNo::ROOT,
+            size: 1 << 20,
+            blocks: 2048,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            crtime: time,
+            kind: FileType::RegularFile,
+            perm: 0o600,
+            nlink: 1,
+            uid: 1,
+            gid: 2,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        });
         let at = |at: usize| u64::from_ne_bytes(attributes[at..at + 8].try_into().expect("8"));
         assert_eq!([at(16), at(24), at(32)], [1, 1 << 20, 2048], "inode, size, sectors");
         assert_eq!([at(40), at(48), at(56)], [9; 3]);
@@ -337,7 +351,7 @@ mod tests {
             arguments in prop::array::uniform32(any::<u8>()),
             payload_len in 0usize..200,
         ) {
-            let (mut all, mut more) = ([0; HEADER_LEN], [0; HEADER_LEN]);
+            let (mut all, mut more) = ([0; FUSE_HEADER_LEN], [0; FUSE_HEADER_LEN]);
             all[..32].copy_from_slice(&header);
             all[4..8].copy_from_slice(&opcode.to_ne_bytes());
             more[..32].copy_from_slice(&arguments);

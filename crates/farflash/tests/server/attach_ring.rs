@@ -15,7 +15,7 @@ fn any_bytes_are_written_and_read_back_by_the_ring() {
 
 /// Bounds with the fewest and smallest slots, 8 of 128 KiB for each CPU.
 fn least() -> [String; 4] {
-    let slots = 8 * FuseSwitch::queues();
+    let slots = 8 * uring::fuse_queues().expect("/sys lists CPUs");
     let bytes = slots * ((128 << 10) + 2 * 4096);
     ["--outstanding", &slots.to_string(), "--memory", &format!("{bytes}B")].map(str::to_owned)
 }
