@@ -15,6 +15,7 @@ use uring::{Ring, SetupError};
 use crate::cpu::{allowed_cpus, pin_to};
 use crate::handle::{Handle, monotonic_now};
 use crate::idle::{IdlePolicy, Patience};
+use crate::run_delay::RunDelay;
 use crate::sharing::Sharing;
 
 /// Tasks polled in a row before the kernel is asked again, so that tasks which wake each other
@@ -161,6 +162,7 @@ struct Core {
     handle: Handle,
     patience: Patience,
     sharing: Sharing,
+    run_delay: RunDelay,
 }
 
 impl Core {
@@ -181,7 +183,8 @@ impl Core {
         let handle = Handle::new(ring, executor.spawner());
         let patience = Patience::new(config.idle);
         handle.core.hot.enable(patience.spin() > Duration::ZERO);
-        Ok(Self { executor, handle, patience, sharing: Sharing::new(monotonic_now()) })
+        let (sharing, run_delay) = (Sharing::new(monotonic_now()), RunDelay::of_this_thread());
+        Ok(Self { executor, handle, patience, sharing, run_delay })
     }
 
     fn run<F, Fut, T>(&mut self, main: F) -> T
@@ -232,10 +235,19 @@ impl Core {
         if self.waits_for_kernel_threads() {
             let start = monotonic_now();
             if self.sharing.may_yield(start) {
-                rustix::thread::sched_yield();
-                self.sharing.on_yielded(start, monotonic_now());
+                self.yield_cpu(start);
+                self.on_yielded(start, monotonic_now());
             }
         }
+    }
+
+    fn yield_cpu(&mut self, now: Instant) {
+        self.run_delay.refresh(now);
+        rustix::thread::sched_yield();
+    }
+
+    fn on_yielded(&mut self, start: Instant, end: Instant) {
+        self.sharing.on_yielded(start, end, || self.run_delay.since_reading());
     }
 
     fn fire_timers(&self) {
@@ -272,10 +284,14 @@ impl Core {
 
     /// Returns the time to poll now.
     fn patience_for(&self, now: Instant) -> Duration {
-        match self.sharing.should_sleep(now, self.waits_for_kernel_threads()) {
+        match self.should_sleep(now) {
             true => Duration::ZERO,
             false => self.patience.spin(),
         }
+    }
+
+    fn should_sleep(&self, now: Instant) -> bool {
+        self.patience.may_sleep() && self.sharing.should_sleep(now)
     }
 
     fn waits_for_kernel_threads(&self) -> bool {
@@ -290,16 +306,16 @@ impl Core {
             let has_work = (0..LOOKS_PER_CLOCK).any(|_| self.has_work());
             let now = monotonic_now();
             if let Some(yielded) = yielded.take() {
-                self.sharing.on_yielded(yielded, now);
+                self.on_yielded(yielded, now);
             }
             if has_work || deadline.is_some_and(|deadline| deadline <= now) {
                 return true;
             }
-            if now >= until || self.sharing.should_sleep(now, self.waits_for_kernel_threads()) {
+            if now >= until || self.should_sleep(now) {
                 return false;
             }
             if self.sharing.may_yield(now) {
-                rustix::thread::sched_yield();
+                self.yield_cpu(now);
                 yielded = Some(now);
             }
         }

@@ -65,6 +65,11 @@ impl Patience {
         }
     }
 
+    /// Returns false for a core that never sleeps, whatever else wants its CPU.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.policy != IdlePolicy::Spin
+    }
+
     /// Work came after `idle` without any, and the core slept for a part of that.
     pub(crate) fn on_slept(&mut self, idle: Duration) {
         let IdlePolicy::Adaptive { spin_max } = self.policy else { return };

@@ -25,6 +25,7 @@ mod net;
 mod offload;
 mod open;
 mod random;
+mod run_delay;
 mod sharing;
 mod space_below;
 mod storage;

@@ -7,8 +7,10 @@
 //!   raised priority. So a core that polls yields the CPU between its polls, and a core that waits for such threads
 //!   yields once a turn: that returns at once if no thread wants the CPU, and soon if a kernel thread does.
 //! - CPU-SHARING-2: To yield to a program that wants all of the CPU costs a slice of some milliseconds. Beside one, a core
-//!   yields ever more seldom. It goes on to poll, as it would not have its CPU back at once, but sleeps where it waits for
-//!   threads of the kernel, which have the CPU then.
+//!   yields ever more seldom, and sleeps where it would poll. The other has the CPU then, and may be what the next request
+//!   waits for; a thread that used little of its CPU soon has it back.
+//! - CPU-SHARING-3: A yield also takes long where the hypervisor gave the CPU to another machine. That is no reason to sleep: only
+//!   a yield counts in which the thread waited for most of the time.
 
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ const LONG: Duration = Duration::from_millis(1);
 const KEEP_MIN: Duration = Duration::from_millis(4);
 const KEEP_MAX: Duration = Duration::from_secs(4);
 
-/// The state of yielding to other threads on the core's CPU.
+/// The state of sharing the core's CPU with other threads.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     /// Until when it keeps its CPU (CPU-SHARING-2).
@@ -41,13 +43,21 @@ impl Sharing {
     }
 
     /// Returns true if the core should sleep rather than poll (CPU-SHARING-2).
-    pub(crate) fn should_sleep(&self, now: Instant, waits_for_kernel_threads: bool) -> bool {
-        waits_for_kernel_threads && !self.may_yield(now)
+    pub(crate) fn should_sleep(&self, now: Instant) -> bool {
+        !self.may_yield(now)
     }
 
-    /// The core has yielded at some time after `start`, and has its CPU at `end`.
-    pub(crate) fn on_yielded(&mut self, start: Instant, end: Instant) {
-        if end.since(start) <= LONG {
+    /// The core has yielded at some time after `start`, and has its CPU at `end`. `waited` says for how long it waited
+    /// while other threads had that, if it is known.
+    pub(crate) fn on_yielded(
+        &mut self,
+        start: Instant,
+        end: Instant,
+        waited: impl FnOnce() -> Option<Duration>,
+    ) {
+        let took = end.since(start);
+        // CPU-SHARING-3
+        if took <= LONG || waited().is_some_and(|waited| waited < took / 2) {
             return;
         }
         // A short yield proves nothing: the other may have used up its share. A time without a long one does.
@@ -73,31 +83,45 @@ mod tests {
     fn a_core_beside_kernel_threads_goes_on_yielding() {
         let mut sharing = Sharing::new(after_ms(0));
         for ms in 0..100 {
-            assert!(sharing.may_yield(after_ms(ms)) && !sharing.should_sleep(after_ms(ms), true));
-            sharing.on_yielded(after_ms(ms), after_ms(ms) + Duration::from_micros(50));
+            assert!(sharing.may_yield(after_ms(ms)) && !sharing.should_sleep(after_ms(ms)));
+            let took = Duration::from_micros(50);
+            sharing.on_yielded(after_ms(ms), after_ms(ms) + took, || Some(took));
         }
     }
 
     /// CPU-SHARING-2.
     #[test]
     fn a_core_beside_another_program_yields_ever_more_seldom() {
-        let mut sharing = Sharing::new(after_ms(0));
-        let (mut now, mut yields) = (after_ms(0), 0);
-        while now < after_ms(60_000) {
-            now = now + Duration::from_micros(100);
-            if sharing.may_yield(now) {
-                // Each second one returns at once.
-                let took = if yields % 2 == 0 { SLICE } else { Duration::ZERO };
-                sharing.on_yielded(now, now + took);
-                (now, yields) = (now + took, yields + 1);
-            } else {
-                assert!(sharing.should_sleep(now, true) && !sharing.should_sleep(now, false));
+        for is_known in [false, true] {
+            let mut sharing = Sharing::new(after_ms(0));
+            let (mut now, mut yields) = (after_ms(0), 0);
+            while now < after_ms(60_000) {
+                now = now + Duration::from_micros(100);
+                if sharing.may_yield(now) {
+                    // Each second one returns at once.
+                    let took = if yields % 2 == 0 { SLICE } else { Duration::ZERO };
+                    sharing.on_yielded(now, now + took, || is_known.then_some(took));
+                    (now, yields) = (now + took, yields + 1);
+                } else {
+                    assert!(sharing.should_sleep(now));
+                }
             }
+            assert!((20..60).contains(&yields), "{yields} in a minute");
+            let alone = now + 3 * KEEP_MAX;
+            assert!(sharing.may_yield(alone));
+            sharing.on_yielded(alone, alone + SLICE, || is_known.then_some(SLICE));
+            assert!(sharing.may_yield(alone + SLICE + KEEP_MIN), "what was is forgotten");
         }
-        assert!((20..60).contains(&yields), "{yields} in a minute");
-        let alone = now + 3 * KEEP_MAX;
-        assert!(sharing.may_yield(alone));
-        sharing.on_yielded(alone, alone + SLICE);
-        assert!(sharing.may_yield(alone + SLICE + KEEP_MIN), "what was is forgotten");
+    }
+
+    /// CPU-SHARING-3.
+    #[test]
+    fn a_machine_that_stood_still_is_no_program() {
+        let mut sharing = Sharing::new(after_ms(0));
+        for ms in 0..100 {
+            let (start, end) = (after_ms(10 * ms), after_ms(10 * ms) + SLICE);
+            sharing.on_yielded(start, end, || Some(Duration::from_micros(300)));
+            assert!(sharing.may_yield(end) && !sharing.should_sleep(end));
+        }
     }
 }

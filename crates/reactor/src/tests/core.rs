@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use io_traits::{Clock, Spawn};
+use rustix::time::{ClockId, clock_gettime};
 use units::Instant;
 
 use super::{pause, poll_once_and_drop, run};
-use crate::{CoreConfig, StartError, Undelivered, mailbox, spawn_thread};
+use crate::cpu::pin_to;
+use crate::{CoreConfig, StartError, Undelivered, allowed_cpus, mailbox, spawn_thread};
 
 #[test]
 fn timers_fire_in_the_order_of_their_deadlines_and_never_early() {
@@ -126,4 +128,44 @@ fn a_panic_ends_its_core_and_is_handed_to_the_joining_thread() {
     });
     assert!(core.expect("starts").join().is_err());
     assert!(dropped.load(Ordering::Relaxed));
+}
+
+/// CPU-SHARING-2. Method: something is to be done every 200 µs, so a core by itself polls all the time. Beside a thread that takes
+/// all that it gets of the CPU, half of that would be the core's.
+#[test]
+fn a_core_leaves_its_cpu_to_a_program_that_wants_all_of_it() {
+    const FINDS_OUT: Duration = Duration::from_millis(500);
+    const MEASURED: Duration = Duration::from_secs(1);
+    let cpu = allowed_cpus()[0];
+    let ends = Arc::new(AtomicBool::new(false));
+    let other = std::thread::spawn({
+        let ends = ends.clone();
+        move || {
+            assert!(pin_to(cpu));
+            while !ends.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        }
+    });
+    let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
+    let core = spawn_thread(config, |handle| async move {
+        let used = || {
+            let used = clock_gettime(ClockId::ThreadCPUTime);
+            Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
+        };
+        let work_for = async |time| {
+            let until = handle.precise_now() + time;
+            while handle.precise_now() < until {
+                pause(&handle, Duration::from_micros(200)).await;
+            }
+        };
+        work_for(FINDS_OUT).await;
+        let before = used();
+        work_for(MEASURED).await;
+        used() - before
+    });
+    let used = core.expect("a core starts").join().expect("it ends");
+    ends.store(true, Ordering::Relaxed);
+    other.join().expect("it ends");
+    assert!(used < MEASURED / 4, "the core used {used:?} of {MEASURED:?}");
 }
