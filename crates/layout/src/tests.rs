@@ -11,8 +11,8 @@ use uuid::Uuid;
 use crate::{
     ACCESS_BYTES_MAX, BITMAP_SLOTS, COUNT_MAX, DEVICE_BLOCKS_MAX, DEVICE_BLOCKS_MIN, DecodeError,
     Descriptor, EXTENT_BLOCKS_MAX, EXTENT_BLOCKS_MIN, Entry, JOURNAL_BLOCKS_MIN, KEY_LIMIT,
-    Mapping, NodeHead, NodeView, ReplayPoint, Root, Superblock, VOLUME_BLOCKS_MAX, encode_node,
-    leaf_capacity, overhead, seal,
+    Mapping, NodeHead, NodeView, RECORD_ENTRIES_MAX, RUN_BLOCKS_MAX, ReplayPoint, Root, Superblock,
+    VOLUME_BLOCKS_MAX, encode_node, leaf_capacity, overhead, seal,
 };
 
 /// Little-endian bytes that overwrite a field, and where they go.
@@ -318,4 +318,16 @@ fn the_numbers_of_a_node_are_taken_up_to_their_bounds() {
     let narrow = leaf_capacity(2, MetadataSize::None) as u64;
     let keys: Vec<u64> = (0..narrow).map(|n| (1 << 50) + n).collect();
     assert_eq!(with(&encoded(0, MetadataSize::None, &keys), &[]), Ok(keys.len()));
+}
+
+/// As docs/on-disk-format.md has them.
+#[test]
+fn bounds_are_those_of_the_format() {
+    assert_eq!(
+        RECORD_ENTRIES_MAX,
+        64 * 4096 - 72 - 24,
+        "between the header and the end of a record"
+    );
+    assert_eq!(RUN_BLOCKS_MAX, 0xff_ffff, "24 bits");
+    assert_eq!(JOURNAL_BLOCKS_MIN + BITMAP_SLOTS, EXTENT_BLOCKS_MIN, "one extent");
 }

@@ -576,13 +576,20 @@ fn the_deadline_counts_from_the_last_byte() {
             driver.feed(&capsule(write(0, 8), 2, &[], NONE));
             driver.replies();
         }
+        let mut received = None;
         for piece in pieces {
             driver.now = driver.now + (stall - Duration::from_millis(1));
             assert_eq!(driver.connection.on_timeout(driver.now), None, "{name}");
+            let before = driver.connection.owed_bytes_received();
+            assert_eq!(before.is_some(), driver.connection.owed_since().is_some(), "{name}");
+            assert!(before >= received, "{name}: {before:?} after {received:?}");
             driver.feed(&piece);
+            received = driver.connection.owed_bytes_received();
+            assert!(received.is_none() || received > before, "{name}: {received:?}");
         }
         assert_eq!(driver.completion().status(), Status::SUCCESS, "{name}");
         assert_eq!(driver.connection.next_timeout(), None, "{name}: nothing is owed any more");
+        assert_eq!(received, None, "{name}");
     }
 }
 

@@ -337,6 +337,29 @@ mod tests {
     }
 
     #[test]
+    fn groups_and_filters_of_a_thread_are_found() {
+        assert!(is_member_of(getegid().as_raw()) && !is_member_of(u32::MAX - 1));
+        for group in getgroups().expect("groups") {
+            assert!(is_member_of(group.as_raw()), "{group:?}");
+        }
+        std::thread::spawn(|| {
+            let status = fs::read_to_string("/proc/thread-self/status").expect("/proc");
+            assert_eq!(is_filtered(), status.contains("\nSeccomp:\t2\n"));
+            let (code, k) = ((libc::BPF_RET | libc::BPF_K) as u16, libc::SECCOMP_RET_ALLOW);
+            let mut allow_all = libc::sock_filter { code, jt: 0, jf: 0, k };
+            let program = libc::sock_fprog { len: 1, filter: &raw mut allow_all };
+            // SAFETY: the kernel reads the program, of one instruction, during the call. Both calls concern this thread alone.
+            let is_set = unsafe {
+                libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                    && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+            };
+            assert!(is_set && is_filtered());
+        })
+        .join()
+        .expect("the assertions hold");
+    }
+
+    #[test]
     fn the_kernel_keeps_a_thread_that_was_asked_for() {
         std::thread::spawn(move || {
             let ring = Ring::new().expect("a ring");
