@@ -50,8 +50,11 @@ impl<B: Backing> Filesystem for VolumeFs<B> {
             Err(NoRing::NotOffered)
         };
         let bytes = match &ring {
-            Ok(ring) if config.add_capabilities(by_ring).is_ok() => ring.request_bytes(),
-            _ => REQUEST_BYTES_MAX,
+            Ok(ring) => {
+                config.add_capabilities(by_ring).expect("the kernel offers it");
+                ring.request_bytes()
+            }
+            Err(_) => REQUEST_BYTES_MAX,
         };
         let _ = config.set_max_write(bytes);
         *self.ring.lock().unwrap_or_else(PoisonError::into_inner) = ring;

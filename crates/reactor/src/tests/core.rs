@@ -149,10 +149,7 @@ fn a_core_leaves_its_cpu_to_a_program_that_wants_all_of_it() {
     });
     let config = CoreConfig { cpu: Some(cpu), ..CoreConfig::default() };
     let core = spawn_thread(config, |handle| async move {
-        let used = || {
-            let used = clock_gettime(ClockId::ThreadCPUTime);
-            Duration::new(used.tv_sec as u64, used.tv_nsec as u32)
-        };
+        let used = || clock_gettime(ClockId::ThreadCPUTime);
         let work_for = async |time| {
             let until = handle.precise_now() + time;
             while handle.precise_now() < until {
@@ -162,7 +159,7 @@ fn a_core_leaves_its_cpu_to_a_program_that_wants_all_of_it() {
         work_for(FINDS_OUT).await;
         let before = used();
         work_for(MEASURED).await;
-        used() - before
+        Duration::try_from(used() - before).expect("it rises")
     });
     let used = core.expect("a core starts").join().expect("it ends");
     ends.store(true, Ordering::Relaxed);
